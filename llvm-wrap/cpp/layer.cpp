@@ -1,0 +1,128 @@
+// LinkGraphs: built from bytes, bound to the caller's decisions, added to ORC with an interface of our own.
+#include "internal.h"
+
+#include "llvm/Support/MemoryBuffer.h"
+
+using namespace llvm;
+using namespace llvm::jitlink;
+using namespace llvm::orc;
+
+namespace {
+
+// ObjectLinkingLayer::add would scan the graph for its interface; ours is one key and what other objects of the same
+// batch import.
+class GraphUnit final : public MaterializationUnit {
+public:
+  GraphUnit(Interface I, slabjit_graph &Source)
+      : MaterializationUnit(std::move(I)), Session(*Source.Session), Graph(std::move(Source.Graph)),
+        Link(std::move(Source.Link)) {}
+
+  StringRef getName() const override { return Graph ? StringRef(Graph->getName()) : StringRef("slabjit graph"); }
+
+private:
+  void materialize(std::unique_ptr<MaterializationResponsibility> MR) override {
+    Session.Links.insert(MR.get(), Graph.get(), std::move(Link));
+    Session.Layer->emit(std::move(MR), std::move(Graph));
+  }
+  // Every name is unique in its JITDylib, so no definition is ever overridden.
+  void discard(const JITDylib &, const SymbolStringPtr &) override {}
+
+  slabjit_session &Session;
+  std::unique_ptr<LinkGraph> Graph;
+  std::unique_ptr<slabjit::Link> Link;
+};
+
+// Sections that hold no memory of the object (symbol tables, notes for the linker) are left to be pruned.
+bool isAllocated(const Section &S) { return S.getMemLifetime() != MemLifetime::NoAlloc; }
+
+void bindDefined(slabjit_graph &G, Symbol &S, std::vector<Symbol *> &Discarded) {
+  auto Name = slabjit::symbolName(S);
+  slabjit_decision D{};
+  G.Session->Callbacks.defined(G.Link->Object, Name.data(), Name.size(), &D);
+  if (D.verdict == SLABJIT_DISCARD)
+    return Discarded.push_back(&S);
+  S.setLinkage(Linkage::Strong);
+  if (D.verdict == SLABJIT_RENAME) {
+    StringRef Export(D.name, D.name_len);
+    slabjit::setSymbolName(*G.Graph, S, Export);
+    S.setScope(Scope::Default);
+    G.Exports.push_back({Export.str(), S.isCallable()});
+  } else {
+    S.setScope(Scope::Local);
+    if (D.verdict == SLABJIT_DROP)
+      return;
+  }
+  S.setLive(true);
+  G.Link->Symbols.push_back({&S, D.cookie});
+}
+
+void bindExternal(slabjit_graph &G, Symbol &S) {
+  auto Name = slabjit::symbolName(S);
+  slabjit_decision D{};
+  G.Session->Callbacks.external(G.Link->Object, Name.data(), Name.size(), &D);
+  if (D.verdict == SLABJIT_ABSOLUTE)
+    G.Graph->makeAbsolute(S, ExecutorAddr(D.address));
+  else if (D.verdict == SLABJIT_RENAME)
+    slabjit::setSymbolName(*G.Graph, S, StringRef(D.name, D.name_len));
+}
+
+} // namespace
+
+extern "C" char *slabjit_graph_create(slabjit_session *Session, const char *Bytes, size_t Len, const char *Name,
+                                      size_t NameLen, slabjit_graph **Out) noexcept {
+  MemoryBufferRef Buffer(StringRef(Bytes, Len), StringRef(Name, NameLen));
+  auto Graph = slabjit::createLinkGraph(Buffer, Session->JIT->getExecutionSession());
+  if (!Graph)
+    return slabjit::takeText(Graph.takeError());
+  *Out = new slabjit_graph{Session, std::move(*Graph)};
+  return nullptr;
+}
+
+extern "C" void slabjit_graph_bind(slabjit_graph *Graph, void *Object) noexcept {
+  auto &G = *Graph->Graph;
+  Graph->Link->Callbacks = &Graph->Session->Callbacks;
+  Graph->Link->Object = Object;
+
+  for (auto &Sec : G.sections()) {
+    if (!isAllocated(Sec))
+      continue;
+    for (auto *B : Sec.blocks()) {
+      auto *Content = B->isZeroFill() ? nullptr : B->getContent().data();
+      auto Cookie = Graph->Session->Callbacks.retain_block(Object, Sec.getName().data(), Sec.getName().size(), Content);
+      if (Cookie)
+        Graph->Link->Blocks.push_back({B, Cookie});
+    }
+  }
+  for (auto &R : Graph->Link->Blocks)
+    G.addAnonymousSymbol(*R.Block, 0, 0, false, true);
+
+  // Decisions change the graph's symbol sets, so collect first.
+  std::vector<Symbol *> Defined, Discarded;
+  for (auto *S : G.defined_symbols())
+    if (S->hasName() && S->getScope() != Scope::Local)
+      Defined.push_back(S);
+  for (auto *S : Defined)
+    bindDefined(*Graph, *S, Discarded);
+  for (auto *S : Discarded) {
+    S->setLinkage(Linkage::Strong);
+    G.makeExternal(*S);
+  }
+  std::vector<Symbol *> Externals(G.external_symbols().begin(), G.external_symbols().end());
+  for (auto *S : Externals)
+    bindExternal(*Graph, *S);
+}
+
+extern "C" char *slabjit_graph_define(slabjit_graph *Graph, void *Tracker, const char *Key, size_t KeyLen) noexcept {
+  std::unique_ptr<slabjit_graph> Owned(Graph);
+  auto &ES = Graph->Session->JIT->getExecutionSession();
+  MaterializationUnit::Interface I;
+  I.SymbolFlags[ES.intern(StringRef(Key, KeyLen))] = JITSymbolFlags::MaterializationSideEffectsOnly;
+  for (auto &[Name, Callable] : Graph->Exports)
+    I.SymbolFlags[ES.intern(Name)] =
+        JITSymbolFlags::Exported | (Callable ? JITSymbolFlags::Callable : JITSymbolFlags::None);
+  ResourceTrackerSP RT(reinterpret_cast<ResourceTracker *>(Tracker));
+  return slabjit::takeText(
+      RT->getJITDylib().define(std::make_unique<GraphUnit>(std::move(I), *Graph), std::move(RT)));
+}
+
+extern "C" void slabjit_graph_dispose(slabjit_graph *Graph) noexcept { delete Graph; }

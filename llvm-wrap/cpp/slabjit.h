@@ -1,0 +1,141 @@
+/* The C interface of slabjit-llvm-wrap. Mechanism only: every decision is made by the caller, in Rust.
+ *
+ * Conventions, unless a function says otherwise
+ *  - Errors: a function that can fail returns NULL for success, else a string in LLVM's own words. The caller owns the
+ *    string and frees it with slabjit_string_free.
+ *  - Threads: every function may be called from any thread. Functions on one graph must not overlap.
+ *  - Nothing throws or unwinds out of a function (`noexcept`), except slabjit_call_catching, and no callback may unwind.
+ *  - Strings are pointer and length, need not be NUL-terminated, and are borrowed for the duration of the call.
+ */
+#ifndef SLABJIT_H
+#define SLABJIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#define SLABJIT_NOEXCEPT noexcept
+#else
+#define SLABJIT_NOEXCEPT
+#endif
+
+/* Opaque: the LLJIT with our linking layer in it. */
+typedef struct slabjit_session slabjit_session;
+/* Opaque: a LinkGraph that was built but not yet given to ORC. */
+typedef struct slabjit_graph slabjit_graph;
+/* Opaque: deallocation actions of a finalised allocation. */
+typedef struct slabjit_actions slabjit_actions;
+
+/* One group of sections with the same protection and lifetime (jitlink::BasicLayout::Segment). */
+typedef struct {
+  uint8_t readable, writable, executable;
+  uint8_t finalize;         /* lifetime: 0 until removal, 1 until finalisation has ended */
+  uint8_t outside;          /* 1: the sections that `section_may_leave` let go; one segment for each */
+  uint64_t alignment;       /* of the segment's first byte */
+  uint64_t content_bytes;   /* bytes that have content; the zero-fill bytes follow */
+  uint64_t zero_fill_bytes;
+  /* The largest section in it, for diagnostics. */
+  const char *largest_section;
+  size_t largest_section_len;
+  uint64_t largest_section_bytes;
+} slabjit_segment;
+
+/* A definition or block that the caller asked to be told about, at its final address. */
+typedef struct {
+  uint64_t cookie; /* as the caller gave it */
+  uint64_t address;
+  uint64_t bytes;
+} slabjit_placed;
+
+/* What becomes of a symbol. */
+typedef enum {
+  SLABJIT_KEEP = 0,     /* external: leave it to ORC and JITLink; defined: make it local and keep it alive */
+  SLABJIT_ABSOLUTE = 1, /* external: it is at `address` */
+  SLABJIT_RENAME = 2,   /* external: ORC knows it as `name`; defined: keep it alive and give it to ORC as `name` */
+  SLABJIT_DISCARD = 3,  /* defined: another definition was chosen; it becomes an external and is asked about again */
+  SLABJIT_DROP = 4,     /* defined: make it local, keep it only if something refers to it */
+} slabjit_verdict;
+
+typedef struct {
+  uint32_t verdict; /* slabjit_verdict */
+  uint64_t address; /* for SLABJIT_ABSOLUTE */
+  uint64_t cookie;  /* defined and kept: reported with the address in `placed` */
+  const char *name; /* for SLABJIT_RENAME; borrowed until the graph is given to ORC */
+  size_t name_len;
+} slabjit_decision;
+
+/* Calls from the shim into the caller. `object` is what slabjit_graph_bind was given.
+ * Called on the thread that drives the link, which may be any thread that waits for a lookup. None may unwind. */
+typedef struct {
+  /* -- while the graph is prepared (slabjit_graph_bind) -- */
+  void (*external)(void *object, const char *name, size_t len, slabjit_decision *out);
+  void (*defined)(void *object, const char *name, size_t len, slabjit_decision *out);
+  /* Whether a section's blocks are kept though nothing refers to them; returns a cookie to have them reported with
+   * their addresses, or 0 for no. `content` is the block's bytes in the object, NULL for zero-fill. */
+  uint64_t (*retain_block)(void *object, const char *section, size_t len, const char *content);
+
+  /* -- memory: 0 is success; after a failure the caller has kept the reason, the text LLVM carries is unspecific -- */
+  /* Addresses for all segments; the memory is readable and writable until `publish` (same process: working memory is
+   * the final memory). On success *allocation is set, and ends in exactly one of commit or abandon. */
+  int (*allocate)(void *object, const slabjit_segment *segments, size_t n, uint64_t *addresses, void **allocation);
+  /* Content is final: apply protections. */
+  int (*publish)(void *object, void *allocation);
+  /* Finalisation actions have run. Ownership of `actions` (may be NULL) passes to the caller, who runs them with
+   * slabjit_actions_run before the memory goes. Returns ORC's share, a non-zero token. */
+  uint64_t (*commit)(void *object, void *allocation, slabjit_actions *actions);
+  /* The link failed after `allocate`. */
+  void (*abandon)(void *object, void *allocation);
+  /* ORC drops the share that `commit` returned. No object: this may come long after the link. */
+  void (*release)(uint64_t token);
+
+  /* -- addresses are known; symbols and blocks are those with cookies; .eh_frame is {0,0} where there is none -- */
+  void (*placed)(void *object, const slabjit_placed *symbols, size_t n_symbols, const slabjit_placed *blocks,
+                 size_t n_blocks, uint64_t eh_frame, uint64_t eh_frame_bytes);
+  /* The link of `object` has failed, in LLVM's words. `secondary`: only because something it needs failed. */
+  void (*failed)(void *object, const char *text, size_t len, int secondary);
+  /* The shim will not use `object` again. Exactly once for each bound graph: linked, failed, or never asked for. */
+  void (*end)(void *object);
+  /* Something failed that belongs to no object (also what a user of the raw LLJIT causes). */
+  void (*session_error)(const char *text, size_t len);
+} slabjit_callbacks;
+
+/* The LLVM these functions were compiled for, such as 19. */
+uint32_t slabjit_llvm_major(void) SLABJIT_NOEXCEPT;
+
+/* Frees a string returned by one of these functions. NULL is allowed. */
+void slabjit_string_free(char *text) SLABJIT_NOEXCEPT;
+
+/* Makes an LLJIT for this process with an inactive platform, an ObjectLinkingLayer with the caller's memory and our
+ * plugin. Owner: the caller, who disposes of it with slabjit_session_dispose. `callbacks` is copied.
+ * The native target must have been initialised (LLVMInitializeNativeTarget and its AsmPrinter). */
+char *slabjit_session_create(const slabjit_callbacks *callbacks, slabjit_session **out) SLABJIT_NOEXCEPT;
+/* The LLJIT (LLVMOrcLLJITRef), owned by the session. */
+void *slabjit_session_lljit(slabjit_session *session) SLABJIT_NOEXCEPT;
+/* Ends the session. No link may be in progress. Returns what LLVM said while ending it. */
+char *slabjit_session_dispose(slabjit_session *session) SLABJIT_NOEXCEPT;
+
+/* Builds a LinkGraph from a relocatable ELF object of this machine. The bytes are borrowed until the link has ended.
+ * `name` names the object in LLVM's messages. Owner: the caller, until slabjit_graph_define or slabjit_graph_dispose. */
+char *slabjit_graph_create(slabjit_session *session, const char *bytes, size_t len, const char *name, size_t name_len,
+                           slabjit_graph **out) SLABJIT_NOEXCEPT;
+/* Asks `external`, `defined` and `retain_block` about everything in the graph and does what they decide.
+ * `object` is handed to all later callbacks of this graph. Cannot fail. */
+void slabjit_graph_bind(slabjit_graph *graph, void *object) SLABJIT_NOEXCEPT;
+/* Adds the graph to the JITDylib of `tracker` (LLVMOrcResourceTrackerRef, borrowed). A lookup of `key` (weakly: it is
+ * a materialisation-side-effects-only symbol) links it. Consumes the graph, also on failure. */
+char *slabjit_graph_define(slabjit_graph *graph, void *tracker, const char *key, size_t key_len) SLABJIT_NOEXCEPT;
+/* Frees a graph that was not defined. NULL is allowed. */
+void slabjit_graph_dispose(slabjit_graph *graph) SLABJIT_NOEXCEPT;
+
+/* Runs deallocation actions in reverse and frees them. NULL is allowed. Works after the session has ended. */
+char *slabjit_actions_run(slabjit_actions *actions) SLABJIT_NOEXCEPT;
+
+/* Calls `function(argument)`. A C++ exception is caught and described in the result. An exception of another language
+ * (a Rust panic) passes through: this is the one function that may unwind. */
+char *slabjit_call_catching(void (*function)(void *), void *argument);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,127 @@
+//! What slabjit needs from LLVM beyond its C API: extern declarations and `#[repr(C)]` records, nothing else.
+//!
+//! The contract of every function (owner, thread, errors) is in `cpp/slabjit.h`, which these declarations mirror.
+#![allow(non_camel_case_types, missing_docs)]
+
+#[cfg(not(any(feature = "llvm19-1", feature = "llvm22-1")))]
+compile_error!("slabjit needs exactly one LLVM feature: llvm19-1 (the default) or llvm22-1; none is enabled");
+
+#[cfg(all(feature = "llvm19-1", feature = "llvm22-1"))]
+compile_error!(
+    "slabjit needs exactly one LLVM feature, but llvm19-1 and llvm22-1 are both enabled; llvm19-1 is the default, so add default-features = false (--no-default-features)"
+);
+
+#[cfg(all(feature = "llvm19-1", not(feature = "llvm22-1")))]
+pub use llvm_sys_191 as llvm_sys;
+#[cfg(all(feature = "llvm22-1", not(feature = "llvm19-1")))]
+pub use llvm_sys_221 as llvm_sys;
+
+use std::ffi::{c_char, c_int, c_void};
+
+/// Declares opaque C types.
+macro_rules! opaque {
+    ($($name:ident),*) => { $(
+        #[repr(C)]
+        pub struct $name { _private: [u8; 0], _not_send: std::marker::PhantomData<*mut u8> }
+    )* };
+}
+opaque!(slabjit_session, slabjit_graph, slabjit_actions);
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct slabjit_segment {
+    pub readable: u8,
+    pub writable: u8,
+    pub executable: u8,
+    pub finalize: u8,
+    pub outside: u8,
+    pub alignment: u64,
+    pub content_bytes: u64,
+    pub zero_fill_bytes: u64,
+    pub largest_section: *const c_char,
+    pub largest_section_len: usize,
+    pub largest_section_bytes: u64,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct slabjit_placed {
+    pub cookie: u64,
+    pub address: u64,
+    pub bytes: u64,
+}
+
+pub const SLABJIT_KEEP: u32 = 0;
+pub const SLABJIT_ABSOLUTE: u32 = 1;
+pub const SLABJIT_RENAME: u32 = 2;
+pub const SLABJIT_DISCARD: u32 = 3;
+pub const SLABJIT_DROP: u32 = 4;
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct slabjit_decision {
+    pub verdict: u32,
+    pub address: u64,
+    pub cookie: u64,
+    pub name: *const c_char,
+    pub name_len: usize,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct slabjit_callbacks {
+    pub external: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *mut slabjit_decision),
+    pub defined: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *mut slabjit_decision),
+    pub retain_block: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char) -> u64,
+    pub allocate:
+        unsafe extern "C" fn(*mut c_void, *const slabjit_segment, usize, *mut u64, *mut *mut c_void) -> c_int,
+    pub publish: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
+    pub commit: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut slabjit_actions) -> u64,
+    pub abandon: unsafe extern "C" fn(*mut c_void, *mut c_void),
+    pub release: unsafe extern "C" fn(u64),
+    pub placed: unsafe extern "C" fn(
+        *mut c_void,
+        *const slabjit_placed,
+        usize,
+        *const slabjit_placed,
+        usize,
+        u64,
+        u64,
+    ),
+    pub failed: unsafe extern "C" fn(*mut c_void, *const c_char, usize, c_int),
+    pub end: unsafe extern "C" fn(*mut c_void),
+    pub session_error: unsafe extern "C" fn(*const c_char, usize),
+}
+
+unsafe extern "C" {
+    pub safe fn slabjit_llvm_major() -> u32;
+    pub fn slabjit_string_free(text: *mut c_char);
+    pub fn slabjit_session_create(callbacks: *const slabjit_callbacks, out: *mut *mut slabjit_session) -> *mut c_char;
+    pub fn slabjit_session_lljit(session: *mut slabjit_session) -> *mut c_void;
+    pub fn slabjit_session_dispose(session: *mut slabjit_session) -> *mut c_char;
+    pub fn slabjit_graph_create(
+        session: *mut slabjit_session,
+        bytes: *const c_char,
+        len: usize,
+        name: *const c_char,
+        name_len: usize,
+        out: *mut *mut slabjit_graph,
+    ) -> *mut c_char;
+    pub fn slabjit_graph_bind(graph: *mut slabjit_graph, object: *mut c_void);
+    pub fn slabjit_graph_define(
+        graph: *mut slabjit_graph,
+        tracker: *mut c_void,
+        key: *const c_char,
+        key_len: usize,
+    ) -> *mut c_char;
+    pub fn slabjit_graph_dispose(graph: *mut slabjit_graph);
+    pub fn slabjit_actions_run(actions: *mut slabjit_actions) -> *mut c_char;
+}
+
+unsafe extern "C-unwind" {
+    /// The one function that may unwind: with an exception that is not C++'s.
+    pub fn slabjit_call_catching(
+        function: unsafe extern "C-unwind" fn(*mut c_void),
+        argument: *mut c_void,
+    ) -> *mut c_char;
+}

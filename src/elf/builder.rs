@@ -1,0 +1,45 @@
+//! Puts an [`ObjectIndex`] together.
+
+use super::index::{Name, ObjectIndex};
+use super::view::{NameBudget, View};
+use crate::Result;
+
+pub(crate) struct IndexBuilder {
+    pub(crate) index: ObjectIndex,
+    arena: Vec<u8>,
+    budget: NameBudget,
+}
+
+impl IndexBuilder {
+    /// A builder for an object whose string tables have this many bytes together.
+    pub(crate) fn new(strings: usize) -> Self {
+        // One allocation for an ordinary object; most names of a large one are local and stay out.
+        Self {
+            index: ObjectIndex::default(),
+            arena: Vec::with_capacity(strings.min(4096)),
+            budget: NameBudget::new(strings),
+        }
+    }
+
+    pub(crate) fn name(&mut self, view: &View<'_>, name: &[u8]) -> Result<Name> {
+        self.budget.spend(view, name)?;
+        let full = |_| view.malformed(None, None, "its names have more than 4 GiB");
+        let start = u32::try_from(self.arena.len()).map_err(full)?;
+        let len = u32::try_from(name.len()).map_err(full)?;
+        self.arena.extend_from_slice(name);
+        // So that no two names can make up one character between them.
+        self.arena.push(0);
+        Ok(Name { start, len })
+    }
+
+    pub(crate) fn finish(mut self, view: &View<'_>) -> Result<ObjectIndex> {
+        self.index.names = String::from_utf8(self.arena).map_err(|error| {
+            let bytes = error.as_bytes();
+            let at = error.utf8_error().valid_up_to();
+            let start = bytes.iter().take(at).rposition(|b| *b == 0).map_or(0, |p| p + 1);
+            let name: &[u8] = bytes.get(start..).unwrap_or_default().split(|b| *b == 0).next().unwrap_or_default();
+            view.malformed(None, None, format!("the name '{}' is not UTF-8", String::from_utf8_lossy(name)))
+        })?;
+        Ok(self.index)
+    }
+}

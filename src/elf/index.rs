@@ -1,0 +1,218 @@
+//! What the linker needs to know of an object, without looking at its bytes again.
+
+use super::raw::{SHF_ALLOC, SHF_GNU_RETAIN, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_PREINIT_ARRAY, SHT_PROGBITS};
+
+/// A prepared object's names, sections and initialisers. It owns what it holds; names lie in one arena.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ObjectIndex {
+    /// All names, each followed by a NUL character.
+    pub(super) names: String,
+    /// Every symbol that is defined and not local, in the order of the symbol table.
+    pub definitions: Vec<Definition>,
+    /// Every symbol that is undefined and not local.
+    pub imports: Vec<Import>,
+    /// COMDAT groups.
+    pub groups: Vec<Group>,
+    /// Sections of function pointers that are called at load or unload, in the order of the sections.
+    pub arrays: Vec<Array>,
+    /// Sections to keep although nothing refers to them.
+    pub retain: Vec<u32>,
+    /// All sections in order; a section's index is its position, so the null section is there too.
+    pub sections: Vec<Section>,
+    /// Sections that only 64-bit references reach (`SHF_X86_64_LARGE`).
+    pub large_sections: Vec<u32>,
+}
+
+impl ObjectIndex {
+    /// The text of a name of this index.
+    pub(crate) fn name(&self, name: Name) -> &str {
+        let start = name.start as usize;
+        self.names.get(start..start + name.len as usize).unwrap_or_default()
+    }
+
+    /// A section's name; empty for an index that is not there.
+    pub(crate) fn section_name(&self, index: u32) -> &str {
+        self.sections.get(index as usize).map_or("", |section| self.name(section.name))
+    }
+
+    /// The section whose contents begin at this offset of the prepared bytes.
+    pub(crate) fn section_at(&self, offset: u64) -> Option<u32> {
+        let found = self.sections.iter().position(|s| s.has_contents && s.size != 0 && s.offset == offset)?;
+        u32::try_from(found).ok()
+    }
+
+    /// The mapped section with the most bytes.
+    pub(crate) fn largest_section(&self) -> Option<(&str, u64)> {
+        let largest = self.sections.iter().filter(|s| s.flags & SHF_ALLOC != 0).max_by_key(|s| s.size)?;
+        Some((self.name(largest.name), largest.size))
+    }
+}
+
+/// A name in an index's arena.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(super) start: u32,
+    pub(super) len: u32,
+}
+
+/// A symbol that the object defines for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Definition {
+    pub name: Name,
+    pub kind: SymbolKind,
+    pub binding: Binding,
+    pub visibility: Visibility,
+    /// Offset in its section; the value itself of an absolute symbol; 0 of a common one.
+    pub value: u64,
+    pub size: u64,
+    /// Its section; 0 where it has none.
+    pub section: u32,
+    /// Position in `groups` of the COMDAT group that its section belongs to.
+    pub comdat: Option<u32>,
+    /// The alignment of a common symbol.
+    pub common: Option<u64>,
+    /// Whether `value` is its address. Such a symbol is undefined in the prepared bytes: whoever links the object has to
+    /// supply it, JITLink knows no absolute symbols in objects.
+    pub absolute: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SymbolKind {
+    Function,
+    Data,
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Binding {
+    Strong,
+    Weak,
+    /// `STB_GNU_UNIQUE`: one per process; within one namespace the same as weak.
+    Unique,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Visibility {
+    /// Default or protected: nothing is pre-empted here.
+    Default,
+    /// Hidden or internal.
+    Hidden,
+}
+
+/// A symbol that the object wants from elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Import {
+    pub name: Name,
+    pub weak: bool,
+    pub visibility: Visibility,
+}
+
+/// A COMDAT group: of all groups with one signature, one object's members are linked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub signature: Name,
+    pub members: Vec<u32>,
+}
+
+/// A section of function pointers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Array {
+    pub kind: ArrayKind,
+    /// Lower runs first at load and last at unload; `PLAIN_PRIORITY` for a section without a number.
+    pub priority: u32,
+    /// Where its contents are in the prepared bytes.
+    pub offset: u64,
+    pub size: u64,
+    pub section: u32,
+}
+
+/// The priority of an array without a number: after all that have one.
+pub(crate) const PLAIN_PRIORITY: u32 = 65536;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ArrayKind {
+    PreInit,
+    Init,
+    /// Called from the last pointer to the first.
+    Ctors,
+    Fini,
+    Dtors,
+}
+
+/// A section of the prepared object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Section {
+    pub name: Name,
+    pub kind: u32,
+    pub flags: u64,
+    pub size: u64,
+    pub alignment: u64,
+    /// Where its contents are in the prepared bytes.
+    pub offset: u64,
+    pub has_contents: bool,
+}
+
+/// Recognises initialisers and finalisers by type and by name: old assemblers give `.init_array` the type `PROGBITS`.
+pub(super) fn array_kind(name: &[u8], kind: u32) -> Option<(ArrayKind, u32)> {
+    let by_name = |prefix: &[u8]| name.strip_prefix(prefix).and_then(priority);
+    let plain = |kind| Some((kind, PLAIN_PRIORITY));
+    match kind {
+        SHT_PREINIT_ARRAY => plain(ArrayKind::PreInit),
+        SHT_INIT_ARRAY => Some((ArrayKind::Init, by_name(b".init_array").unwrap_or(PLAIN_PRIORITY))),
+        SHT_FINI_ARRAY => Some((ArrayKind::Fini, by_name(b".fini_array").unwrap_or(PLAIN_PRIORITY))),
+        SHT_PROGBITS if name.first() == Some(&b'.') => {
+            // `.ctors.NNNNN` counts the other way round.
+            let reversed = |p: u32| if p == PLAIN_PRIORITY { p } else { 65535_u32.saturating_sub(p) };
+            None.or_else(|| by_name(b".init_array").map(|p| (ArrayKind::Init, p)))
+                .or_else(|| by_name(b".fini_array").map(|p| (ArrayKind::Fini, p)))
+                .or_else(|| by_name(b".ctors").map(|p| (ArrayKind::Ctors, reversed(p))))
+                .or_else(|| by_name(b".dtors").map(|p| (ArrayKind::Dtors, reversed(p))))
+                .or_else(|| (name == b".preinit_array").then_some((ArrayKind::PreInit, PLAIN_PRIORITY)))
+        }
+        _ => None,
+    }
+}
+
+/// The number behind an array's name: nothing, or a dot and digits.
+fn priority(suffix: &[u8]) -> Option<u32> {
+    if suffix.is_empty() {
+        return Some(PLAIN_PRIORITY);
+    }
+    let digits = suffix.strip_prefix(b".")?;
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    // A number too large for the field is as good as none.
+    Some(std::str::from_utf8(digits).ok()?.parse().map_or(PLAIN_PRIORITY, |n: u32| n.min(PLAIN_PRIORITY)))
+}
+
+/// Whether a section is kept although nothing refers to it.
+pub(super) fn is_retained(name: &[u8], flags: u64) -> bool {
+    flags & SHF_ALLOC != 0 && (flags & SHF_GNU_RETAIN != 0 || super::harmonize::is_c_identifier(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_are_recognised_by_type_and_name() {
+        let cases = [
+            (&b".init_array"[..], SHT_INIT_ARRAY, Some((ArrayKind::Init, PLAIN_PRIORITY))),
+            (b".init_array.00101", SHT_INIT_ARRAY, Some((ArrayKind::Init, 101))),
+            (b".init_array.5", SHT_PROGBITS, Some((ArrayKind::Init, 5))),
+            (b".init_array_x", SHT_PROGBITS, None),
+            (b".init_array.text", SHT_INIT_ARRAY, Some((ArrayKind::Init, PLAIN_PRIORITY))),
+            (b".fini_array.65535", SHT_FINI_ARRAY, Some((ArrayKind::Fini, 65535))),
+            (b".ctors", SHT_PROGBITS, Some((ArrayKind::Ctors, PLAIN_PRIORITY))),
+            (b".ctors.65434", SHT_PROGBITS, Some((ArrayKind::Ctors, 101))),
+            (b".dtors.00000", SHT_PROGBITS, Some((ArrayKind::Dtors, 65535))),
+            (b".preinit_array", SHT_PREINIT_ARRAY, Some((ArrayKind::PreInit, PLAIN_PRIORITY))),
+            (b".text", SHT_PROGBITS, None),
+            (b".init_array.99999999999", SHT_PROGBITS, Some((ArrayKind::Init, PLAIN_PRIORITY))),
+        ];
+        for (name, kind, expected) in cases {
+            assert_eq!(array_kind(name, kind), expected, "{}", String::from_utf8_lossy(name));
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Object preparation: what happens to an object's bytes before LLVM sees them.
+//!
+//! An object passes a chain: *identity* (what kind of file it is), the callers' plugins, *crel* and *decompress* (encodings
+//! that JITLink does not decode), *harmonizer* (same-named sections that differ) and *validator* (everything that would
+//! make LLVM read out of bounds or link wrongly). The chain's result is the bytes, borrowed if nothing had to be changed,
+//! and an index of what the linker needs to know.
+
+mod archive;
+mod builder;
+mod crel;
+mod decompress;
+mod harmonize;
+mod identity;
+mod index;
+mod limits;
+mod patch;
+mod plan;
+mod plugin;
+mod prepare;
+mod raw;
+mod relocations;
+mod report;
+mod validate;
+mod view;
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use archive::{Archive, MemberId};
+pub(crate) use index::{
+    Array, ArrayKind, Binding, Definition, Group, Import, Name, ObjectIndex, PLAIN_PRIORITY, Section, SymbolKind,
+    Visibility,
+};
+pub use limits::{Limits, SectionConflicts};
+pub use plan::{
+    LinkPlan, PlannedDefinition, PlannedImport, PlannedRelocation, PlannedSection, Problem, Severity,
+};
+pub use plugin::{ObjectInput, ObjectPlugin, ObjectReport};
+pub(crate) use prepare::{Preparation, Prepared, Target};
+pub use report::{Change, ChangeKind, ChangedSection};

@@ -1,0 +1,317 @@
+//! What preparation found out about an object, for people and for programs.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::identity::machine_name;
+use super::index::{ArrayKind, Binding, ObjectIndex, SymbolKind};
+use super::plugin::ObjectReport;
+use super::relocations::Table;
+use super::report::Change;
+use super::validate::Counts;
+use super::view::{View, flag_letters, lossy, segment};
+use crate::Error;
+
+/// Everything that preparation finds in an object, without linking it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LinkPlan {
+    /// The object's name.
+    pub object: String,
+    /// `x86-64` or `AArch64`.
+    pub machine: String,
+    /// Bytes of the object as it was given.
+    pub bytes: u64,
+    /// Its sections, as preparation leaves them; the null section is left out.
+    pub sections: Vec<PlannedSection>,
+    /// What preparation changes.
+    pub changes: Vec<Change>,
+    /// The names it defines for others.
+    pub definitions: Vec<PlannedDefinition>,
+    /// The names it wants from elsewhere.
+    pub imports: Vec<PlannedImport>,
+    /// Functions that run when it is loaded, as far as sections of pointers tell.
+    pub initializers: u64,
+    /// Functions that run when it is unloaded.
+    pub finalizers: u64,
+    /// The relocation kinds it uses.
+    pub relocations: Vec<PlannedRelocation>,
+    /// What stands in the way of loading it, or deserves attention.
+    pub problems: Vec<Problem>,
+}
+
+/// A section of a [`LinkPlan`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PlannedSection {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its type, as `readelf` names it.
+    pub kind: String,
+    /// Its flags, as the letters of `readelf`.
+    pub flags: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its alignment in bytes.
+    pub alignment: u64,
+    /// The segment it is mapped into (`R-X`, `R--` or `RW-`); none if it is not mapped.
+    pub segment: Option<String>,
+    /// How many relocations apply to it.
+    pub relocations: u64,
+}
+
+/// A defined name of a [`LinkPlan`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PlannedDefinition {
+    /// The name.
+    pub name: String,
+    /// `function`, `data` or `unknown`.
+    pub kind: String,
+    /// `strong`, `weak`, `unique`, `common`, or `absolute`.
+    pub binding: String,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+/// An undefined name of a [`LinkPlan`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PlannedImport {
+    /// The name.
+    pub name: String,
+    /// Whether the object can do without it.
+    pub weak: bool,
+}
+
+/// A relocation kind of a [`LinkPlan`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PlannedRelocation {
+    /// Its name in the ABI, or its number.
+    pub kind: String,
+    /// How often it occurs.
+    pub count: u64,
+}
+
+/// Something that stands in the way of loading an object, or deserves attention.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Problem {
+    /// Whether the object can be loaded all the same.
+    pub severity: Severity,
+    /// What it is; the text of an [`Error`](crate::Error).
+    pub text: String,
+}
+
+/// How serious a [`Problem`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Severity {
+    /// The object cannot be loaded.
+    Error,
+    /// The object can be loaded.
+    Warning,
+}
+
+/// What a plan is made from.
+pub(super) struct Outcome<'a> {
+    pub name: &'a str,
+    pub size: u64,
+    pub view: Option<View<'a>>,
+    pub index: ObjectIndex,
+    pub report: ObjectReport,
+    /// What ended preparation.
+    pub fatal: Option<Error>,
+    pub counts: Option<Counts>,
+}
+
+impl LinkPlan {
+    /// Whether preparation found nothing that keeps the object from being loaded. Its imports are not looked for.
+    pub fn loads(&self) -> bool {
+        self.problems.iter().all(|problem| problem.severity != Severity::Error)
+    }
+
+    pub(super) fn new(outcome: Outcome<'_>) -> Self {
+        let Outcome { name, size, view, index, report, fatal, counts } = outcome;
+        let (changes, problems, dropped) = report.into_parts();
+        let text = |error: Error| Problem { severity: Severity::Error, text: error.to_string() };
+        let mut problems: Vec<Problem> = problems.into_iter().chain(fatal).map(text).collect();
+        if dropped > 0 {
+            let text = format!("'{name}' has {dropped} further problems");
+            problems.push(Problem { severity: Severity::Error, text });
+        }
+        let machine = view.as_ref().map_or("unknown", |view| machine_name(view.machine)).to_owned();
+        let mut plan = Self {
+            object: name.into(),
+            machine,
+            bytes: size,
+            sections: view.map(|view| sections(&view, counts.as_ref())).unwrap_or_default(),
+            changes,
+            definitions: definitions(&index),
+            imports: index
+                .imports
+                .iter()
+                .map(|import| PlannedImport { name: index.name(import.name).into(), weak: import.weak })
+                .collect(),
+            initializers: 0,
+            finalizers: 0,
+            relocations: view.zip(counts).map(|(view, counts)| relocations(&view, &counts)).unwrap_or_default(),
+            problems,
+        };
+        for array in &index.arrays {
+            match array.kind {
+                ArrayKind::PreInit | ArrayKind::Init | ArrayKind::Ctors => plan.initializers += array.size / 8,
+                ArrayKind::Fini | ArrayKind::Dtors => plan.finalizers += array.size / 8,
+            }
+        }
+        plan
+    }
+}
+
+fn sections(view: &View<'_>, counts: Option<&Counts>) -> Vec<PlannedSection> {
+    view.sections()
+        .map(|(index, header)| PlannedSection {
+            index,
+            name: view.name_of(&header).map(|name| lossy(name).into_owned()).unwrap_or_default(),
+            kind: section_type(header.kind),
+            flags: flag_letters(header.flags),
+            size: header.size,
+            alignment: header.align,
+            segment: segment(header.flags).map(str::to_owned),
+            relocations: counts.and_then(|c| c.sections.get(index as usize)).copied().unwrap_or(0),
+        })
+        .collect()
+}
+
+fn definitions(index: &ObjectIndex) -> Vec<PlannedDefinition> {
+    let planned = index.definitions.iter().map(|definition| PlannedDefinition {
+        name: index.name(definition.name).into(),
+        kind: match definition.kind {
+            SymbolKind::Function => "function",
+            SymbolKind::Data => "data",
+            SymbolKind::Unknown => "unknown",
+        }
+        .into(),
+        binding: match definition.binding {
+            _ if definition.common.is_some() => "common",
+            _ if definition.absolute => "absolute",
+            Binding::Strong => "strong",
+            Binding::Weak => "weak",
+            Binding::Unique => "unique",
+        }
+        .into(),
+        size: definition.size,
+    });
+    planned.collect()
+}
+
+fn relocations(view: &View<'_>, counts: &Counts) -> Vec<PlannedRelocation> {
+    let known = Table::of(view.machine).kinds().iter().zip(&counts.known).filter(|(_, count)| **count > 0);
+    let known = known.map(|(kind, count)| PlannedRelocation { kind: kind.name.into(), count: *count });
+    let unknown = counts.unknown.iter();
+    let unknown = unknown.map(|(number, count)| PlannedRelocation { kind: format!("kind {number}"), count: *count });
+    known.chain(unknown).collect()
+}
+
+/// A section's type as `readelf` names it.
+fn section_type(kind: u32) -> String {
+    const NAMES: [(u32, &str); 22] = [
+        (0, "NULL"),
+        (1, "PROGBITS"),
+        (2, "SYMTAB"),
+        (3, "STRTAB"),
+        (4, "RELA"),
+        (5, "HASH"),
+        (6, "DYNAMIC"),
+        (7, "NOTE"),
+        (8, "NOBITS"),
+        (9, "REL"),
+        (11, "DYNSYM"),
+        (14, "INIT_ARRAY"),
+        (15, "FINI_ARRAY"),
+        (16, "PREINIT_ARRAY"),
+        (17, "GROUP"),
+        (18, "SYMTAB_SHNDX"),
+        (19, "RELR"),
+        (0x4000_0014, "CREL"),
+        (0x6fff_4c03, "LLVM_ADDRSIG"),
+        (0x6fff_4c0b, "LLVM_BB_ADDR_MAP"),
+        (0x6fff_fff5, "GNU_ATTRIBUTES"),
+        (0x7000_0001, "UNWIND"),
+    ];
+    NAMES.iter().find(|(number, _)| *number == kind).map_or_else(|| format!("{kind:#x}"), |(_, name)| (*name).to_owned())
+}
+
+impl fmt::Display for LinkPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {} object, {} bytes", self.object, self.machine, self.bytes)?;
+        if !self.sections.is_empty() {
+            let width = self.sections.iter().map(|s| s.name.chars().count()).max().unwrap_or(0).clamp(4, 40);
+            writeln!(f, "sections")?;
+            writeln!(
+                f,
+                "  {:>5}  {:width$}  {:16}  {:7}  {:7}  {:>10}  {:>8}  {:>11}",
+                "index", "name", "type", "flags", "segment", "size", "align", "relocations"
+            )?;
+            for s in &self.sections {
+                writeln!(
+                    f,
+                    "  {:>5}  {:width$}  {:16}  {:7}  {:7}  {:>10}  {:>8}  {:>11}",
+                    s.index,
+                    s.name,
+                    s.kind,
+                    s.flags,
+                    s.segment.as_deref().unwrap_or("-"),
+                    s.size,
+                    s.alignment,
+                    s.relocations
+                )?;
+            }
+        }
+        if !self.changes.is_empty() {
+            writeln!(f, "changes")?;
+            for change in &self.changes {
+                writeln!(f, "  {change}")?;
+            }
+        }
+        if !self.definitions.is_empty() {
+            let width = self.definitions.iter().map(|d| d.name.chars().count()).max().unwrap_or(0).clamp(4, 60);
+            writeln!(f, "defines")?;
+            for d in &self.definitions {
+                writeln!(f, "  {:width$}  {:8}  {:8}  {:>10}", d.name, d.kind, d.binding, d.size)?;
+            }
+        }
+        if !self.imports.is_empty() {
+            writeln!(f, "imports")?;
+            for import in &self.imports {
+                writeln!(f, "  {}{}", import.name, if import.weak { "  (weak)" } else { "" })?;
+            }
+        }
+        if self.initializers + self.finalizers > 0 {
+            writeln!(f, "initializers {}, finalizers {}", self.initializers, self.finalizers)?;
+        }
+        if !self.relocations.is_empty() {
+            let width = self.relocations.iter().map(|r| r.kind.len()).max().unwrap_or(0);
+            writeln!(f, "relocations")?;
+            for r in &self.relocations {
+                writeln!(f, "  {:width$}  {:>8}", r.kind, r.count)?;
+            }
+        }
+        if !self.problems.is_empty() {
+            writeln!(f, "problems")?;
+            for problem in &self.problems {
+                let severity = match problem.severity {
+                    Severity::Error => "error",
+                    Severity::Warning => "warning",
+                };
+                writeln!(f, "  {severity}: {}", problem.text)?;
+            }
+        }
+        write!(f, "{}", if self.loads() { "loads" } else { "does not load" })
+    }
+}

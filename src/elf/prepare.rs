@@ -1,0 +1,180 @@
+//! The chain that every object passes.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use super::index::ObjectIndex;
+use super::patch::Patch;
+use super::plan::{LinkPlan, Outcome};
+use super::plugin::{Mode, ObjectInput, ObjectPlugin, ObjectReport};
+use super::report::{Change, ChangeKind};
+use super::validate::{self, Context, Counts};
+use super::view::View;
+use super::{SectionConflicts, crel, decompress, harmonize, identity};
+use crate::{Error, Limits, Result};
+
+/// What objects are prepared for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// `e_machine` of this process: x86-64 (62) or AArch64 (183).
+    pub machine: u16,
+    /// LLVM's major version.
+    pub llvm: u32,
+}
+
+/// The chain, as one engine has it configured.
+pub(crate) struct Preparation {
+    target: Target,
+    conflicts: SectionConflicts,
+    limits: Limits,
+    plugins: Vec<Arc<dyn ObjectPlugin>>,
+}
+
+impl fmt::Debug for Preparation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plugins: Vec<&str> = self.plugins.iter().map(|plugin| plugin.name()).collect();
+        f.debug_struct("Preparation")
+            .field("target", &self.target)
+            .field("conflicts", &self.conflicts)
+            .field("limits", &self.limits)
+            .field("plugins", &plugins)
+            .finish()
+    }
+}
+
+/// An object that is fit for LLVM.
+#[derive(Debug)]
+pub(crate) struct Prepared<'a> {
+    /// Borrowed if nothing was changed.
+    pub bytes: Cow<'a, [u8]>,
+    pub index: ObjectIndex,
+    pub changes: Vec<Change>,
+}
+
+impl Preparation {
+    pub(crate) fn new(
+        target: Target,
+        conflicts: SectionConflicts,
+        limits: Limits,
+        plugins: Vec<Arc<dyn ObjectPlugin>>,
+    ) -> Self {
+        Self { target, conflicts, limits, plugins }
+    }
+
+    /// Prepares an object for loading; the first refusal is the error.
+    pub(crate) fn prepare<'a>(&self, name: &str, bytes: &'a [u8]) -> Result<Prepared<'a>> {
+        let mut report = ObjectReport::new(Mode::Load);
+        let mut bytes = Cow::Borrowed(bytes);
+        let index = self.chain(name, &mut bytes, Some(self.target.machine), &mut report, None)?;
+        let (changes, ..) = report.into_parts();
+        Ok(Prepared { bytes, index, changes })
+    }
+
+    /// Finds everything there is to say about an object for either machine, without judging its imports. It is an error
+    /// only if the bytes cannot be read as such an object at all.
+    pub(crate) fn check(&self, name: &str, bytes: &[u8]) -> Result<LinkPlan> {
+        let mut report = ObjectReport::new(Mode::Check);
+        let size = bytes.len() as u64;
+        let mut bytes = Cow::Borrowed(bytes);
+        self.admit(name, &bytes, None)?;
+        let mut counts = None;
+        let outcome = self.chain(name, &mut bytes, None, &mut report, Some(&mut counts));
+        let (index, fatal) = match outcome {
+            Ok(index) => (index, None),
+            Err(error) => (ObjectIndex::default(), Some(error)),
+        };
+        // If a plugin's bytes cannot even be read, the plan has no sections.
+        let view = View::parse(name, &bytes, self.limits.sections).ok();
+        Ok(LinkPlan::new(Outcome { name, size, view, index, report, fatal, counts }))
+    }
+
+    /// Size, kind of file, and headers.
+    fn admit(&self, name: &str, bytes: &[u8], machine: Option<u16>) -> Result<()> {
+        let (size, limit) = (bytes.len() as u64, self.limits.object_bytes);
+        if size > limit {
+            return Err(Error::ObjectTooLarge { object: name.into(), bytes: size, limit });
+        }
+        identity::identify(name, bytes, machine)?;
+        let view = View::parse(name, bytes, self.limits.sections)?;
+        identity::refuse_slim_lto(&view)
+    }
+
+    fn chain(
+        &self,
+        name: &str,
+        bytes: &mut Cow<'_, [u8]>,
+        machine: Option<u16>,
+        report: &mut ObjectReport,
+        counts: Option<&mut Option<Counts>>,
+    ) -> Result<ObjectIndex> {
+        self.admit(name, bytes, machine)?;
+        for plugin in &self.plugins {
+            if self.run(plugin.as_ref(), name, bytes, report)? {
+                self.admit(name, bytes, machine)?;
+            }
+        }
+        let limits = &self.limits;
+        self.step(name, bytes, |view| crel::prepare(view, limits, report))?;
+        self.step(name, bytes, |view| decompress::prepare(view, limits, report))?;
+        self.step(name, bytes, |view| harmonize::prepare(view, self.conflicts, report))?;
+
+        let view = View::parse(name, bytes, limits.sections)?;
+        let context = Context { limits, llvm: self.target.llvm };
+        let counts = counts.map(|counts| counts.insert(Counts::new(&view)));
+        let valid = validate::validate(&view, &context, report, counts)?;
+        if !valid.patch.is_empty() {
+            apply(name, bytes, valid.patch)?;
+        }
+        Ok(valid.index)
+    }
+
+    fn step(
+        &self,
+        name: &str,
+        bytes: &mut Cow<'_, [u8]>,
+        step: impl FnOnce(&View<'_>) -> Result<Option<Patch>>,
+    ) -> Result<()> {
+        let view = View::parse(name, bytes, self.limits.sections)?;
+        match step(&view)? {
+            Some(patch) => apply(name, bytes, patch),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs a caller's plugin; true if it rewrote the bytes.
+    fn run(
+        &self,
+        plugin: &dyn ObjectPlugin,
+        name: &str,
+        bytes: &mut Cow<'_, [u8]>,
+        report: &mut ObjectReport,
+    ) -> Result<bool> {
+        report.begin(plugin.name());
+        let told = report.changes().len();
+        let refused = |source| Error::Plugin { plugin: plugin.name().into(), object: name.into(), source };
+        let rewritten = match plugin.prepare(ObjectInput::new(name, bytes), report).map_err(refused)? {
+            Cow::Borrowed(same) if std::ptr::eq(same, bytes.as_ref()) => None,
+            other if *other == **bytes => None,
+            other => Some(other.into_owned()),
+        };
+        let Some(rewritten) = rewritten else { return Ok(false) };
+        if report.changes().len() == told {
+            report.change(None, ChangeKind::Rewritten { from: bytes.len() as u64, to: rewritten.len() as u64 });
+        }
+        *bytes = Cow::Owned(rewritten);
+        Ok(true)
+    }
+}
+
+fn apply(name: &str, bytes: &mut Cow<'_, [u8]>, patch: Patch) -> Result<()> {
+    if patch.apply(bytes) {
+        return Ok(());
+    }
+    Err(Error::Malformed {
+        object: name.into(),
+        section: None,
+        offset: None,
+        problem: "a header to be changed lies outside the file".into(),
+    })
+}

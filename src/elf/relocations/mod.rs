@@ -1,0 +1,110 @@
+//! What is known of each relocation kind, as constant tables.
+
+mod aarch64;
+mod x86_64;
+
+use super::raw::{EM_AARCH64, EM_X86_64};
+
+/// One relocation kind of an ABI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub number: u32,
+    /// The ABI's name.
+    pub name: &'static str,
+    /// Bytes of the field, or of the instruction that holds it.
+    pub width: u8,
+    /// Bytes before the field that LLVM reads too, when it relaxes the instruction.
+    pub before: u8,
+    /// The first of LLVM 15, 16, 19 and 22 whose JITLink links it rightly; `None` if none does.
+    pub since: Option<u32>,
+    /// Thread-local storage.
+    pub tls: bool,
+    /// An indirect function's resolver.
+    pub indirect: bool,
+    /// The only addend with which JITLink links it rightly: it ignores any other, or reads past the GOT.
+    pub addend: Option<i64>,
+    /// The instructions it may apply to, as (mask, value); any if empty. JITLink patches whatever it finds.
+    pub shape: &'static [(u32, u32)],
+}
+
+const fn new(number: u32, name: &'static str, width: u8, since: Option<u32>) -> Kind {
+    Kind { number, name, width, before: 0, since, tls: false, indirect: false, addend: None, shape: &[] }
+}
+
+impl Kind {
+    const fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    const fn indirect(mut self) -> Self {
+        self.indirect = true;
+        self
+    }
+
+    const fn before(mut self, bytes: u8) -> Self {
+        self.before = bytes;
+        self
+    }
+
+    const fn addend(mut self, only: i64) -> Self {
+        self.addend = Some(only);
+        self
+    }
+
+    const fn shape(mut self, shape: &'static [(u32, u32)]) -> Self {
+        self.shape = shape;
+        self
+    }
+
+    /// Whether the JITLink of this LLVM links it.
+    pub(crate) fn linkable(&self, llvm: u32) -> bool {
+        self.since.is_some_and(|since| llvm >= since)
+    }
+}
+
+/// The kinds of one machine, found by number in constant time.
+#[derive(Clone, Copy)]
+pub(crate) struct Table {
+    kinds: &'static [Kind],
+    /// Position in `kinds` plus one, or 0.
+    index: &'static [u8],
+}
+
+impl Table {
+    /// The table of a machine; an empty one for a machine that is not supported.
+    pub(crate) fn of(machine: u16) -> Self {
+        match machine {
+            EM_X86_64 => Self { kinds: x86_64::KINDS, index: &x86_64::INDEX },
+            EM_AARCH64 => Self { kinds: aarch64::KINDS, index: &aarch64::INDEX },
+            _ => Self { kinds: &[], index: &[] },
+        }
+    }
+
+    /// A kind and its position in the table.
+    pub(crate) fn get(&self, number: u32) -> Option<(usize, &'static Kind)> {
+        let position = usize::from(*self.index.get(number as usize)?).checked_sub(1)?;
+        Some((position, self.kinds.get(position)?))
+    }
+
+    pub(crate) fn kinds(&self) -> &'static [Kind] {
+        self.kinds
+    }
+}
+
+/// Computes `Table::index`; a number that does not fit is a compile error.
+const fn index_of<const N: usize>(kinds: &[Kind]) -> [u8; N] {
+    let mut index = [0; N];
+    let mut i = 0;
+    assert!(kinds.len() < 255);
+    while i < kinds.len() {
+        let slot = kinds[i].number as usize;
+        assert!(index[slot] == 0);
+        index[slot] = (i + 1) as u8;
+        i += 1;
+    }
+    index
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! What preparation changed, in words and for machines.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// One change that preparation made to an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Change {
+    /// The plugin that made it.
+    pub plugin: String,
+    /// The section concerned, where there is one.
+    pub section: Option<ChangedSection>,
+    /// What was changed.
+    pub what: ChangeKind,
+}
+
+/// The section that a [`Change`] concerns.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ChangedSection {
+    /// Its index.
+    pub index: u32,
+    /// Its name before the change.
+    pub name: String,
+}
+
+/// What a [`Change`] was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ChangeKind {
+    /// The section has a name of its own now.
+    Renamed {
+        /// The new name.
+        to: String,
+    },
+    /// The section's flags.
+    Flags {
+        /// Before, as the letters of `readelf`.
+        from: String,
+        /// After.
+        to: String,
+    },
+    /// A compressed section was expanded.
+    Decompressed {
+        /// `zlib` or `zstd`.
+        format: String,
+        /// Bytes before.
+        from: u64,
+        /// Bytes after.
+        to: u64,
+    },
+    /// Compact relocations (`SHT_CREL`) were decoded.
+    CrelDecoded {
+        /// How many.
+        count: u64,
+    },
+    /// A symbol's entry was rewritten so that LLVM links it.
+    Symbol {
+        /// The symbol.
+        name: String,
+        /// What became of it.
+        to: String,
+    },
+    /// A caller's plugin returned other bytes.
+    Rewritten {
+        /// Bytes before.
+        from: u64,
+        /// Bytes after.
+        to: u64,
+    },
+    /// A caller's plugin in its own words.
+    Other(String),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.plugin)?;
+        if let Some(section) = &self.section {
+            write!(f, "section {} '{}' ", section.index, section.name)?;
+        }
+        write!(f, "{}", self.what)
+    }
+}
+
+impl fmt::Display for ChangeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Renamed { to } => write!(f, "renamed to '{to}'"),
+            Self::Flags { from, to } => write!(f, "flags {from} -> {to}"),
+            Self::Decompressed { format, from, to } => write!(f, "decompressed ({format}), {from} -> {to} bytes"),
+            Self::CrelDecoded { count } => write!(f, "{count} compact relocations decoded"),
+            Self::Symbol { name, to } => write!(f, "symbol '{name}' {to}"),
+            Self::Rewritten { from, to } => write!(f, "rewritten, {from} -> {to} bytes"),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
+}

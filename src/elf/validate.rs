@@ -1,0 +1,43 @@
+//! Refuses what would make LLVM read out of bounds or link wrongly, and collects what the linker needs on the way.
+
+mod relocations;
+mod sections;
+mod symbols;
+
+use super::index::ObjectIndex;
+use super::patch::Patch;
+use super::plugin::ObjectReport;
+use super::view::View;
+use crate::{Limits, Result};
+
+pub(crate) use relocations::Counts;
+
+pub(crate) const NAME: &str = "validator";
+
+/// What validation needs to know besides the object.
+pub(crate) struct Context<'a> {
+    pub limits: &'a Limits,
+    /// LLVM's major version.
+    pub llvm: u32,
+}
+
+/// The object's index, and changes to single symbols that LLVM would not link as they are.
+pub(crate) struct Valid {
+    pub index: ObjectIndex,
+    pub patch: Patch,
+}
+
+pub(crate) fn validate(
+    view: &View<'_>,
+    context: &Context<'_>,
+    report: &mut ObjectReport,
+    counts: Option<&mut Counts>,
+) -> Result<Valid> {
+    report.begin(NAME);
+    let mut patch = Patch::new(view.bytes.len());
+    let (mut builder, tables) = sections::validate(view, context, report)?;
+    let symbols = symbols::validate(view, &tables, &mut builder, &mut patch, report)?;
+    sections::groups(view, &tables, &symbols, &mut builder, report)?;
+    relocations::validate(view, context, &tables, report, counts)?;
+    Ok(Valid { index: builder.finish(view)?, patch })
+}

@@ -1,0 +1,238 @@
+//! Relocations: bounds, symbols, kinds, addends, and the instruction that each one patches.
+
+use super::Context;
+use super::sections::Tables;
+use super::symbols::{Place, is_linkable, place};
+use crate::elf::plugin::ObjectReport;
+use crate::elf::raw::{LE, RELA_SIZE, SHT_NOBITS, SHT_NULL, SHT_RELA, STT_SECTION, SectionHeader, Symbol};
+use crate::elf::relocations::{Kind, Table};
+use crate::elf::view::{View, lossy, string_at};
+use crate::{Error, Result};
+
+/// How often each relocation kind occurs, for a link plan.
+pub(crate) struct Counts {
+    /// By position in the table of kinds.
+    pub known: Vec<u64>,
+    pub unknown: Vec<(u32, u64)>,
+    /// Relocations that apply to each section.
+    pub sections: Vec<u64>,
+}
+
+impl Counts {
+    pub(crate) fn new(view: &View<'_>) -> Self {
+        Self {
+            known: vec![0; Table::of(view.machine).kinds().len()],
+            unknown: Vec::new(),
+            sections: vec![0; view.count() as usize],
+        }
+    }
+
+    fn add(&mut self, number: u32, position: Option<usize>) {
+        match position {
+            Some(position) => {
+                if let Some(count) = self.known.get_mut(position) {
+                    *count += 1;
+                }
+            }
+            None => {
+                if let Some((_, count)) = self.unknown.iter_mut().find(|(known, _)| *known == number) {
+                    *count += 1;
+                } else if self.unknown.len() < 64 {
+                    // Hostile input may hold any number of numbers.
+                    self.unknown.push((number, 1));
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn validate(
+    view: &View<'_>,
+    context: &Context<'_>,
+    tables: &Tables<'_>,
+    report: &mut ObjectReport,
+    mut counts: Option<&mut Counts>,
+) -> Result<()> {
+    let table = Table::of(view.machine);
+    // Of each kind that cannot be linked the first occurrence is enough.
+    let mut told = vec![];
+    for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_RELA) {
+        let malformed = |offset: Option<u64>, problem: String| view.malformed(Some(index), offset, problem);
+        let entries = if header.entry_size == RELA_SIZE { view.relocations(index, &header)? } else { None };
+        let Some(entries) = entries else {
+            report.refuse(|| malformed(None, format!("{} bytes in entries of {} are no relocations", header.size, header.entry_size)))?;
+            continue;
+        };
+        let target = view.header(header.info).filter(|t| header.info != 0 && t.kind != SHT_NULL && !t.is_relocation());
+        let Some(target) = target else {
+            report.refuse(|| malformed(None, format!("it applies to section {}, which cannot be patched", header.info)))?;
+            continue;
+        };
+        if entries.is_empty() {
+            continue;
+        }
+        if tables.symtab == 0 {
+            report.refuse(|| Error::NoSymbolTable { object: view.object.into(), section: view.label(index) })?;
+            continue;
+        }
+        if header.link != tables.symtab {
+            report.refuse(|| malformed(None, format!("its symbol table is section {}, the object's is {}", header.link, tables.symtab)))?;
+            continue;
+        }
+        if target.kind == SHT_NOBITS {
+            report.refuse(|| malformed(None, "it applies to a section without contents".into()))?;
+            continue;
+        }
+        let bytes = view.contents(header.info, &target)?;
+        if let Some(count) = counts.as_deref_mut().and_then(|c| c.sections.get_mut(header.info as usize)) {
+            *count += entries.len() as u64;
+        }
+        for (number, entry) in (0u64..).zip(entries) {
+            let info = entry.r_info.get(LE);
+            let entry = Entry {
+                at: number * RELA_SIZE,
+                offset: entry.r_offset.get(LE),
+                symbol: (info >> 32) as u32,
+                kind: info as u32,
+                addend: entry.r_addend.get(LE),
+            };
+            let known = table.get(entry.kind);
+            if let Some(counts) = counts.as_deref_mut() {
+                counts.add(entry.kind, known.map(|(position, _)| position));
+            }
+            let place = Site { view, tables, index, target: header.info, header: &target, bytes, entry };
+            let Err(error) = place.check(known.map(|(_, kind)| kind), context.llvm) else { continue };
+            if matches!(*error, Error::UnsupportedRelocation { .. } | Error::ThreadLocal { .. } | Error::IndirectFunction { .. }) {
+                if told.contains(&entry.kind) {
+                    continue;
+                }
+                told.push(entry.kind);
+            }
+            report.refuse(|| *error)?;
+            if report.is_full() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A relocation, decoded.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// Offset in the relocation section.
+    at: u64,
+    offset: u64,
+    symbol: u32,
+    kind: u32,
+    addend: i64,
+}
+
+/// A relocation and where it applies.
+struct Site<'v, 'a> {
+    view: &'v View<'a>,
+    tables: &'v Tables<'a>,
+    /// The relocation section.
+    index: u32,
+    /// The section that is patched.
+    target: u32,
+    header: &'v SectionHeader,
+    bytes: &'a [u8],
+    entry: Entry,
+}
+
+impl Site<'_, '_> {
+    fn check(&self, kind: Option<&'static Kind>, llvm: u32) -> Result<(), Box<Error>> {
+        let Entry { offset, .. } = self.entry;
+        let Some(kind) = kind else {
+            return Err(self.unsupported(format!("kind {}", self.entry.kind), "the ABI knows no such relocation"));
+        };
+        let Some(raw) = self.tables.symbols.get(self.entry.symbol as usize) else {
+            return Err(self.malformed(format!("it refers to symbol {}, there are {}", self.entry.symbol, self.tables.symbols.len())));
+        };
+        // Bounds first: they hold for every kind, and everything else reads the bytes.
+        let first = offset.checked_sub(u64::from(kind.before));
+        let end = offset.checked_add(u64::from(kind.width));
+        let inside = first.is_some() && end.is_some_and(|end| end <= self.header.size);
+        if !inside {
+            return Err(self.malformed(format!(
+                "{} at offset {offset:#x} does not lie in section '{}' of {:#x} bytes",
+                kind.name,
+                self.view.label(self.target),
+                self.header.size
+            )));
+        }
+        if !kind.linkable(llvm) {
+            return Err(self.refused(kind, llvm));
+        }
+        let symbol = Symbol::decode(raw);
+        let place = place(self.tables, self.entry.symbol, &symbol);
+        if self.entry.symbol != 0 && !is_linkable(&symbol, place) {
+            let reason = match place {
+                Place::Absolute => "LLVM links no local absolute symbols; make it global, or write the number itself",
+                _ => "the symbol is neither defined in a section nor something another object could define",
+            };
+            return Err(self.unsupported(kind.name.into(), reason));
+        }
+        if kind.addend.is_some_and(|only| only != self.entry.addend) {
+            let reason = format!("its addend is {}, LLVM links it only with {}", self.entry.addend, kind.addend.unwrap_or(0));
+            return Err(self.unsupported(kind.name.into(), &reason));
+        }
+        if !kind.shape.is_empty() && !self.has_shape(kind) {
+            return Err(self.malformed(format!(
+                "{} at offset {offset:#x} of section '{}' is not on an instruction that it can patch",
+                kind.name,
+                self.view.label(self.target)
+            )));
+        }
+        Ok(())
+    }
+
+    fn has_shape(&self, kind: &Kind) -> bool {
+        let start = usize::try_from(self.entry.offset).unwrap_or(usize::MAX);
+        let word = start.checked_add(4).and_then(|end| self.bytes.get(start..end)).and_then(|b| b.try_into().ok());
+        word.map(u32::from_le_bytes).is_some_and(|word| kind.shape.iter().any(|(mask, value)| word & mask == *value))
+    }
+
+    /// A kind that this LLVM does not link.
+    fn refused(&self, kind: &Kind, llvm: u32) -> Box<Error> {
+        let object = self.view.object.to_owned();
+        if kind.tls {
+            return Box::new(Error::ThreadLocal { object, what: format!("relocation {} against '{}'", kind.name, self.symbol()) });
+        }
+        if kind.indirect {
+            return Box::new(Error::IndirectFunction { object, symbol: self.symbol() });
+        }
+        let reason = match kind.since {
+            Some(since) => format!("LLVM {llvm} does not know it, LLVM {since} and later do"),
+            None => "no LLVM up to 22 links it; compile with -fPIC and without options that ask for it".into(),
+        };
+        self.unsupported(kind.name.into(), &reason)
+    }
+
+    fn unsupported(&self, relocation: String, reason: &str) -> Box<Error> {
+        Box::new(Error::UnsupportedRelocation {
+            object: self.view.object.into(),
+            section: self.view.label(self.target),
+            offset: self.entry.offset,
+            relocation,
+            symbol: self.symbol(),
+            reason: reason.into(),
+        })
+    }
+
+    fn malformed(&self, problem: String) -> Box<Error> {
+        Box::new(self.view.malformed(Some(self.index), Some(self.entry.at), problem))
+    }
+
+    /// The symbol's name; of a section symbol the section's.
+    fn symbol(&self) -> String {
+        let index = self.entry.symbol;
+        let Some(symbol) = self.tables.symbols.get(index as usize).map(Symbol::decode) else { return format!("#{index}") };
+        match (string_at(self.tables.strings, symbol.name), place(self.tables, index, &symbol)) {
+            (Some(name), _) if !name.is_empty() => lossy(name).into_owned(),
+            (_, Place::Section(section)) if symbol.kind == STT_SECTION => self.view.label(section),
+            _ => format!("#{index}"),
+        }
+    }
+}

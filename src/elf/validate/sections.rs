@@ -1,0 +1,250 @@
+//! Section headers: bounds, alignment, permissions, the tables that others lean on.
+
+use super::Context;
+use super::symbols::Symbols;
+use crate::elf::builder::IndexBuilder;
+use crate::elf::index::{Array, Group, Name, Section, array_kind, is_retained};
+use crate::elf::plugin::ObjectReport;
+use crate::elf::raw::{
+    GRP_COMDAT, RELA_SIZE, RawSymbol, SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHF_WRITE, SHF_X86_64_LARGE, SHT_ANDROID_REL,
+    SHT_ANDROID_RELA, SHT_GROUP, SHT_NULL, SHT_REL, SHT_RELA, SHT_RELR, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
+    SYMBOL_SIZE, SectionHeader,
+};
+use crate::elf::view::View;
+use crate::{Error, Result};
+
+/// The largest alignment of a mapped section or common symbol.
+pub(crate) const MAX_ALIGNMENT: u64 = 2 << 20;
+
+/// More than any address space has: sums beyond it would overflow in LLVM's layout.
+const MAX_MAPPED: u64 = 1 << 47;
+
+/// The tables that the rest of validation reads.
+#[derive(Default)]
+pub(super) struct Tables<'a> {
+    /// Section index of the symbol table; 0 if there is none.
+    pub symtab: u32,
+    pub symbols: &'a [RawSymbol],
+    pub strings: &'a [u8],
+    /// Contents of the extended section-index table, four bytes for each symbol.
+    pub extended: Option<&'a [u8]>,
+    /// Bytes that the object's mapped sections take.
+    pub mapped: u64,
+}
+
+impl Tables<'_> {
+    /// Counts bytes that will be mapped; false when they are more than can be.
+    pub(super) fn map(&mut self, size: u64) -> bool {
+        self.mapped = self.mapped.saturating_add(size);
+        self.mapped <= MAX_MAPPED
+    }
+}
+
+pub(super) fn validate<'a>(
+    view: &View<'a>,
+    context: &Context<'_>,
+    report: &mut ObjectReport,
+) -> Result<(IndexBuilder, Tables<'a>)> {
+    let mut tables = symbol_table(view, report)?;
+    let mut builder = IndexBuilder::new(view.names().len() + tables.strings.len());
+    builder.index.sections.reserve_exact(view.count() as usize);
+    let mut relocations = 0_u64;
+    if let Some(null) = view.header(0) {
+        builder.index.sections.push(section(&null, Name::default()));
+    }
+    for (index, header) in view.sections() {
+        let text = view.name_of(&header)?;
+        let name = builder.name(view, text)?;
+        builder.index.sections.push(section(&header, name));
+        if header.kind == SHT_NULL {
+            continue;
+        }
+        view.contents(index, &header)?;
+        check(view, index, &header, text, report)?;
+        if header.is(SHF_ALLOC) && !tables.map(header.size) {
+            report.refuse(|| view.malformed(Some(index), None, "the sections take more memory than there can be"))?;
+        }
+        if header.kind == SHT_RELA {
+            relocations = relocations.saturating_add(header.size / RELA_SIZE);
+        }
+        if let Some((kind, priority)) = array_kind(text, header.kind).filter(|_| header.is(SHF_ALLOC)) {
+            if header.size % 8 != 0 {
+                report.refuse(|| view.malformed(Some(index), None, "its size is no multiple of a pointer's"))?;
+            }
+            builder.index.arrays.push(Array { kind, priority, offset: header.offset, size: header.size, section: index });
+        }
+        if is_retained(text, header.flags) {
+            builder.index.retain.push(index);
+        }
+        if header.is(SHF_X86_64_LARGE) && header.is(SHF_ALLOC) && view.machine == crate::elf::raw::EM_X86_64 {
+            builder.index.large_sections.push(index);
+        }
+    }
+    let limit = context.limits.relocations;
+    if relocations > limit {
+        let object = || view.object.into();
+        report.refuse(|| Error::TooManyRelocations { object: object(), count: relocations, limit })?;
+    }
+    Ok((builder, tables))
+}
+
+fn section(header: &SectionHeader, name: Name) -> Section {
+    Section {
+        name,
+        kind: header.kind,
+        flags: header.flags,
+        size: header.size,
+        alignment: header.align,
+        offset: header.offset,
+        has_contents: header.has_contents(),
+    }
+}
+
+/// One section by itself.
+fn check(
+    view: &View<'_>,
+    index: u32,
+    header: &SectionHeader,
+    name: &[u8],
+    report: &mut ObjectReport,
+) -> Result<()> {
+    let malformed = |problem: String| view.malformed(Some(index), None, problem);
+    if header.align != 0 && !header.align.is_power_of_two() {
+        report.refuse(|| malformed(format!("its alignment ({}) is no power of two", header.align)))?;
+    } else if header.is(SHF_ALLOC) && header.align > MAX_ALIGNMENT {
+        report.refuse(|| Error::UnsupportedAlignment {
+            object: view.object.into(),
+            section: view.label(index),
+            alignment: header.align,
+            limit: MAX_ALIGNMENT,
+        })?;
+    }
+    if header.address.checked_add(header.size).is_none() {
+        report.refuse(|| malformed(format!("its address {:#x} and size {:#x} overflow", header.address, header.size)))?;
+    }
+    if !header.is(SHF_ALLOC) && header.kind == crate::elf::raw::SHT_NOBITS && header.size > MAX_MAPPED {
+        report.refuse(|| malformed(format!("it takes {:#x} bytes", header.size)))?;
+    }
+    if header.is(SHF_TLS) {
+        report.refuse(|| Error::ThreadLocal {
+            object: view.object.into(),
+            what: format!("section '{}'", view.label(index)),
+        })?;
+    }
+    let forbidden = SHF_WRITE | SHF_EXECINSTR | SHF_ALLOC;
+    if header.flags & forbidden == forbidden {
+        report.refuse(|| Error::WritableAndExecutable { object: view.object.into(), section: view.label(index) })?;
+    }
+    // What a C runtime strings together into one function; it means nothing in an object of its own.
+    if matches!(name, b".init" | b".fini") && header.size != 0 && header.is(SHF_EXECINSTR) {
+        report.refuse(|| malformed("code in .init or .fini belongs to a C runtime; use .init_array or .fini_array".into()))?;
+    }
+    match header.kind {
+        SHT_REL | SHT_RELR | SHT_ANDROID_REL | SHT_ANDROID_RELA => {
+            let encoding = match header.kind {
+                SHT_REL => "SHT_REL",
+                SHT_RELR => "SHT_RELR",
+                _ => "Android-packed",
+            };
+            report.refuse(|| Error::UnsupportedRelocation {
+                object: view.object.into(),
+                section: view.label(index),
+                offset: 0,
+                relocation: format!("encoding {encoding}"),
+                symbol: "any".into(),
+                reason: "objects for this machine have SHT_RELA relocations; build it again with a current toolchain".into(),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Finds and checks the symbol table, its string table and its extended section indices.
+fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Result<Tables<'a>> {
+    let mut tables = Tables::default();
+    for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_SYMTAB) {
+        let malformed = |problem: String| view.malformed(Some(index), None, problem);
+        if tables.symtab != 0 {
+            report.refuse(|| malformed("it is the second symbol table".into()))?;
+            continue;
+        }
+        let symbols = if header.entry_size == SYMBOL_SIZE { view.symbols(index, &header)? } else { None };
+        // Without a readable table nothing that follows can be judged.
+        let Some(symbols) = symbols else {
+            return Err(malformed(format!("{} bytes in entries of {} are no symbol table", header.size, header.entry_size)));
+        };
+        let strings = view
+            .header(header.link)
+            .filter(|strings| strings.kind == SHT_STRTAB)
+            .ok_or_else(|| malformed(format!("its string table is section {}, which is none", header.link)))?;
+        let strings = view.contents(header.link, &strings)?;
+        if strings.last() != Some(&0) && !(strings.is_empty() && symbols.len() <= 1) {
+            return Err(malformed("its string table does not end with a NUL byte".into()));
+        }
+        tables = Tables { symtab: index, symbols, strings, extended: None, mapped: 0 };
+    }
+    for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_SYMTAB_SHNDX) {
+        let contents = view.contents(index, &header)?;
+        let fits = header.link == tables.symtab
+            && tables.symtab != 0
+            && header.entry_size == 4
+            && contents.len() / 4 == tables.symbols.len()
+            && contents.len() % 4 == 0;
+        if !fits || tables.extended.is_some() {
+            return Err(view.malformed(Some(index), None, "the extended section indices do not belong to the symbol table"));
+        }
+        tables.extended = Some(contents);
+    }
+    Ok(tables)
+}
+
+/// Section groups; needs the symbols for the signatures.
+pub(super) fn groups(
+    view: &View<'_>,
+    tables: &Tables<'_>,
+    symbols: &Symbols,
+    builder: &mut IndexBuilder,
+    report: &mut ObjectReport,
+) -> Result<()> {
+    // Section -> group, for the definitions; made only if there are groups.
+    let mut owner: Vec<u32> = Vec::new();
+    for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_GROUP) {
+        let malformed = |problem: String| view.malformed(Some(index), None, problem);
+        let contents = view.contents(index, &header)?;
+        let mut words = contents.chunks_exact(4).map(|w| w.iter().rev().fold(0_u32, |all, b| all << 8 | u32::from(*b)));
+        let Some(flags) = words.next().filter(|_| contents.len() % 4 == 0) else {
+            report.refuse(|| malformed("a section group has no flags, or half a member".into()))?;
+            continue;
+        };
+        let members: Vec<u32> = words.collect();
+        if let Some(bad) = members.iter().find(|&&member| member == 0 || member >= view.count()) {
+            report.refuse(|| malformed(format!("member {bad} is no section")))?;
+            continue;
+        }
+        let signature = if header.link == tables.symtab { symbols.signature(view, tables, header.info) } else { None };
+        let Some(signature) = signature else {
+            report.refuse(|| malformed(format!("its signature is symbol {}, which has no name", header.info)))?;
+            continue;
+        };
+        if flags & GRP_COMDAT == 0 {
+            continue;
+        }
+        let position = u32::try_from(builder.index.groups.len()).unwrap_or(u32::MAX);
+        owner.resize(view.count() as usize, u32::MAX);
+        for member in &members {
+            match owner.get_mut(*member as usize) {
+                Some(slot) if *slot == u32::MAX => *slot = position,
+                _ => report.refuse(|| malformed(format!("section {member} is in two groups")))?,
+            }
+        }
+        let signature = builder.name(view, &signature)?;
+        builder.index.groups.push(Group { signature, members });
+    }
+    if !owner.is_empty() {
+        for definition in &mut builder.index.definitions {
+            let group = owner.get(definition.section as usize).copied().filter(|&group| group != u32::MAX);
+            definition.comdat = group.filter(|_| definition.section != 0);
+        }
+    }
+    Ok(())
+}

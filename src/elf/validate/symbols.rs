@@ -1,0 +1,299 @@
+//! Symbols: names, sections, kinds, and what JITLink makes of each.
+
+use std::collections::HashSet;
+
+use super::sections::{MAX_ALIGNMENT, Tables};
+use crate::elf::builder::IndexBuilder;
+use crate::elf::index::{Binding, Definition, Import, SymbolKind, Visibility};
+use crate::elf::patch::{Patch, Value};
+use crate::elf::plugin::ObjectReport;
+use crate::elf::raw::{
+    SHF_EXECINSTR, SHN_ABS, SHN_COMMON, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_NULL, STB_GLOBAL, STB_GNU_UNIQUE,
+    STB_LOCAL, STB_WEAK, STT_COMMON, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION, STT_TLS,
+    STV_HIDDEN, STV_INTERNAL, SYMBOL_SIZE, Symbol, field,
+};
+use crate::elf::report::ChangeKind;
+use crate::elf::view::{View, lossy, string_at};
+use crate::{Error, Result};
+
+/// Up to this many names, comparing each with each is cheaper than a hash table.
+const FEW: usize = 8;
+
+/// Where a symbol is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Undefined,
+    Section(u32),
+    Absolute,
+    Common,
+    /// A reserved index without a meaning here, or an extended one without a table.
+    Unknown(u32),
+}
+
+/// What the symbol table says, for groups and relocations.
+pub(super) struct Symbols {
+    count: u32,
+}
+
+impl Symbols {
+    /// A group's signature: the name of a symbol, or of the section that a nameless section symbol stands for.
+    pub(super) fn signature(&self, view: &View<'_>, tables: &Tables<'_>, index: u32) -> Option<Vec<u8>> {
+        if index == 0 || index >= self.count {
+            return None;
+        }
+        let symbol = Symbol::decode(tables.symbols.get(index as usize)?);
+        let name = string_at(tables.strings, symbol.name)?;
+        if !name.is_empty() {
+            return Some(name.to_vec());
+        }
+        match place(tables, index, &symbol) {
+            Place::Section(section) if symbol.kind == STT_SECTION => {
+                view.header(section).and_then(|header| view.name_of(&header).ok()).map(<[u8]>::to_vec)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Where a symbol is, extended numbering included.
+pub(super) fn place(tables: &Tables<'_>, index: u32, symbol: &Symbol) -> Place {
+    match symbol.shndx {
+        SHN_UNDEF => Place::Undefined,
+        SHN_ABS => Place::Absolute,
+        SHN_COMMON => Place::Common,
+        SHN_XINDEX => {
+            let start = index as usize * 4;
+            match tables.extended.and_then(|t| t.get(start..start + 4)).and_then(|b| b.try_into().ok()) {
+                Some(bytes) => Place::Section(u32::from_le_bytes(bytes)),
+                None => Place::Unknown(u32::from(SHN_XINDEX)),
+            }
+        }
+        reserved if reserved >= SHN_LORESERVE => Place::Unknown(u32::from(reserved)),
+        section => Place::Section(u32::from(section)),
+    }
+}
+
+/// Whether JITLink makes a symbol of its own out of it, so that relocations may refer to it. (Absolute symbols that
+/// others can see are undefined by then.)
+pub(super) fn is_linkable(symbol: &Symbol, place: Place) -> bool {
+    match place {
+        _ if symbol.kind == STT_FILE => false,
+        Place::Common => true,
+        Place::Section(_) => {
+            matches!(symbol.kind, STT_NOTYPE | STT_FUNC | STT_OBJECT | STT_SECTION | STT_TLS)
+        }
+        Place::Absolute => symbol.binding != STB_LOCAL,
+        Place::Undefined => {
+            symbol.binding != STB_LOCAL || symbol.name == 0 && symbol.kind == STT_NOTYPE && symbol.value == 0
+        }
+        Place::Unknown(_) => false,
+    }
+}
+
+pub(super) fn validate(
+    view: &View<'_>,
+    tables: &Tables<'_>,
+    builder: &mut IndexBuilder,
+    patch: &mut Patch,
+    report: &mut ObjectReport,
+) -> Result<Symbols> {
+    let count = u32::try_from(tables.symbols.len())
+        .map_err(|_| view.malformed(Some(tables.symtab), None, "it has more than 2^32 symbols"))?;
+    let symtab = tables.symtab;
+    let table = view.header(symtab).map_or(0, |header| header.offset);
+    let mut unique = Unique::new();
+    let mut mapped = tables.mapped;
+    for (index, raw) in (0u32..).zip(tables.symbols) {
+        let symbol = Symbol::decode(raw);
+        if index == 0 {
+            // JITLink takes relocations against symbol 0 for ones against the null symbol, and crashes if it is none.
+            let null = symbol.name == 0 && symbol.kind == 0 && symbol.binding == 0 && symbol.shndx == 0;
+            if !null || symbol.value != 0 || symbol.size != 0 || symbol.other != 0 {
+                report.refuse(|| view.malformed(Some(symtab), Some(0), "the first symbol is not the null symbol"))?;
+            }
+            continue;
+        }
+        let offset = u64::from(index) * SYMBOL_SIZE;
+        let malformed = |problem: String| view.malformed(Some(symtab), Some(offset), problem);
+        let Some(name) = string_at(tables.strings, symbol.name) else {
+            report.refuse(|| malformed(format!("symbol {index} has its name at {:#x}, beyond the string table", symbol.name)))?;
+            continue;
+        };
+        if symbol.kind == STT_FILE {
+            continue;
+        }
+        let text = || if name.is_empty() { format!("#{index}") } else { lossy(name).into_owned() };
+        match symbol.kind {
+            STT_TLS => {
+                report.refuse(|| Error::ThreadLocal { object: view.object.into(), what: format!("symbol '{}'", text()) })?;
+                continue;
+            }
+            STT_GNU_IFUNC if symbol.shndx != SHN_UNDEF => {
+                report.refuse(|| Error::IndirectFunction { object: view.object.into(), symbol: text() })?;
+                continue;
+            }
+            _ => {}
+        }
+        let place = place(tables, index, &symbol);
+        let mut executable = false;
+        match place {
+            Place::Section(section) => {
+                let Some(header) = view.header(section).filter(|header| section != 0 && header.kind != SHT_NULL) else {
+                    report.refuse(|| malformed(format!("symbol '{}' is in section {section}, which there is not", text())))?;
+                    continue;
+                };
+                executable = header.is(SHF_EXECINSTR);
+                if symbol.value.checked_add(symbol.size).is_none_or(|end| end > header.size) {
+                    report.refuse(|| {
+                        malformed(format!(
+                            "symbol '{}' ({:#x}, {:#x} bytes) does not lie in section '{}' of {:#x} bytes",
+                            text(),
+                            symbol.value,
+                            symbol.size,
+                            view.label(section),
+                            header.size
+                        ))
+                    })?;
+                    continue;
+                }
+                if symbol.kind == STT_COMMON {
+                    report.refuse(|| malformed(format!("symbol '{}' is common and in a section", text())))?;
+                    continue;
+                }
+            }
+            Place::Unknown(number) => {
+                report.refuse(|| malformed(format!("symbol '{}' has the section index {number:#x}, which means nothing here", text())))?;
+                continue;
+            }
+            Place::Common => {
+                mapped = mapped.saturating_add(symbol.size);
+                if !check_common(view, &symbol, name, mapped, &malformed, report)? {
+                    continue;
+                }
+            }
+            Place::Undefined | Place::Absolute => {}
+        }
+        let at = table + offset;
+        if symbol.visibility() == STV_INTERNAL && place != Place::Undefined {
+            // To a linker the same; JITLink knows only the one.
+            patch.write(at + field::ST_OTHER, Value::U8(symbol.other & !3 | STV_HIDDEN));
+            report.change(None, ChangeKind::Symbol { name: text(), to: "made hidden instead of internal".into() });
+        }
+        let binding = match symbol.binding {
+            STB_LOCAL => continue,
+            STB_GLOBAL => Binding::Strong,
+            STB_WEAK => Binding::Weak,
+            STB_GNU_UNIQUE if place != Place::Undefined => Binding::Unique,
+            other => {
+                report.refuse(|| malformed(format!("symbol '{}' has the binding {other}, which means nothing here", text())))?;
+                continue;
+            }
+        };
+        if name.is_empty() {
+            report.refuse(|| malformed(format!("symbol {index} is global and has no name")))?;
+            continue;
+        }
+        if !unique.insert(name) {
+            report.refuse(|| malformed(format!("symbol '{}' is in the symbol table twice", text())))?;
+            continue;
+        }
+        let hidden = matches!(symbol.visibility(), STV_HIDDEN | STV_INTERNAL);
+        let visibility = if hidden { Visibility::Hidden } else { Visibility::Default };
+        let name = builder.name(view, name)?;
+        if place == Place::Undefined {
+            builder.index.imports.push(Import { name, weak: binding == Binding::Weak, visibility });
+            continue;
+        }
+        let absolute = place == Place::Absolute;
+        if absolute {
+            patch.write(at + field::ST_SHNDX, Value::U16(SHN_UNDEF));
+            patch.write(at + field::ST_VALUE, Value::U64(0));
+            patch.write(at + field::ST_SIZE, Value::U64(0));
+            report.change(None, ChangeKind::Symbol { name: text(), to: "taken out of the object, as it is absolute".into() });
+            if symbol.binding == STB_GNU_UNIQUE {
+                patch.write(at + 4, Value::U8(STB_GLOBAL << 4 | symbol.kind));
+            }
+        }
+        let kind = match symbol.kind {
+            STT_FUNC => SymbolKind::Function,
+            STT_OBJECT | STT_COMMON => SymbolKind::Data,
+            STT_NOTYPE if executable => SymbolKind::Function,
+            _ if place == Place::Common => SymbolKind::Data,
+            _ => SymbolKind::Unknown,
+        };
+        builder.index.definitions.push(Definition {
+            name,
+            kind,
+            binding,
+            visibility,
+            value: if place == Place::Common { 0 } else { symbol.value },
+            size: symbol.size,
+            section: if let Place::Section(section) = place { section } else { 0 },
+            comdat: None,
+            common: (place == Place::Common).then_some(symbol.value.max(1)),
+            absolute,
+        });
+    }
+    Ok(Symbols { count })
+}
+
+/// A common symbol's alignment, binding and size; false if it was refused.
+fn check_common(
+    view: &View<'_>,
+    symbol: &Symbol,
+    name: &[u8],
+    mapped: u64,
+    malformed: &dyn Fn(String) -> Error,
+    report: &mut ObjectReport,
+) -> Result<bool> {
+    let text = lossy(name);
+    if symbol.binding == STB_LOCAL {
+        report.refuse(|| malformed(format!("symbol '{text}' is common and local")))?;
+        return Ok(false);
+    }
+    if symbol.value != 0 && !symbol.value.is_power_of_two() {
+        report.refuse(|| malformed(format!("symbol '{text}' wants an alignment of {}, no power of two", symbol.value)))?;
+        return Ok(false);
+    }
+    if symbol.value > MAX_ALIGNMENT {
+        report.refuse(|| Error::UnsupportedAlignment {
+            object: view.object.into(),
+            section: format!("COMMON ({text})"),
+            alignment: symbol.value,
+            limit: MAX_ALIGNMENT,
+        })?;
+        return Ok(false);
+    }
+    let mut total = Tables { mapped, ..Tables::default() };
+    if !total.map(0) {
+        report.refuse(|| malformed(format!("symbol '{text}' takes more memory than there can be")))?;
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+/// The names seen so far.
+struct Unique<'a> {
+    few: [&'a [u8]; FEW],
+    len: usize,
+    many: HashSet<&'a [u8]>,
+}
+
+impl<'a> Unique<'a> {
+    fn new() -> Self {
+        Self { few: [&[]; FEW], len: 0, many: HashSet::new() }
+    }
+
+    fn insert(&mut self, name: &'a [u8]) -> bool {
+        if let Some(slot) = self.few.get_mut(self.len) {
+            *slot = name;
+            let known = self.few.iter().take(self.len).any(|other| *other == name);
+            self.len += 1;
+            return !known;
+        }
+        if self.many.is_empty() {
+            self.many.extend(self.few);
+        }
+        self.many.insert(name)
+    }
+}

@@ -1,0 +1,255 @@
+//! Checked access to the section headers of an object: every offset is compared with the file's length before it is used.
+
+use std::borrow::Cow;
+use std::ffi::CStr;
+
+use object::pod;
+
+use super::raw::{
+    self, HEADER_SIZE, Header, LE, RawRela, RawSection, RawSymbol, SECTION_SIZE, SHN_LORESERVE, SHN_XINDEX, SHT_STRTAB,
+    SectionHeader,
+};
+use crate::{Error, Result};
+
+/// An object whose header and section table lie inside the file.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) object: &'a str,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) machine: u16,
+    /// File offset of the section table.
+    pub(crate) table: u64,
+    /// Index of the section that holds the section names, or 0.
+    pub(crate) names_index: u32,
+    sections: &'a [RawSection],
+    names: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// Reads the headers of an object that identity has passed. `limit` is the most sections there may be.
+    pub(crate) fn parse(object: &'a str, bytes: &'a [u8], limit: u64) -> Result<Self> {
+        let len = bytes.len() as u64;
+        let header: &Header =
+            pod::from_bytes(bytes).map_err(|()| truncated(object, "the ELF header", 0, HEADER_SIZE, len))?.0;
+        let malformed = |problem: String| Error::Malformed { object: object.into(), section: None, offset: None, problem };
+        if u64::from(header.e_ehsize.get(LE)) != HEADER_SIZE {
+            return Err(malformed(format!("the ELF header's size is {}, not {HEADER_SIZE}", header.e_ehsize.get(LE))));
+        }
+        let mut view = Self {
+            object,
+            bytes,
+            machine: header.e_machine.get(LE).0,
+            table: header.e_shoff.get(LE),
+            names_index: 0,
+            sections: &[],
+            names: &[],
+        };
+        let announced = u64::from(header.e_shnum.get(LE));
+        if view.table == 0 {
+            if announced != 0 {
+                return Err(malformed(format!("{announced} sections are announced, but there is no section table")));
+            }
+            return Ok(view);
+        }
+        let entry = u64::from(header.e_shentsize.get(LE));
+        if entry != SECTION_SIZE {
+            return Err(malformed(format!("section headers have {entry} bytes, not {SECTION_SIZE}")));
+        }
+        let first: &RawSection = pod::from_bytes(view.range("the section table", view.table, SECTION_SIZE)?)
+            .map_err(|()| malformed("the section table is empty".into()))?
+            .0;
+        // More sections than 16 bits can count: the number is in the first header.
+        let count = if announced == 0 { first.sh_size.get(LE) } else { announced };
+        if announced >= u64::from(SHN_LORESERVE) {
+            return Err(malformed(format!("the number of sections ({announced}) is in the reserved range")));
+        }
+        if count == 0 {
+            return Err(malformed("the section table has no entries".into()));
+        }
+        if count > limit {
+            return Err(Error::TooManySections { object: object.into(), count, limit });
+        }
+        let size = count.checked_mul(SECTION_SIZE).ok_or_else(|| malformed(format!("{count} sections cannot be")))?;
+        view.sections = pod::slice_from_all_bytes(view.range("the section table", view.table, size)?)
+            .map_err(|()| malformed("the section table cannot be read".into()))?;
+
+        let shstrndx = header.e_shstrndx.get(LE);
+        view.names_index =
+            if shstrndx.0 == SHN_XINDEX { first.sh_link.get(LE) } else { u32::from(shstrndx.0) };
+        if view.names_index != 0 {
+            let names = view
+                .header(view.names_index)
+                .ok_or_else(|| malformed(format!("the section-name table is section {}, of {count}", view.names_index)))?;
+            if names.kind != SHT_STRTAB {
+                return Err(malformed(format!("section {} holds the section names but is no string table", view.names_index)));
+            }
+            view.names = view.range("the section-name table", names.offset, names.size)?;
+            if view.names.last() != Some(&0) {
+                return Err(malformed("the section-name table does not end with a NUL byte".into()));
+            }
+        }
+        Ok(view)
+    }
+
+    /// How many sections there are, the null section included.
+    pub(crate) fn count(&self) -> u32 {
+        // `parse` read the number from a 64-bit field but compared it with the file's length.
+        u32::try_from(self.sections.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn header(&self, index: u32) -> Option<SectionHeader> {
+        self.sections.get(index as usize).map(SectionHeader::decode)
+    }
+
+    /// All sections but the null section, with their indices.
+    pub(crate) fn sections(&self) -> impl Iterator<Item = (u32, SectionHeader)> + use<'a> {
+        (0u32..).zip(self.sections.iter().map(SectionHeader::decode)).skip(1)
+    }
+
+    /// File offset of a section header's field.
+    pub(crate) fn header_field(&self, index: u32, field: u64) -> u64 {
+        self.table.saturating_add(u64::from(index).saturating_mul(SECTION_SIZE)).saturating_add(field)
+    }
+
+    /// The bytes of the section-name table.
+    pub(crate) fn names(&self) -> &'a [u8] {
+        self.names
+    }
+
+    /// A section's name. Without a name table every section is nameless.
+    pub(crate) fn name_of(&self, header: &SectionHeader) -> Result<&'a [u8]> {
+        if self.names.is_empty() && header.name == 0 {
+            return Ok(&[]);
+        }
+        string_at(self.names, header.name).ok_or_else(|| Error::Malformed {
+            object: self.object.into(),
+            section: None,
+            offset: None,
+            problem: format!("a section's name is at {:#x}, the section-name table has {:#x} bytes", header.name, self.names.len()),
+        })
+    }
+
+    /// A section's name for messages.
+    pub(crate) fn label(&self, index: u32) -> String {
+        match self.header(index).and_then(|h| self.name_of(&h).ok()) {
+            Some(name) if !name.is_empty() => String::from_utf8_lossy(name).into_owned(),
+            _ => format!("#{index}"),
+        }
+    }
+
+    /// A section's bytes; nothing for a section without contents.
+    pub(crate) fn contents(&self, index: u32, header: &SectionHeader) -> Result<&'a [u8]> {
+        if !header.has_contents() {
+            return Ok(&[]);
+        }
+        // The message's text is made only on failure.
+        let range = || {
+            let start = usize::try_from(header.offset).ok()?;
+            let end = start.checked_add(usize::try_from(header.size).ok()?)?;
+            self.bytes.get(start..end)
+        };
+        range().ok_or_else(|| {
+            let end = header.offset.saturating_add(header.size);
+            truncated(self.object, &format!("section '{}'", self.label(index)), header.offset, end, self.bytes.len() as u64)
+        })
+    }
+
+    /// A symbol table's entries; `None` when its size is no multiple of theirs.
+    pub(crate) fn symbols(&self, index: u32, header: &SectionHeader) -> Result<Option<&'a [RawSymbol]>> {
+        Ok(pod::slice_from_all_bytes(self.contents(index, header)?).ok())
+    }
+
+    /// A relocation section's entries; `None` when its size is no multiple of theirs.
+    pub(crate) fn relocations(&self, index: u32, header: &SectionHeader) -> Result<Option<&'a [RawRela]>> {
+        Ok(pod::slice_from_all_bytes(self.contents(index, header)?).ok())
+    }
+
+    fn range(&self, what: &str, offset: u64, size: u64) -> Result<&'a [u8]> {
+        let range = || {
+            let start = usize::try_from(offset).ok()?;
+            let end = start.checked_add(usize::try_from(size).ok()?)?;
+            self.bytes.get(start..end)
+        };
+        range().ok_or_else(|| {
+            truncated(self.object, what, offset, offset.saturating_add(size), self.bytes.len() as u64)
+        })
+    }
+
+    /// Something in this object that contradicts itself, in a section.
+    pub(crate) fn malformed(&self, section: Option<u32>, offset: Option<u64>, problem: impl Into<String>) -> Error {
+        Error::Malformed {
+            object: self.object.into(),
+            section: section.map(|index| self.label(index)),
+            offset,
+            problem: problem.into(),
+        }
+    }
+}
+
+pub(crate) fn truncated(object: &str, what: &str, offset: u64, end: u64, len: u64) -> Error {
+    Error::Truncated { object: object.into(), what: what.into(), offset, end, len }
+}
+
+/// The string that begins at `offset`, without its NUL byte.
+pub(crate) fn string_at(table: &[u8], offset: u32) -> Option<&[u8]> {
+    CStr::from_bytes_until_nul(table.get(offset as usize..)?).ok().map(CStr::to_bytes)
+}
+
+/// Bounds the total length of names read from one string table. Names may share their ends, but a table in which they
+/// overlap without end would make copies of megabytes out of every few bytes.
+pub(crate) struct NameBudget(usize);
+
+impl NameBudget {
+    pub(crate) fn new(table: usize) -> Self {
+        Self(table.saturating_mul(16).saturating_add(1 << 16))
+    }
+
+    pub(crate) fn spend(&mut self, view: &View<'_>, name: &[u8]) -> Result<()> {
+        self.0 = self
+            .0
+            .checked_sub(name.len())
+            .ok_or_else(|| view.malformed(None, None, "the names overlap in the string table beyond all measure"))?;
+        Ok(())
+    }
+}
+
+/// For messages.
+pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+/// The letters that `readelf` prints for a section's flags.
+pub(crate) fn flag_letters(flags: u64) -> String {
+    const LETTERS: [(u64, char); 11] = [
+        (raw::SHF_WRITE, 'W'),
+        (raw::SHF_ALLOC, 'A'),
+        (raw::SHF_EXECINSTR, 'X'),
+        (raw::SHF_MERGE, 'M'),
+        (raw::SHF_STRINGS, 'S'),
+        (raw::SHF_INFO_LINK, 'I'),
+        (raw::SHF_LINK_ORDER, 'L'),
+        (raw::SHF_GROUP, 'G'),
+        (raw::SHF_TLS, 'T'),
+        (raw::SHF_COMPRESSED, 'C'),
+        (raw::SHF_GNU_RETAIN, 'R'),
+    ];
+    let mut letters: String = LETTERS.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, letter)| letter).collect();
+    if flags & raw::SHF_EXCLUDE != 0 {
+        letters.push('E');
+    }
+    if flags & raw::SHF_X86_64_LARGE != 0 {
+        letters.push('l');
+    }
+    letters
+}
+
+/// `R-X`, `R--` or `RW-` for a section that is mapped.
+pub(crate) fn segment(flags: u64) -> Option<&'static str> {
+    match (flags & raw::SHF_ALLOC != 0, flags & raw::SHF_WRITE != 0, flags & raw::SHF_EXECINSTR != 0) {
+        (false, ..) => None,
+        (true, false, true) => Some("R-X"),
+        (true, false, false) => Some("R--"),
+        (true, true, false) => Some("RW-"),
+        (true, true, true) => Some("RWX"),
+    }
+}

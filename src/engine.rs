@@ -1,0 +1,256 @@
+//! The engine: an arena, an LLVM session, and how objects are prepared.
+#![allow(unsafe_code)] // unsafe fns, whose contracts are the caller's
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::elf::{LinkPlan, ObjectPlugin, Preparation, Target};
+use crate::library::{Library, LibraryBuilder};
+use crate::link::Context;
+use crate::memory::{ArenaConfig, ArenaStats};
+use crate::runtime::SharedLibrary;
+use crate::{Error, Limits, Result, SectionConflicts};
+
+/// Loads objects into this process. Clones share one engine; it may be used from any thread.
+///
+/// Dropping the last clone does not end what was loaded: libraries and symbols keep what they need.
+#[derive(Clone)]
+pub struct JitEngine {
+    context: Arc<Context>,
+}
+
+/// How objects are placed in the arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum SlabLayout {
+    /// Every object has one contiguous slab of its own: `R-X | R-- | RW-`, each part on pages of its own.
+    #[default]
+    PerObject,
+}
+
+/// Settings of an engine; see [`JitEngine::builder`].
+#[derive(Default)]
+pub struct JitEngineBuilder {
+    arena: ArenaConfig,
+    conflicts: SectionConflicts,
+    limits: Limits,
+    plugins: Vec<Arc<dyn ObjectPlugin>>,
+}
+
+/// What an engine holds at one moment; see [`JitEngine::stats`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EngineStats {
+    /// The arena's address space.
+    pub arena: ArenaStats,
+    /// Libraries whose code is alive: not removed, or removed and still held.
+    pub libraries: usize,
+}
+
+/// What lies at an address; see [`JitEngine::explain_address`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The library.
+    pub library: String,
+    /// The object.
+    pub object: String,
+    /// Offset of the address in the object's slab, or in its own mapping where the section lies outside the arena.
+    pub offset: usize,
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' of library '{}', offset {:#x} of its slab", self.object, self.library, self.offset)
+    }
+}
+
+impl JitEngine {
+    /// An engine with default settings.
+    ///
+    /// # Errors
+    /// [`Error::AddressSpace`] if no arena can be reserved, [`Error::Session`] if LLVM cannot be started.
+    pub fn new() -> Result<Self> {
+        Self::builder().build()
+    }
+
+    /// Settings for an engine.
+    pub fn builder() -> JitEngineBuilder {
+        JitEngineBuilder::default()
+    }
+
+    /// Prepares an object and puts it into a library of its own, which runs nothing: it is linked and initialised when
+    /// something is first asked of it. The bytes are copied.
+    ///
+    /// # Errors
+    /// What preparation finds wrong; nothing is kept then.
+    pub fn add_object(&self, bytes: impl AsRef<[u8]>) -> Result<Library> {
+        self.add_object_named(&self.context.next_object_name(), bytes)
+    }
+
+    /// [`add_object`](Self::add_object) with a name for errors, traces and the library.
+    ///
+    /// # Errors
+    /// As for [`add_object`](Self::add_object).
+    pub fn add_object_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<Library> {
+        let library = Library::alone(&self.context, name);
+        library.add_object_named(name, bytes)?;
+        Ok(library)
+    }
+
+    /// [`add_object`](Self::add_object) of a file, named by its path.
+    ///
+    /// # Errors
+    /// As for [`add_object`](Self::add_object); [`Error::Io`] if the file cannot be read.
+    pub fn add_object_file(&self, path: impl AsRef<Path>) -> Result<Library> {
+        let path = path.as_ref();
+        self.add_object_named(&path.display().to_string(), read(path)?)
+    }
+
+    /// A library for several objects that share one namespace.
+    pub fn library(&self, name: &str) -> LibraryBuilder {
+        LibraryBuilder::new(Arc::clone(&self.context), name)
+    }
+
+    /// Opens a shared library for the whole process (`RTLD_NOW | RTLD_GLOBAL`) and never closes it, for code that opens
+    /// others later which expect its symbols there (CUTLASS#3075).
+    ///
+    /// # Errors
+    /// [`Error::SharedLibrary`] with what the dynamic loader said.
+    ///
+    /// # Safety
+    /// The shared library's initialisers run now, its finalisers when the process ends. Its symbols come before those of
+    /// libraries that are opened later, also for code that is not of this engine.
+    pub unsafe fn preload_global(&self, path: impl AsRef<Path>) -> Result<()> {
+        // SAFETY: by the caller.
+        unsafe { SharedLibrary::open_global(path.as_ref()) }
+    }
+
+    /// Everything that preparation finds in an object and would do to it, without linking it. Objects for x86-64 and for
+    /// AArch64 are both checked, whichever this process is.
+    ///
+    /// # Errors
+    /// Only for bytes that are no ELF object of either machine; everything else is in the plan.
+    pub fn check_object(&self, bytes: impl AsRef<[u8]>) -> Result<LinkPlan> {
+        self.check_object_named("object", bytes)
+    }
+
+    /// [`check_object`](Self::check_object) with a name for the plan.
+    ///
+    /// # Errors
+    /// As for [`check_object`](Self::check_object).
+    pub fn check_object_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<LinkPlan> {
+        self.context.preparation.check(name, bytes.as_ref())
+    }
+
+    /// What the engine holds now.
+    pub fn stats(&self) -> EngineStats {
+        EngineStats { arena: self.context.arena.stats(), libraries: self.context.live_count() }
+    }
+
+    /// Which live object has this address.
+    pub fn explain_address(&self, address: *const ()) -> Option<Explanation> {
+        let address = address.addr();
+        self.context.live().iter().find_map(|code| {
+            let (object, span) = code.object_containing(address)?;
+            let library = code.library().to_owned();
+            Some(Explanation { library, object: object.to_string(), offset: address - span.start })
+        })
+    }
+
+    /// The addresses of the arena, in which all slabs lie.
+    pub fn arena(&self) -> std::ops::Range<usize> {
+        self.context.arena.range()
+    }
+
+    /// LLVM's `LLJIT` of this engine, for what is not wrapped here (its C API is in [`llvm_sys`](crate::llvm_sys)).
+    ///
+    /// Its linking layer links only what this crate gives it: objects and IR that are added through LLVM's own interface
+    /// fail to materialise with an error that says so.
+    ///
+    /// # Safety
+    /// The reference is valid as long as the engine or a library of it. It must not be disposed of. The error reporter and
+    /// the JITDylib named `slabjit` are the engine's.
+    pub unsafe fn raw(&self) -> crate::llvm_sys::orc2::lljit::LLVMOrcLLJITRef {
+        self.context.lljit()
+    }
+}
+
+impl fmt::Debug for JitEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JitEngine").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl JitEngineBuilder {
+    /// Address space to reserve, in bytes: at most 2 GiB − 32 MiB (the default), at least 8 MiB; other values are brought
+    /// into these bounds. Where so much cannot be had, half of it is tried, and so on. No memory is used by it.
+    #[must_use]
+    pub fn arena_size(mut self, bytes: usize) -> Self {
+        self.arena.size = bytes;
+        self
+    }
+
+    /// How objects are placed.
+    #[must_use]
+    pub fn slab_layout(self, layout: SlabLayout) -> Self {
+        match layout {
+            SlabLayout::PerObject => self,
+        }
+    }
+
+    /// What to do with same-named sections that differ.
+    #[must_use]
+    pub fn section_conflicts(mut self, policy: SectionConflicts) -> Self {
+        self.conflicts = policy;
+        self
+    }
+
+    /// Bounds for objects from sources that are not trusted.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Adds a step of preparation, after those added before.
+    #[must_use]
+    pub fn plugin(mut self, plugin: impl ObjectPlugin + 'static) -> Self {
+        self.plugins.push(Arc::new(plugin));
+        self
+    }
+
+    /// Makes the engine.
+    ///
+    /// # Errors
+    /// [`Error::AddressSpace`] if no arena can be reserved, [`Error::Session`] if LLVM cannot be started.
+    pub fn build(self) -> Result<JitEngine> {
+        let target = Target { machine: HOST_MACHINE, llvm: crate::llvm_version() };
+        let preparation = Preparation::new(target, self.conflicts, self.limits, self.plugins);
+        Ok(JitEngine { context: Context::new(&self.arena, preparation)? })
+    }
+}
+
+impl fmt::Debug for JitEngineBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plugins: Vec<_> = self.plugins.iter().map(|p| p.name()).collect();
+        f.debug_struct("JitEngineBuilder")
+            .field("arena", &self.arena)
+            .field("section_conflicts", &self.conflicts)
+            .field("limits", &self.limits)
+            .field("plugins", &plugins)
+            .finish()
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+const HOST_MACHINE: u16 = object::elf::EM_X86_64.0;
+#[cfg(target_arch = "aarch64")]
+const HOST_MACHINE: u16 = object::elf::EM_AARCH64.0;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("slabjit loads objects for x86-64 and AArch64 only");
+
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|source| Error::Io { path: PathBuf::from(path), source })
+}

@@ -1,0 +1,452 @@
+//! The one error type: what went wrong, where, and what to do about it.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::PathBuf;
+
+/// A result whose error is [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong, one variant for each cause.
+///
+/// `Display` names object, section, offset, relocation and symbol where they apply, repeats LLVM's own words where LLVM
+/// spoke, and says what to do next. Match on the variants; the texts may change in any release.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    // ---- the bytes given as an object ----
+    /// A file could not be read.
+    #[error("cannot read '{}': {source}", path.display())]
+    Io {
+        /// The file asked for.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No bytes at all.
+    #[error("'{object}' is empty; expected a relocatable ELF object (.o)")]
+    EmptyObject {
+        /// The object's name.
+        object: String,
+    },
+    /// The first bytes belong to no format that is known here.
+    #[error("'{object}' is not an ELF object (it begins with {}); expected a relocatable ELF object (.o)", hex(magic))]
+    NotAnObject {
+        /// The object's name.
+        object: String,
+        /// The first bytes of the input, at most 16.
+        magic: Vec<u8>,
+    },
+    /// An archive where an object was expected.
+    #[error("'{object}' is an archive, not an object; load it with Library::add_archive, or extract the member you want (ar x)")]
+    ArchiveNotObject {
+        /// The object's name.
+        object: String,
+    },
+    /// A shared object or position-independent executable where a relocatable object was expected.
+    #[error(
+        "'{object}' is a linked ELF file ({kind}), not a relocatable object; give a shared object to LibraryBuilder::shared_library, or compile with -c"
+    )]
+    LinkedFileNotObject {
+        /// The object's name.
+        object: String,
+        /// `shared object`, `executable` or `core file`.
+        kind: &'static str,
+    },
+    /// LLVM bitcode where an object was expected.
+    #[error("'{object}' is LLVM bitcode, not an object; compile it first (llc -filetype=obj, or clang without -flto / -emit-llvm)")]
+    BitcodeNotObject {
+        /// The object's name.
+        object: String,
+    },
+    /// A GCC object that holds only intermediate code (`-flto` without `-ffat-lto-objects`).
+    #[error("'{object}' holds only GCC's LTO intermediate code and no machine code; compile without -flto or with -ffat-lto-objects")]
+    SlimLtoObject {
+        /// The object's name.
+        object: String,
+    },
+    /// An object in a format other than ELF.
+    #[error("'{object}' is a {format} object; only ELF objects can be loaded (compile for {expected})")]
+    ForeignFormat {
+        /// The object's name.
+        object: String,
+        /// `COFF`, `Mach-O`, `WebAssembly` or `XCOFF`.
+        format: &'static str,
+        /// The target triple to compile for.
+        expected: &'static str,
+    },
+    /// ELF for another machine.
+    #[error("'{object}' is for {found} (e_machine {machine}), this process runs {expected}; compile for this machine")]
+    WrongMachine {
+        /// The object's name.
+        object: String,
+        /// Name of the object's machine.
+        found: String,
+        /// The `e_machine` field.
+        machine: u16,
+        /// Name of this process's machine.
+        expected: &'static str,
+    },
+    /// ELF of the wrong class: 32-bit, also x32 and ILP32.
+    #[error("'{object}' is a 32-bit ELF object for {machine}, this process is 64-bit; compile without -m32, -mx32 or -mabi=ilp32")]
+    WrongClass {
+        /// The object's name.
+        object: String,
+        /// Name of the object's machine.
+        machine: String,
+    },
+    /// ELF of the wrong byte order.
+    #[error("'{object}' is big-endian, this process is little-endian; compile for {expected}")]
+    WrongEncoding {
+        /// The object's name.
+        object: String,
+        /// Name of this process's machine.
+        expected: &'static str,
+    },
+    /// ELF for another operating system or ABI version.
+    #[error("'{object}' has ELF OS/ABI {abi} version {version}; only System V (0) and GNU/Linux (3) objects can be loaded")]
+    WrongOsAbi {
+        /// The object's name.
+        object: String,
+        /// `EI_OSABI`.
+        abi: u8,
+        /// `EI_ABIVERSION`.
+        version: u8,
+    },
+    /// The file ends before something that its headers announce.
+    #[error("'{object}' is cut off: {what} lies at {offset:#x}..{end:#x}, the file has {len:#x} bytes; copy or build it again")]
+    Truncated {
+        /// The object's name.
+        object: String,
+        /// What lies beyond the end.
+        what: String,
+        /// Where it begins.
+        offset: u64,
+        /// Where it would end.
+        end: u64,
+        /// The bytes there are.
+        len: u64,
+    },
+    /// Headers, sections, symbols or relocations that contradict each other.
+    #[error("'{object}' is malformed{}: {problem}; build it again, and report it to the compiler's authors if it comes from one", place(section, offset))]
+    Malformed {
+        /// The object's name.
+        object: String,
+        /// The section concerned, where there is one.
+        section: Option<String>,
+        /// Offset in that section, or in the file where no section is named.
+        offset: Option<u64>,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Relocations, but no symbol table for them to refer to.
+    #[error("'{object}' has relocations in '{section}' but no symbol table; it was stripped too far (strip --strip-debug keeps what is needed)")]
+    NoSymbolTable {
+        /// The object's name.
+        object: String,
+        /// The relocation section.
+        section: String,
+    },
+    /// A relocation that this LLVM cannot link.
+    #[error("'{object}', section '{section}' offset {offset:#x}: relocation {relocation} against '{symbol}' cannot be linked: {reason}")]
+    UnsupportedRelocation {
+        /// The object's name.
+        object: String,
+        /// The section whose bytes would be patched.
+        section: String,
+        /// Offset in that section.
+        offset: u64,
+        /// The relocation's ABI name, or its number where it has none.
+        relocation: String,
+        /// The symbol it refers to.
+        symbol: String,
+        /// Why not, and what to do instead.
+        reason: String,
+    },
+    /// Thread-local storage.
+    #[error("'{object}' uses thread-local storage ({what}), which is not supported; compile without thread_local / __thread, or with -femulated-tls")]
+    ThreadLocal {
+        /// The object's name.
+        object: String,
+        /// The symbol, section or relocation found.
+        what: String,
+    },
+    /// An indirect function (`STT_GNU_IFUNC`).
+    #[error("'{object}' defines '{symbol}' as an indirect function (IFUNC), which is not supported; compile without target_clones / ifunc attributes")]
+    IndirectFunction {
+        /// The object's name.
+        object: String,
+        /// The symbol.
+        symbol: String,
+    },
+    /// Same-named sections that differ, under [`SectionConflicts::Reject`](crate::SectionConflicts::Reject).
+    #[error("'{object}' has {count} sections named '{section}' that differ ({difference}), and the policy is to reject them; SectionConflicts::Rename loads such objects")]
+    SectionConflict {
+        /// The object's name.
+        object: String,
+        /// The name they share.
+        section: String,
+        /// How many there are.
+        count: usize,
+        /// In what they differ.
+        difference: String,
+    },
+    /// Same-named sections for which one common set of flags would be writable and executable.
+    #[error("'{object}': sections named '{section}' are writable and executable when taken together, which is never mapped; use SectionConflicts::Rename")]
+    WritableAndExecutable {
+        /// The object's name.
+        object: String,
+        /// The section.
+        section: String,
+    },
+    /// More bytes than [`Limits::object_bytes`](crate::Limits::object_bytes).
+    #[error("'{object}' has {bytes} bytes, the limit is {limit}; raise Limits::object_bytes if it is genuine")]
+    ObjectTooLarge {
+        /// The object's name.
+        object: String,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// More sections than [`Limits::sections`](crate::Limits::sections).
+    #[error("'{object}' has {count} sections, the limit is {limit}; raise Limits::sections if it is genuine")]
+    TooManySections {
+        /// The object's name.
+        object: String,
+        /// How many.
+        count: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// More relocations than [`Limits::relocations`](crate::Limits::relocations).
+    #[error("'{object}' has {count} relocations, the limit is {limit}; raise Limits::relocations if it is genuine")]
+    TooManyRelocations {
+        /// The object's name.
+        object: String,
+        /// How many.
+        count: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Compressed sections that would grow beyond [`Limits::decompressed_bytes`](crate::Limits::decompressed_bytes).
+    #[error("'{object}': section '{section}' brings the decompressed bytes to {bytes}, the limit is {limit}; raise Limits::decompressed_bytes if it is genuine")]
+    DecompressedTooLarge {
+        /// The object's name.
+        object: String,
+        /// The section.
+        section: String,
+        /// Decompressed bytes so far, this section included.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A caller's [`ObjectPlugin`](crate::ObjectPlugin) refused the object.
+    #[error("plugin '{plugin}' refused '{object}': {source}")]
+    Plugin {
+        /// The plugin's name.
+        plugin: String,
+        /// The object's name.
+        object: String,
+        /// What the plugin said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
+    // ---- names ----
+    /// Two strong definitions of one name in one library.
+    #[error("'{symbol}' is defined twice in library '{library}': by '{first}' and by '{second}'; put one of them into a library of its own, or make one weak")]
+    DuplicateDefinition {
+        /// The name.
+        symbol: String,
+        /// The library.
+        library: String,
+        /// The object that defined it first.
+        first: String,
+        /// The object that defines it again.
+        second: String,
+    },
+    /// Names that nothing defines. All of them are listed.
+    #[error("{}", undefined_symbols(library, symbols))]
+    UndefinedSymbols {
+        /// The library that was being linked.
+        library: String,
+        /// Every missing name.
+        symbols: Vec<UndefinedSymbol>,
+    },
+    /// The library defines no such name.
+    #[error("library '{library}' defines no symbol '{symbol}'{hint}")]
+    SymbolNotFound {
+        /// The library.
+        library: String,
+        /// The name asked for.
+        symbol: String,
+        /// What there is instead, or nothing.
+        hint: String,
+    },
+    /// A function type was asked for a data symbol.
+    #[error("'{symbol}' in library '{library}' is data, but was asked for as a function ({requested}); ask for a pointer type such as *const T")]
+    WrongSymbolKind {
+        /// The library.
+        library: String,
+        /// The name.
+        symbol: String,
+        /// The type asked for.
+        requested: &'static str,
+    },
+    /// A symbol whose address is 0.
+    #[error("'{symbol}' in library '{library}' has address 0; a function or reference there cannot be used")]
+    NullSymbol {
+        /// The library.
+        library: String,
+        /// The name.
+        symbol: String,
+    },
+    /// A name with a NUL byte.
+    #[error("the name {name:?} contains a NUL byte, no symbol has such a name")]
+    InvalidName {
+        /// The name.
+        name: String,
+    },
+    /// The library was removed.
+    #[error("library '{library}' was removed; handles taken before go on working, new ones need the object to be added again")]
+    Removed {
+        /// The library.
+        library: String,
+    },
+    /// A shared library could not be opened.
+    #[error("cannot open shared library '{}': {source}", path.display())]
+    SharedLibrary {
+        /// As it was given.
+        path: PathBuf,
+        /// What the dynamic loader said.
+        source: libloading::Error,
+    },
+
+    // ---- linking ----
+    /// LLVM refused the object.
+    #[error("LLVM cannot link '{object}': {message}")]
+    Link {
+        /// The object's name.
+        object: String,
+        /// LLVM's words.
+        message: String,
+    },
+    /// An initialiser threw an exception or panicked. The object was unloaded again.
+    #[error("an initialiser of '{object}' failed: {message}; the object was unloaded")]
+    InitializerFailed {
+        /// The object's name.
+        object: String,
+        /// The exception's own words where it has any.
+        message: String,
+    },
+    /// The LLVM session could not be made.
+    #[error("cannot start LLVM's JIT: {message}")]
+    Session {
+        /// LLVM's words.
+        message: String,
+    },
+
+    // ---- memory ----
+    /// No address space for the arena, however small.
+    #[error("cannot reserve address space for an arena of {requested} bytes, nor for {minimum}: {source}; raise the process's address-space limit (ulimit -v)")]
+    AddressSpace {
+        /// The bytes asked for first.
+        requested: usize,
+        /// The smallest size tried.
+        minimum: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No range in the arena is large enough.
+    #[error(
+        "the arena is exhausted: '{object}' needs {requested} bytes in one piece (its largest section is '{section}' with {section_bytes}), the largest free piece has {largest_free} of the arena's {arena_bytes}; remove libraries, use a second engine, or raise JitEngineBuilder::arena_size"
+    )]
+    ArenaExhausted {
+        /// The object's name.
+        object: String,
+        /// Bytes of the slab.
+        requested: u64,
+        /// The object's largest section.
+        section: String,
+        /// Its size in bytes.
+        section_bytes: u64,
+        /// The largest free range in bytes.
+        largest_free: u64,
+        /// The arena's size in bytes.
+        arena_bytes: u64,
+    },
+    /// Alignment above 2 MiB.
+    #[error("'{object}', section '{section}' wants an alignment of {alignment} bytes, the largest supported is {limit}; lower the alignment")]
+    UnsupportedAlignment {
+        /// The object's name.
+        object: String,
+        /// The section.
+        section: String,
+        /// The alignment asked for.
+        alignment: u64,
+        /// The largest supported.
+        limit: u64,
+    },
+    /// The system refused a call.
+    #[error("{call} failed for '{object}': {source}{}", system_advice(source))]
+    System {
+        /// The system call.
+        call: &'static str,
+        /// The object it was made for.
+        object: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// One name that nothing defines; see [`Error::UndefinedSymbols`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UndefinedSymbol {
+    /// The missing name.
+    pub name: String,
+    /// The objects that refer to it.
+    pub referenced_by: Vec<String>,
+}
+
+impl UndefinedSymbol {
+    pub(crate) fn new(name: impl Into<String>, referenced_by: Vec<String>) -> Self {
+        Self { name: name.into(), referenced_by }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut s, b| {
+        let _ = write!(s, "{}{b:02x}", if s.is_empty() { "" } else { " " });
+        s
+    })
+}
+
+fn place(section: &Option<String>, offset: &Option<u64>) -> String {
+    match (section, offset) {
+        (Some(s), Some(o)) => format!(", section '{s}' offset {o:#x}"),
+        (Some(s), None) => format!(", section '{s}'"),
+        (None, Some(o)) => format!(" at file offset {o:#x}"),
+        (None, None) => String::new(),
+    }
+}
+
+fn undefined_symbols(library: &str, symbols: &[UndefinedSymbol]) -> String {
+    let mut s = format!("library '{library}' refers to {} undefined symbol(s):", symbols.len());
+    for u in symbols {
+        let _ = write!(s, "\n  {} (from {})", u.name, u.referenced_by.join(", "));
+    }
+    s.push_str(
+        "\nadd an object that defines them, or name a provider with LibraryBuilder::link, ::shared_library or ::symbol \
+         (a Rust executable exports nothing without -rdynamic)",
+    );
+    s
+}
+
+fn system_advice(source: &io::Error) -> &'static str {
+    if source.raw_os_error() == Some(libc::ENOMEM) {
+        "; the process may have reached vm.max_map_count (see /proc/self/maps) or a memory limit"
+    } else {
+        ""
+    }
+}

@@ -1,0 +1,67 @@
+//! Loads relocatable ELF objects into the running process through LLVM ORC LLJIT and JITLink.
+//!
+//! An ML runtime calls kernels that were compiled ahead of time (CuTe DSL, MLIR, TVM, Halide, IREE, clang, rustc): this
+//! crate takes their `.o` files as bytes and hands back typed functions, without a linker process and without a temporary
+//! shared object.
+//!
+//! ```no_run
+//! # fn main() -> slabjit::Result<()> {
+//! use slabjit::{JitEngine, Symbol};
+//!
+//! let engine = JitEngine::new()?;
+//! let kernel = engine.add_object_file("add.o")?;
+//! // SAFETY: `int add(int, int)` is what add.c says; its initialisers may run.
+//! let add: Symbol<unsafe extern "C" fn(i32, i32) -> i32> = unsafe { kernel.get("add")? };
+//! assert_eq!(unsafe { add(40, 2) }, 42);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it promises
+//! - **Reach.** Each object lies in one contiguous slab, all slabs of an engine in one arena of less than 2 GiB.
+//! - **Preparation.** Objects are checked, and where needed rewritten, before LLVM sees them; see [`JitEngine::check_object`].
+//! - **W^X.** No mapping of an engine is ever writable and executable.
+//! - **Ownership.** A [`Symbol`] keeps its code alive, also past its [`Library`] and its engine.
+//! - **Nothing lost on failure.** Bad input and exhausted resources are an [`Error`]; what was loaded before goes on
+//!   working. Only exhausted `malloc` aborts, as it does in Rust and in LLVM.
+//!
+//! # Limits, for now
+//! Linux with glibc on x86-64; thread-local storage and indirect functions (IFUNC) in objects are refused by name;
+//! references out of the arena (`lea host_function(%rip)`, absolute 32-bit addresses) are an error from LLVM, so compile
+//! with `-fPIC`. Removed addresses may be reused at once.
+//!
+//! # LLVM
+//! Exactly one feature chooses the LLVM: `llvm19-1` (default) or `llvm22-1`. The shared libLLVM is linked.
+//!
+//! # Tracing
+//! Spans `slabjit::prepare`, `slabjit::link` and `slabjit::remove`, with object or library, bytes and slab; failures of
+//! finalisers, which have no caller to return an error to, are error events. All have the target `slabjit`.
+
+#![deny(unsafe_code)]
+
+mod elf;
+mod engine;
+mod error;
+mod library;
+mod link;
+mod memory;
+mod runtime;
+mod symbol;
+
+pub use elf::{
+    Change, ChangeKind, ChangedSection, Limits, LinkPlan, ObjectInput, ObjectPlugin, ObjectReport, PlannedDefinition,
+    PlannedImport, PlannedRelocation, PlannedSection, Problem, SectionConflicts, Severity,
+};
+pub use engine::{EngineStats, Explanation, JitEngine, JitEngineBuilder, SlabLayout};
+pub use error::{Error, Result, UndefinedSymbol};
+pub use library::{Library, LibraryBuilder, Removal, Slab, SlabSegment};
+pub use memory::{ArenaStats, Protection};
+pub use symbol::Symbol;
+
+/// llvm-sys of the LLVM this crate is built for; see [`JitEngine::raw`].
+pub use slabjit_llvm_wrap::llvm_sys;
+
+/// The major version of the LLVM this crate was compiled for, such as 19.
+pub fn llvm_version() -> u32 {
+    slabjit_llvm_wrap::slabjit_llvm_major()
+}

@@ -1,0 +1,290 @@
+//! Libraries: objects that share one namespace and one life.
+#![allow(unsafe_code)] // unsafe fns, whose contracts are the caller's
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::engine::read;
+use crate::link::{Context, library as inner};
+use crate::memory::SlabRange;
+use crate::runtime::SharedLibrary;
+use crate::symbol::{Symbol, pointer_from};
+use crate::{Error, Protection, Result};
+
+/// Objects in one namespace, the unit of ownership.
+///
+/// Objects are linked and initialised when something is first asked of them, all of a library in the order in which they
+/// were added. The code lives until the last of these is gone: clones of the library (unless [removed](Self::remove)),
+/// [`Symbol`]s, and libraries that were [linked](LibraryBuilder::link) against it. Then exit handlers and finalisers run,
+/// on the thread that dropped the last, and the memory is freed.
+#[derive(Clone)]
+pub struct Library {
+    inner: Arc<inner::Library>,
+}
+
+/// What has become of a library's code; see [`Library::remove`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the code may still be held"]
+pub enum Removal {
+    /// Finalisers have run and the memory is freed.
+    Freed,
+    /// It goes when the last holder does.
+    Waiting {
+        /// Symbols and libraries that hold it, and calls that are just linking it.
+        holders: usize,
+    },
+}
+
+/// One contiguous range of an object's memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Slab {
+    /// Its addresses, whole pages.
+    pub addresses: Range<usize>,
+    /// Its parts, in the order of their addresses.
+    pub segments: Vec<SlabSegment>,
+    /// Whether it lies in the engine's arena; sections that need not be near may lie elsewhere.
+    pub in_arena: bool,
+}
+
+/// Pages of a slab with one protection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SlabSegment {
+    /// Its addresses.
+    pub addresses: Range<usize>,
+    /// What may be done there.
+    pub protection: Protection,
+}
+
+impl fmt::Display for Slab {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = if self.in_arena { "in the arena" } else { "outside the arena" };
+        write!(f, "{:#x}..{:#x} {} bytes, {place}", self.addresses.start, self.addresses.end, self.addresses.len())?;
+        self.segments.iter().try_for_each(|s| {
+            write!(f, "\n  {} {:#x}..{:#x} {} bytes", s.protection, s.addresses.start, s.addresses.end, s.addresses.len())
+        })
+    }
+}
+
+impl Library {
+    /// A library with the process's symbols and nothing else.
+    pub(crate) fn alone(context: &Arc<Context>, name: &str) -> Self {
+        Self { inner: inner::Library::new(Arc::clone(context), name, inner::Scope::default(), Vec::new()) }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// Prepares an object and adds it. The bytes are copied; nothing runs yet.
+    ///
+    /// # Errors
+    /// What preparation finds wrong; [`Error::DuplicateDefinition`] if it defines a name that another object of the library
+    /// defines; [`Error::Removed`]. The library is as before then.
+    pub fn add_object(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
+        self.add_object_named(&self.inner.next_object_name(), bytes)
+    }
+
+    /// [`add_object`](Self::add_object) with a name for errors and traces.
+    ///
+    /// # Errors
+    /// As for [`add_object`](Self::add_object).
+    pub fn add_object_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
+        self.inner.add_object(name, bytes.as_ref())
+    }
+
+    /// [`add_object`](Self::add_object) of a file, named by its path.
+    ///
+    /// # Errors
+    /// As for [`add_object`](Self::add_object); [`Error::Io`] if the file cannot be read.
+    pub fn add_object_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        self.add_object_named(&path.display().to_string(), read(path)?)
+    }
+
+    /// Adds an archive (`ar`): its members are added when a name that they define is needed, by an object of the library or
+    /// by [`get`](Self::get).
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if it cannot be read or is a thin archive; [`Error::Removed`]. Members are prepared when they are
+    /// needed; their errors come then.
+    pub fn add_archive(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
+        self.inner.add_archive("archive", bytes.as_ref())
+    }
+
+    /// [`add_archive`](Self::add_archive) of a file, named by its path.
+    ///
+    /// # Errors
+    /// As for [`add_archive`](Self::add_archive); [`Error::Io`] if the file cannot be read.
+    pub fn add_archive_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        self.inner.add_archive(&path.display().to_string(), &read(path)?)
+    }
+
+    /// The function or object of this name, typed. Links and initialises first what has not been yet.
+    ///
+    /// `T` is a function pointer such as `unsafe extern "C" fn(i32) -> i32`, or a data pointer such as `*const f32`; it must
+    /// have the size of a pointer, which is checked at compile time:
+    /// ```compile_fail
+    /// # fn f(library: &slabjit::Library) -> slabjit::Result<()> {
+    /// let wrong: slabjit::Symbol<u8> = unsafe { library.get("x")? };
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::SymbolNotFound`], [`Error::WrongSymbolKind`] for a function type where the symbol is data,
+    /// [`Error::NullSymbol`]; what can go wrong in linking: [`Error::UndefinedSymbols`], [`Error::Link`],
+    /// [`Error::InitializerFailed`], [`Error::ArenaExhausted`] and others; [`Error::Removed`]. After a failed link, adding what
+    /// was missing and asking again succeeds.
+    ///
+    /// # Safety
+    /// - `T` must be the symbol's type: signature and calling convention of a function, type and mutability of an object.
+    /// - The initialisers of the library and of those it is linked against may be run by this thread, now. Its exit handlers
+    ///   and finalisers may be run by whichever thread drops the last holder, or by the one that ends the process.
+    /// - A pointer that is copied out of the [`Symbol`] must not be used after the last holder is gone.
+    pub unsafe fn get<T: Copy + 'static>(&self, name: &str) -> Result<Symbol<T>> {
+        const { assert!(size_of::<T>() == size_of::<*const ()>(), "a symbol's type must have the size of a pointer") }
+        if name.contains('\0') {
+            return Err(Error::InvalidName { name: name.to_owned() });
+        }
+        // SAFETY: by the caller.
+        let found = unsafe { self.inner.get(name)? };
+        // SAFETY: the size was checked above; that the type is right is the caller's word.
+        unsafe { pointer_from(found, self.name(), name) }
+    }
+
+    /// Links and initialises what has not been yet, without asking for a symbol.
+    ///
+    /// # Errors
+    /// What can go wrong in linking, as for [`get`](Self::get).
+    ///
+    /// # Safety
+    /// As for [`get`](Self::get), except what concerns the symbol.
+    pub unsafe fn initialize(&self) -> Result<()> {
+        // SAFETY: by the caller.
+        unsafe { self.inner.make_ready() }
+    }
+
+    /// Names that can be asked for, sorted; those of archive members only once they were needed.
+    pub fn symbols(&self) -> Vec<String> {
+        self.inner.symbols()
+    }
+
+    /// Where the object that defines a linked symbol lies: one slab in the arena, and one for each section outside.
+    ///
+    /// # Errors
+    /// [`Error::SymbolNotFound`], also if it is not linked yet; [`Error::Removed`].
+    pub fn slab_of(&self, name: &str) -> Result<Vec<Slab>> {
+        Ok(slabs(self.inner.slab_of(name)?))
+    }
+
+    /// Hides the library's names at once and lets its code go with its last holder. May be called again, and then says what
+    /// has become of it.
+    ///
+    /// Finalisers that run here have the contract that was accepted with [`get`](Self::get) or
+    /// [`initialize`](Self::initialize); without those, nothing was initialised and nothing is finalised.
+    ///
+    /// # Errors
+    /// None now; a `Result` because later layouts can fail to free.
+    pub fn remove(&self) -> Result<Removal> {
+        Ok(self.inner.remove())
+    }
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Library").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+/// Ranges in the arena that touch are one slab.
+fn slabs(ranges: Vec<SlabRange>) -> Vec<Slab> {
+    let mut slabs: Vec<Slab> = Vec::new();
+    for range in ranges {
+        let segment = SlabSegment { addresses: range.addresses.clone(), protection: range.protection };
+        match slabs.last_mut() {
+            Some(slab) if !range.outside && slab.in_arena && slab.addresses.end == range.addresses.start => {
+                slab.addresses.end = range.addresses.end;
+                slab.segments.push(segment);
+            }
+            _ => slabs.push(Slab { addresses: range.addresses, segments: vec![segment], in_arena: !range.outside }),
+        }
+    }
+    slabs
+}
+
+/// Says where a library's imports are looked for. In this order: its own objects, its archives, linked libraries in the
+/// order given, `__dso_handle` and the functions that belong to each library (`atexit` and its relatives), shared libraries
+/// in the order given, given symbols, the process.
+#[must_use = "a builder does nothing until build"]
+pub struct LibraryBuilder {
+    context: Arc<Context>,
+    name: String,
+    scope: inner::Scope,
+    shared: Vec<PathBuf>,
+}
+
+impl LibraryBuilder {
+    pub(crate) fn new(context: Arc<Context>, name: &str) -> Self {
+        Self { context, name: name.to_owned(), scope: inner::Scope::default(), shared: Vec::new() }
+    }
+
+    /// Looks in another library of this or another engine of the process, at its symbols with default visibility. It is
+    /// kept alive, and is initialised before this one. Libraries that the other was linked against are not looked in.
+    pub fn link(mut self, library: &Library) -> Self {
+        self.scope.links.push(Arc::clone(&library.inner));
+        self
+    }
+
+    /// Looks in a shared library, and in what that depends on. It is opened by [`build`](Self::build) with
+    /// `RTLD_NOW | RTLD_LOCAL` and stays open as long as the code lives.
+    pub fn shared_library(mut self, path: impl AsRef<Path>) -> Self {
+        self.shared.push(path.as_ref().to_owned());
+        self
+    }
+
+    /// Gives a name an address: of a function, or of an object.
+    ///
+    /// Code refers to it in 32 bits unless it was compiled with `-fPIC`, and a Rust program is usually further away than
+    /// that from the arena.
+    pub fn symbol(mut self, name: &str, address: *const ()) -> Self {
+        self.scope.given.insert(name.into(), address as u64);
+        self
+    }
+
+    /// Does not look at the process's symbols.
+    pub fn isolated(mut self) -> Self {
+        self.scope.isolated = true;
+        self
+    }
+
+    /// Makes the library.
+    ///
+    /// # Errors
+    /// [`Error::SharedLibrary`] if one cannot be opened, [`Error::InvalidName`] for a symbol's name with a NUL byte.
+    ///
+    /// # Safety
+    /// - Initialisers of shared libraries run now, their finalisers when the library's code goes.
+    /// - Addresses given with [`symbol`](Self::symbol) must be those of what the objects take them for, and stay so as long as
+    ///   the code lives.
+    pub unsafe fn build(self) -> Result<Library> {
+        if let Some(name) = self.scope.given.keys().find(|name| name.contains('\0')) {
+            return Err(Error::InvalidName { name: name.to_string() });
+        }
+        // SAFETY: by the caller.
+        let shared = self.shared.iter().map(|path| unsafe { SharedLibrary::open_local(path) });
+        let shared = shared.collect::<Result<Vec<_>>>()?;
+        Ok(Library { inner: inner::Library::new(self.context, &self.name, self.scope, shared) })
+    }
+}
+
+impl fmt::Debug for LibraryBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LibraryBuilder").field("name", &self.name).field("shared", &self.shared).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,156 @@
+//! Initialisers and finalisers: their order, and calls that may throw.
+#![allow(unsafe_code)] // calls into linked code
+
+use std::any::Any;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::OnceLock;
+
+use slabjit_llvm_wrap as shim;
+
+use super::session::take_text;
+use crate::elf::{Array, ArrayKind};
+
+/// The functions of one object's initialiser and finaliser sections, in the order in which they are called.
+///
+/// It is the order in which `ld` and the dynamic loader would have it: `.preinit_array`; then `.init_array.N` and
+/// `.ctors.(65535-N)` by ascending N, then `.init_array` and `.ctors`, each `.ctors` section from its end to its start.
+/// Finalisers are the exact reverse.
+#[derive(Debug, Default)]
+pub(super) struct Arrays {
+    initialisers: Vec<usize>,
+    finalisers: Vec<usize>,
+}
+
+impl Arrays {
+    /// # Safety
+    /// Each address is that of the section of the same index in `arrays`, linked and readable.
+    pub(super) unsafe fn read(arrays: &[Array], addresses: &[u64]) -> Self {
+        let mut initialisers = Vec::new();
+        let mut finalisers = Vec::new();
+        for (array, &address) in arrays.iter().zip(addresses).filter(|(_, address)| **address != 0) {
+            let words = usize::try_from(array.size).unwrap_or(0) / size_of::<usize>();
+            // SAFETY: the section has that many bytes; it may be unaligned.
+            let entry = |i: usize| unsafe { (address as *const usize).add(i).read_unaligned() };
+            // 0 and -1 delimit old .ctors lists.
+            let mut entries: Vec<usize> = (0..words).map(entry).filter(|e| *e != 0 && *e != usize::MAX).collect();
+            let (list, stage) = match array.kind {
+                ArrayKind::PreInit => (&mut initialisers, 0),
+                ArrayKind::Init => (&mut initialisers, 1),
+                ArrayKind::Ctors => {
+                    entries.reverse();
+                    (&mut initialisers, 1)
+                }
+                ArrayKind::Fini => (&mut finalisers, 1),
+                ArrayKind::Dtors => {
+                    // .dtors run from start to end; the whole list of finalisers is reversed below.
+                    entries.reverse();
+                    (&mut finalisers, 1)
+                }
+            };
+            list.push((stage, array.priority, entries));
+        }
+        let flatten = |mut list: Vec<(u32, u32, Vec<usize>)>| -> Vec<usize> {
+            list.sort_by_key(|(stage, priority, _)| (*stage, *priority));
+            list.into_iter().flat_map(|(_, _, entries)| entries).collect()
+        };
+        let mut finalisers = flatten(finalisers);
+        finalisers.reverse();
+        Self { initialisers: flatten(initialisers), finalisers }
+    }
+
+    pub(super) fn has_finalisers(&self) -> bool {
+        !self.finalisers.is_empty()
+    }
+
+    /// Calls the initialisers as the dynamic loader does: with argc, argv and the environment.
+    ///
+    /// # Safety
+    /// The object is published, its frames are registered, and its initialisers may be run.
+    pub(super) unsafe fn initialise(&self) -> Result<(), String> {
+        // SAFETY: by the caller.
+        self.initialisers.iter().try_for_each(|f| unsafe { call(*f) })
+    }
+
+    /// Calls the finalisers; one that fails does not keep the others from running.
+    ///
+    /// # Safety
+    /// As for [`initialise`](Self::initialise), and they have not run yet.
+    pub(super) unsafe fn finalise(&self, object: &str) {
+        for &function in &self.finalisers {
+            // SAFETY: by the caller.
+            if let Err(message) = unsafe { call(function) } {
+                tracing::error!(target: "slabjit", object, message, "a finaliser failed");
+            }
+        }
+    }
+}
+
+/// Calls `function(argc, argv, envp)`, and turns a C++ exception or a Rust panic into its text.
+///
+/// # Safety
+/// `function` is the address of a function of linked code that may be called with these or fewer arguments.
+pub(super) unsafe fn call(function: usize) -> Result<(), String> {
+    // SAFETY: the trampoline gets what it expects; what runs is the caller's word.
+    unsafe { catching(trampoline, ptr::without_provenance_mut(function)) }
+}
+
+/// Calls `function(argument)`, and turns a C++ exception or a Rust panic into its text.
+///
+/// # Safety
+/// The call must be sound.
+pub(super) unsafe fn catching(
+    function: unsafe extern "C-unwind" fn(*mut c_void),
+    argument: *mut c_void,
+) -> Result<(), String> {
+    // C++ exceptions end in the shim; what passes it is a panic.
+    // SAFETY: by the caller.
+    let caught = catch_unwind(AssertUnwindSafe(|| unsafe { shim::slabjit_call_catching(function, argument) }));
+    match caught {
+        Ok(text) => take_text(text).map_or(Ok(()), Err),
+        Err(panic) => Err(panic_message(&*panic)),
+    }
+}
+
+unsafe extern "C-unwind" fn trampoline(function: *mut c_void) {
+    type Initialiser = unsafe extern "C-unwind" fn(c_int, *const *const c_char, *const *const c_char);
+    let arguments = Arguments::of_process();
+    // SAFETY: `call` passed the address of such a function.
+    unsafe {
+        let function: Initialiser = std::mem::transmute(function);
+        function(arguments.count, arguments.vector.as_ptr(), environ);
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panic: {}", text.unwrap_or("(no message)"))
+}
+
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
+struct Arguments {
+    count: c_int,
+    vector: Vec<*const c_char>,
+    _strings: Vec<CString>,
+}
+
+// SAFETY: the pointers lead to the strings beside them, and nothing is ever changed.
+unsafe impl Send for Arguments {}
+// SAFETY: as above.
+unsafe impl Sync for Arguments {}
+
+impl Arguments {
+    fn of_process() -> &'static Self {
+        static OF_PROCESS: OnceLock<Arguments> = OnceLock::new();
+        OF_PROCESS.get_or_init(|| {
+            use std::os::unix::ffi::OsStringExt;
+            let strings: Vec<_> = std::env::args_os().filter_map(|a| CString::new(a.into_vec()).ok()).collect();
+            let vector: Vec<_> = strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect();
+            Self { count: c_int::try_from(strings.len()).unwrap_or(c_int::MAX), vector, _strings: strings }
+        })
+    }
+}

@@ -1,0 +1,289 @@
+//! What lives as long as someone holds it: a library's memory, frames and finalisers.
+#![allow(unsafe_code)] // runs finalisers
+
+use std::fmt;
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use once_cell::sync::OnceCell;
+use slabjit_llvm_wrap as shim;
+
+use super::arrays::Arrays;
+use super::exit::{Handlers, Own, Support};
+use super::frames::Frames;
+use super::object::{Linked, PreparedObject};
+use super::session::take_text;
+use crate::Result;
+use crate::memory::{Arena, PublishedSlab};
+use crate::runtime::SharedLibrary;
+
+/// JITLink's deallocation actions; dropping runs them, in reverse.
+pub(super) struct Actions {
+    raw: *mut shim::slabjit_actions,
+}
+
+// SAFETY: a list of calls that belongs to no session or thread.
+unsafe impl Send for Actions {}
+// SAFETY: nothing can be done with a shared reference.
+unsafe impl Sync for Actions {}
+
+impl Actions {
+    /// # Safety
+    /// `raw` is null, or comes from the shim and is owned by nobody else.
+    pub(super) unsafe fn from_shim(raw: *mut shim::slabjit_actions) -> Self {
+        Self { raw }
+    }
+}
+
+impl fmt::Debug for Actions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Actions").field("any", &!self.raw.is_null()).finish()
+    }
+}
+
+impl Drop for Actions {
+    fn drop(&mut self) {
+        let raw = std::mem::replace(&mut self.raw, ptr::null_mut());
+        // SAFETY: ours, and run once.
+        if let Some(message) = take_text(unsafe { shim::slabjit_actions_run(raw) }) {
+            tracing::error!(target: "slabjit", message, "a deallocation action failed");
+        }
+    }
+}
+
+/// The memory of one linked object. ORC and the library hold shares of it; the last one frees.
+#[derive(Debug)]
+pub(super) struct Allocation {
+    // Dropped in this order: the actions refer to the memory.
+    _actions: Actions,
+    slab: PublishedSlab,
+}
+
+impl Allocation {
+    pub(super) fn new(slab: PublishedSlab, actions: Actions) -> Self {
+        Self { _actions: actions, slab }
+    }
+
+    pub(super) fn slab(&self) -> &PublishedSlab {
+        &self.slab
+    }
+}
+
+/// One linked object.
+#[derive(Debug)]
+pub(super) struct Image {
+    object: Arc<str>,
+    /// Position of the object in its library.
+    number: u32,
+    // Dropped in this order: frames describe the memory.
+    _frames: Option<Frames>,
+    allocation: Option<Arc<Allocation>>,
+    arrays: Arrays,
+    initialised: bool,
+}
+
+impl Image {
+    /// Registers the object's frames and reads its initialisers.
+    pub(super) fn new(object: &PreparedObject, number: u32, linked: Linked) -> Self {
+        let has_frames = linked.frames != 0 && linked.allocation.is_some();
+        // SAFETY: JITLink terminates the section (EHFrameNullTerminator); it is published, and the image drops the frames
+        // before the memory.
+        let frames = has_frames.then(|| unsafe { Frames::register(linked.frames) });
+        // SAFETY: the addresses are those of the same sections in the published memory.
+        let arrays = unsafe { Arrays::read(&object.index.arrays, &linked.arrays) };
+        Self {
+            object: Arc::clone(&object.name),
+            number,
+            _frames: frames,
+            allocation: linked.allocation,
+            arrays,
+            initialised: false,
+        }
+    }
+
+    /// Bytes in the arena, and the place.
+    fn span(&self) -> Option<Range<usize>> {
+        self.allocation.as_ref().map(|a| a.slab.span())
+    }
+}
+
+/// All that must outlive the last handle on a library, and nothing of LLVM's: handles outlive the session.
+#[derive(Debug)]
+pub(crate) struct Code {
+    library: Arc<str>,
+    arena: Arc<Arena>,
+    images: Mutex<Vec<Image>>,
+    handlers: Arc<Handlers>,
+    support: OnceCell<Support>,
+    enlisted: AtomicBool,
+    finalised: AtomicBool,
+    /// What this library was linked against; dropped after everything of its own.
+    dependencies: Vec<Arc<Code>>,
+    shared: Vec<SharedLibrary>,
+}
+
+impl Code {
+    pub(super) fn new(
+        library: Arc<str>,
+        arena: Arc<Arena>,
+        dependencies: Vec<Arc<Code>>,
+        shared: Vec<SharedLibrary>,
+    ) -> Self {
+        Self {
+            library,
+            arena,
+            images: Mutex::default(),
+            handlers: Arc::default(),
+            support: OnceCell::new(),
+            enlisted: AtomicBool::new(false),
+            finalised: AtomicBool::new(false),
+            dependencies,
+            shared,
+        }
+    }
+
+    pub(crate) fn library(&self) -> &str {
+        &self.library
+    }
+
+    pub(super) fn handlers(&self) -> &Handlers {
+        &self.handlers
+    }
+
+    pub(super) fn shared(&self) -> &[SharedLibrary] {
+        &self.shared
+    }
+
+    fn images(&self) -> MutexGuard<'_, Vec<Image>> {
+        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The address of one of the functions that each library has a copy of.
+    pub(super) fn own_function(&self, own: Own) -> Result<u64> {
+        if let Some(address) = own.shared_address() {
+            return Ok(address);
+        }
+        let support = self.support.get_or_try_init(|| Support::new(&self.arena, &self.library, &self.handlers))?;
+        Ok(support.address(own))
+    }
+
+    pub(super) fn add(&self, images: Vec<Image>) {
+        self.images().extend(images);
+    }
+
+    /// Runs the initialisers of the objects with these numbers, in order. On failure says which object failed, and how.
+    ///
+    /// # Safety
+    /// They may be run, and are run by one thread.
+    pub(super) unsafe fn initialise(self: &Arc<Self>, numbers: &[u32]) -> Result<(), (Arc<str>, String)> {
+        for &number in numbers {
+            let Some((object, arrays)) = self.with_image(number, |i| (Arc::clone(&i.object), std::mem::take(&mut i.arrays)))
+            else {
+                continue;
+            };
+            // Before its initialisers: a process that ends in one of them has them to finalise, as with dlopen.
+            if (arrays.has_finalisers() || self.support.get().is_some()) && !self.enlisted.swap(true, Ordering::Relaxed) {
+                super::exit::enlist(self);
+            }
+            // No lock is held: initialisers may look up, load and remove.
+            // SAFETY: by the caller; the object is published, and `Image::new` registered its frames.
+            let result = unsafe { arrays.initialise() };
+            self.with_image(number, |i| {
+                i.arrays = arrays;
+                i.initialised = result.is_ok();
+            });
+            result.map_err(|message| (object, message))?;
+        }
+        Ok(())
+    }
+
+    fn with_image<R>(&self, number: u32, with: impl FnOnce(&mut Image) -> R) -> Option<R> {
+        self.images().iter_mut().find(|i| i.number == number).map(with)
+    }
+
+    /// Undoes a batch whose initialisation failed: runs the exit handlers registered since, and the finalisers of what was
+    /// initialised. Its memory goes if nobody else holds the library: `unshared` says so.
+    ///
+    /// # Safety
+    /// As for [`initialise`](Self::initialise).
+    pub(super) unsafe fn undo(&self, numbers: &[u32], since: u64, unshared: impl FnOnce() -> bool) {
+        // SAFETY: the images are still there.
+        unsafe { self.handlers.run(&self.library, since) };
+        self.handlers.forget_other_lists(since);
+        for &number in numbers.iter().rev() {
+            let taken = self.with_image(number, |i| {
+                (std::mem::take(&mut i.initialised), std::mem::take(&mut i.arrays), Arc::clone(&i.object))
+            });
+            if let Some((true, arrays, object)) = taken {
+                // SAFETY: initialised, and not finalised before: `initialised` was true.
+                unsafe { arrays.finalise(&object) };
+            }
+        }
+        if unshared() {
+            let mut gone = Vec::new();
+            {
+                let mut images = self.images();
+                gone.extend(images.extract_if(.., |i| numbers.contains(&i.number)));
+            }
+            while gone.pop().is_some() {}
+        } else {
+            // A handle taken meanwhile may point in: the memory stays until the library goes, under a number that no
+            // object has.
+            for image in self.images().iter_mut().filter(|i| numbers.contains(&i.number)) {
+                image.number = u32::MAX;
+            }
+        }
+    }
+
+    /// Runs exit handlers and finalisers, once.
+    pub(super) fn finalise(&self) {
+        if self.finalised.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // SAFETY: the images are dropped by our Drop, hence still there.
+        unsafe { self.handlers.run(&self.library, 0) };
+        let taken: Vec<_> = {
+            let mut images = self.images();
+            let initialised = images.iter_mut().rev().filter(|i| i.initialised);
+            initialised.map(|i| (std::mem::take(&mut i.arrays), Arc::clone(&i.object))).collect()
+        };
+        for (arrays, object) in taken {
+            // SAFETY: initialised, and finalised once.
+            unsafe { arrays.finalise(&object) };
+        }
+        // What finalisers registered.
+        // SAFETY: as above.
+        unsafe { self.handlers.run(&self.library, 0) };
+    }
+
+    /// The ranges of the slab that contains this address.
+    pub(super) fn slab_containing(&self, address: usize) -> Option<Vec<crate::memory::SlabRange>> {
+        self.images().iter().find_map(|i| {
+            let ranges = i.allocation.as_ref()?.slab().ranges();
+            ranges.iter().any(|r| r.addresses.contains(&address)).then_some(ranges)
+        })
+    }
+
+    /// The object that has this address.
+    pub(crate) fn object_containing(&self, address: usize) -> Option<(Arc<str>, Range<usize>)> {
+        self.images().iter().find_map(|i| {
+            let ranges = i.allocation.as_ref()?.slab().ranges();
+            let range = ranges.into_iter().find(|r| r.addresses.contains(&address))?;
+            let span = i.span().filter(|s| s.contains(&address)).unwrap_or(range.addresses);
+            Some((Arc::clone(&i.object), span))
+        })
+    }
+}
+
+impl Drop for Code {
+    fn drop(&mut self) {
+        let span = tracing::debug_span!(target: "slabjit", "slabjit::remove", library = &*self.library);
+        let _entered = span.enter();
+        self.finalise();
+        // Last in, first out; then `support`, the shared libraries and what this was linked against.
+        let images = self.images.get_mut().unwrap_or_else(PoisonError::into_inner);
+        while images.pop().is_some() {}
+    }
+}

@@ -1,0 +1,386 @@
+//! Exit handlers of libraries: what `__cxa_atexit`, `atexit`, `at_quick_exit` and `pthread_atfork` mean to linked code.
+//!
+//! glibc's own lists would call into memory that is gone, and never shrink. So each library has lists of its own, found
+//! by the address of its `__dso_handle`; the process's lists hold one entry of ours.
+#![allow(unsafe_code)] // C ABI, calls into linked code
+
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock, Weak};
+
+use super::arrays::catching;
+use super::code::Code;
+use crate::memory::{Arena, Lifetime, Protection, PublishedSlab, SegmentRequest};
+use crate::Result;
+
+/// Handlers registered by one library's code.
+#[derive(Debug, Default)]
+pub(super) struct Handlers {
+    lists: Mutex<Lists>,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    exit: Vec<Handler>,
+    quick: Vec<Handler>,
+    fork: Vec<Fork>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Handler {
+    /// Order of registration over the whole process.
+    sequence: u64,
+    function: usize,
+    argument: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Fork {
+    sequence: u64,
+    /// prepare, parent, child; 0 for none.
+    functions: [usize; 3],
+}
+
+static SEQUENCE: AtomicU64 = AtomicU64::new(0);
+
+fn next_sequence() -> u64 {
+    SEQUENCE.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Handlers {
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sequence number of the handler registered last, if it is at least `since`.
+    fn last(&self, since: u64) -> Option<u64> {
+        self.lists().exit.last().map(|h| h.sequence).filter(|s| *s >= since)
+    }
+
+    /// Runs exit handlers from the last to the first, those included that are registered meanwhile.
+    ///
+    /// # Safety
+    /// The library's code is still there.
+    pub(super) unsafe fn run(&self, library: &str, since: u64) {
+        while self.last(since).is_some() {
+            // SAFETY: by the caller.
+            unsafe { self.run_last(library) };
+        }
+    }
+
+    /// # Safety
+    /// As for [`run`](Self::run).
+    unsafe fn run_last(&self, library: &str) {
+        let handler = self.lists().exit.pop();
+        if let Some(handler) = handler {
+            // SAFETY: by the caller.
+            unsafe { handler.call(library) };
+        }
+    }
+
+    /// A library whose initialisation failed half way: what it registered since is not called any more.
+    pub(super) fn forget_other_lists(&self, since: u64) {
+        let mut lists = self.lists();
+        lists.quick.retain(|h| h.sequence < since);
+        lists.fork.retain(|f| f.sequence < since);
+    }
+}
+
+impl Handler {
+    /// # Safety
+    /// The function's code is still there.
+    unsafe fn call(self, library: &str) {
+        unsafe extern "C-unwind" fn run(handler: *mut c_void) {
+            // SAFETY: `call` passes a handler, whose function takes one pointer.
+            unsafe {
+                let handler = *handler.cast::<Handler>();
+                let function: unsafe extern "C-unwind" fn(usize) = std::mem::transmute(handler.function);
+                function(handler.argument);
+            }
+        }
+        let mut copy = self;
+        // SAFETY: by the caller.
+        if let Err(message) = unsafe { catching(run, (&raw mut copy).cast()) } {
+            tracing::error!(target: "slabjit", library, message, "an exit handler failed");
+        }
+    }
+}
+
+/// The number from which handlers registered from now on count.
+pub(super) fn now() -> u64 {
+    SEQUENCE.load(Ordering::Relaxed)
+}
+
+// ---- which library a __dso_handle belongs to ----
+
+static BY_DSO: RwLock<BTreeMap<usize, Weak<Handlers>>> = RwLock::new(BTreeMap::new());
+
+fn find(dso: usize) -> Option<Arc<Handlers>> {
+    BY_DSO.read().unwrap_or_else(PoisonError::into_inner).get(&dso).and_then(Weak::upgrade)
+}
+
+/// A page in the arena with a library's `__dso_handle` and its entry points for functions that `libc_nonshared.a`
+/// would have put into it.
+#[derive(Debug)]
+pub(super) struct Support {
+    dso: usize,
+    _slab: PublishedSlab,
+}
+
+/// What libc.so does not export, because each shared object gets a copy of its own that knows its `__dso_handle`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Own {
+    DsoHandle,
+    AtExit,
+    AtQuickExit,
+    AtFork,
+    CxaAtExit,
+    CxaAtQuickExit,
+}
+
+impl Own {
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "__dso_handle" => Self::DsoHandle,
+            "atexit" => Self::AtExit,
+            "at_quick_exit" => Self::AtQuickExit,
+            "pthread_atfork" => Self::AtFork,
+            "__cxa_atexit" => Self::CxaAtExit,
+            "__cxa_at_quick_exit" => Self::CxaAtQuickExit,
+            _ => return None,
+        })
+    }
+
+    /// The address, where it is the same for all libraries.
+    pub(super) fn shared_address(self) -> Option<u64> {
+        match self {
+            Self::CxaAtExit => Some(cxa_atexit as *const () as u64),
+            Self::CxaAtQuickExit => Some(cxa_at_quick_exit as *const () as u64),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes of the handle, and of each entry point, padded.
+const SLOT: usize = 64;
+
+impl Support {
+    pub(super) fn new(arena: &Arc<Arena>, library: &str, handlers: &Arc<Handlers>) -> Result<Self> {
+        let request = SegmentRequest {
+            protection: Protection::ReadExecute,
+            lifetime: Lifetime::Standard,
+            alignment: SLOT as u64,
+            content_bytes: 4 * SLOT as u64,
+            zero_fill_bytes: 0,
+            outside: false,
+        };
+        let slab = arena.allocate(library, &[request], |_| crate::memory::BlamedSection {
+            name: "__dso_handle".to_owned(),
+            bytes: 4 * SLOT as u64,
+        })?;
+        let dso = slab.placements().first().map_or(0, |p| p.address);
+        let targets = [
+            (atexit as *const () as usize, 1),
+            (at_quick_exit as *const () as usize, 1),
+            (atfork as *const () as usize, 3),
+        ];
+        for (i, (target, register)) in targets.into_iter().enumerate() {
+            let code = thunk(dso, register, target);
+            // SAFETY: the slab is writable, ours alone, and has four slots.
+            unsafe {
+                let slot = std::slice::from_raw_parts_mut((dso + (i + 1) * SLOT) as *mut u8, SLOT);
+                slot[..code.len()].copy_from_slice(&code);
+            }
+        }
+        let slab = slab.publish()?;
+        hook_process();
+        BY_DSO.write().unwrap_or_else(PoisonError::into_inner).insert(dso, Arc::downgrade(handlers));
+        Ok(Self { dso, _slab: slab })
+    }
+
+    pub(super) fn address(&self, own: Own) -> u64 {
+        let slot = match own {
+            Own::AtExit => 1,
+            Own::AtQuickExit => 2,
+            Own::AtFork => 3,
+            Own::DsoHandle | Own::CxaAtExit | Own::CxaAtQuickExit => 0,
+        };
+        own.shared_address().unwrap_or((self.dso + slot * SLOT) as u64)
+    }
+}
+
+impl Drop for Support {
+    fn drop(&mut self) {
+        BY_DSO.write().unwrap_or_else(PoisonError::into_inner).remove(&self.dso);
+    }
+}
+
+/// Code that adds `dso` as argument number `register` (counted from 0) and jumps to `target`.
+#[cfg(target_arch = "x86_64")]
+fn thunk(dso: usize, register: usize, target: usize) -> Vec<u8> {
+    // System V AMD64 ABI 3.2.3: arguments 1 and 3 are rsi and rcx. movabs; movabs rax; jmp *rax.
+    let load: [u8; 2] = if register == 1 { [0x48, 0xbe] } else { [0x48, 0xb9] };
+    [&load[..], &dso.to_le_bytes(), &[0x48, 0xb8], &target.to_le_bytes(), &[0xff, 0xe0]].concat()
+}
+
+/// Code that adds `dso` as argument number `register` (counted from 0) and jumps to `target`.
+#[cfg(target_arch = "aarch64")]
+fn thunk(dso: usize, register: usize, target: usize) -> Vec<u8> {
+    // AAPCS64: arguments are x0 to x7. ldr xN, .+16; ldr x16, .+20; br x16; nop; dso; target.
+    let load = 0x5800_0080_u32 | register as u32;
+    let words = [load, 0x5800_00b0, 0xd61f_0200, 0xd503_201f];
+    let mut code: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    code.extend_from_slice(&dso.to_le_bytes());
+    code.extend_from_slice(&target.to_le_bytes());
+    code
+}
+
+// ---- what linked code calls ----
+
+/// `int __cxa_atexit(void (*f)(void *), void *argument, void *dso)`, Itanium C++ ABI 3.3.6.3.
+extern "C" fn cxa_atexit(function: usize, argument: usize, dso: usize) -> c_int {
+    unsafe extern "C" {
+        #[link_name = "__cxa_atexit"]
+        fn process_cxa_atexit(function: usize, argument: usize, dso: usize) -> c_int;
+    }
+    match find(dso) {
+        Some(handlers) => {
+            handlers.lists().exit.push(Handler { sequence: next_sequence(), function, argument });
+            0
+        }
+        // Not a library of ours: the process's own business.
+        // SAFETY: passed on as it came.
+        None => unsafe { process_cxa_atexit(function, argument, dso) },
+    }
+}
+
+extern "C" fn atexit(function: usize, dso: usize) -> c_int {
+    cxa_atexit(function, 0, dso)
+}
+
+unsafe extern "C" {
+    // glibc, stdlib/cxa_at_quick_exit.c
+    fn __cxa_at_quick_exit(function: usize, dso: usize) -> c_int;
+}
+
+extern "C" fn cxa_at_quick_exit(function: usize, dso: usize) -> c_int {
+    match find(dso) {
+        Some(handlers) => {
+            handlers.lists().quick.push(Handler { sequence: next_sequence(), function, argument: 0 });
+            0
+        }
+        // SAFETY: passed on as it came.
+        None => unsafe { __cxa_at_quick_exit(function, dso) },
+    }
+}
+
+extern "C" fn at_quick_exit(function: usize, dso: usize) -> c_int {
+    cxa_at_quick_exit(function, dso)
+}
+
+extern "C" fn atfork(prepare: usize, parent: usize, child: usize, dso: usize) -> c_int {
+    let Some(handlers) = find(dso) else { return libc::EINVAL };
+    handlers.lists().fork.push(Fork { sequence: next_sequence(), functions: [prepare, parent, child] });
+    0
+}
+
+// ---- the process's end, and forks ----
+
+static LIVE: Mutex<Vec<(u64, Weak<Code>)>> = Mutex::new(Vec::new());
+
+/// Notes that a library has something to do when the process ends. `sequence` orders its finalisers.
+pub(super) fn enlist(code: &Arc<Code>) {
+    hook_process();
+    let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    if live.len() == live.capacity() {
+        live.retain(|(_, code)| code.strong_count() > 0);
+    }
+    live.push((next_sequence(), Arc::downgrade(code)));
+}
+
+/// Live libraries, in the order of their initialisation.
+fn live() -> Vec<Arc<Code>> {
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(|(_, code)| code.upgrade()).collect()
+}
+
+/// Registers with the process, once. At the first need, so that handlers the host registered before run after ours.
+fn hook_process() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: functions without arguments that do not unwind.
+        unsafe {
+            libc::atexit(process_exits);
+            __cxa_at_quick_exit(process_exits_quickly as *const () as usize, 0);
+            libc::pthread_atfork(Some(fork_prepare), Some(fork_parent), Some(fork_child));
+        }
+    });
+}
+
+/// Handlers of all libraries from the last to the first, then finalisers of libraries likewise. Nothing is unmapped:
+/// other threads may still run, and destructors of the host's may still call.
+extern "C" fn process_exits() {
+    let codes = live();
+    loop {
+        let last = codes.iter().filter_map(|c| Some((c.handlers().last(0)?, c))).max_by_key(|(s, _)| *s);
+        let Some((_, code)) = last else { break };
+        // SAFETY: the reference keeps the code.
+        unsafe { code.handlers().run_last(code.library()) };
+    }
+    for code in codes.iter().rev() {
+        code.finalise();
+    }
+    // Their memory stays for whoever still runs.
+    std::mem::forget(codes);
+}
+
+extern "C" fn process_exits_quickly() {
+    let codes = live();
+    loop {
+        let last = codes.iter().filter_map(|c| Some((c.handlers().lists().quick.last()?.sequence, c)));
+        let Some((_, code)) = last.max_by_key(|(s, _)| *s) else { break };
+        let handler = code.handlers().lists().quick.pop();
+        if let Some(handler) = handler {
+            // SAFETY: the reference keeps the code.
+            unsafe { handler.call(code.library()) };
+        }
+    }
+    std::mem::forget(codes);
+}
+
+/// Libraries whose fork handlers are being run: kept from `prepare` until the parent's or child's handlers have run.
+static FORKING: Mutex<Vec<Arc<Code>>> = Mutex::new(Vec::new());
+
+extern "C" fn fork_prepare() {
+    let codes = live();
+    run_fork_handlers(&codes, 0);
+    *FORKING.lock().unwrap_or_else(PoisonError::into_inner) = codes;
+}
+
+extern "C" fn fork_parent() {
+    let codes = std::mem::take(&mut *FORKING.lock().unwrap_or_else(PoisonError::into_inner));
+    run_fork_handlers(&codes, 1);
+}
+
+extern "C" fn fork_child() {
+    let codes = std::mem::take(&mut *FORKING.lock().unwrap_or_else(PoisonError::into_inner));
+    run_fork_handlers(&codes, 2);
+}
+
+/// POSIX: prepare handlers in reverse order of registration, the others in order.
+fn run_fork_handlers(codes: &[Arc<Code>], which: usize) {
+    let mut handlers: Vec<_> =
+        codes.iter().flat_map(|c| c.handlers().lists().fork.iter().map(|f| (f.sequence, *f, c)).collect::<Vec<_>>()).collect();
+    handlers.sort_by_key(|(sequence, ..)| *sequence);
+    if which == 0 {
+        handlers.reverse();
+    }
+    for (sequence, fork, code) in handlers {
+        let function = fork.functions.get(which).copied().unwrap_or(0);
+        if function != 0 {
+            // SAFETY: the reference keeps the code. The argument is one that the function does not take.
+            unsafe { Handler { sequence, function, argument: 0 }.call(code.library()) };
+        }
+    }
+}
+

@@ -1,0 +1,447 @@
+//! One namespace: the objects of a library, and their way from bytes to initialised code.
+#![allow(unsafe_code)] // runs initialisers
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::claims::{self, Claim};
+use super::code::{Code, Image};
+use super::names::Names;
+use super::object::{Linked, PreparedObject};
+use super::{Context, batch, exit, resolve};
+use crate::elf::{Archive, SymbolKind};
+use crate::memory::SlabRange;
+use crate::runtime::SharedLibrary;
+use crate::{Error, Removal, Result};
+
+/// Where imports are looked for beside the library's own objects.
+#[derive(Default)]
+pub(crate) struct Scope {
+    pub(crate) links: Vec<Arc<Library>>,
+    pub(crate) given: HashMap<Box<str>, u64>,
+    pub(crate) isolated: bool,
+}
+
+/// A library: what `crate::Library` is a handle of.
+pub(crate) struct Library {
+    name: Arc<str>,
+    context: Arc<Context>,
+    scope: Scope,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    objects: Vec<Object>,
+    /// Numbers of objects that wait to be linked, in order.
+    pending: Vec<u32>,
+    names: Names,
+    archives: Vec<Arc<Archive>>,
+    /// `None` once removed.
+    code: Option<Arc<Code>>,
+    /// To count holders after removal.
+    holders: Weak<Code>,
+    /// How many batches are being linked or initialised; more than one where an initialiser adds objects to its own
+    /// library.
+    busy: usize,
+}
+
+struct Object {
+    name: Arc<str>,
+    /// Until it is linked and initialised.
+    prepared: Option<Arc<PreparedObject>>,
+}
+
+/// A symbol that was found, and what keeps it.
+pub(crate) struct Found {
+    pub(crate) address: u64,
+    pub(crate) kind: SymbolKind,
+    pub(crate) code: Arc<Code>,
+}
+
+impl Library {
+    pub(crate) fn new(context: Arc<Context>, name: &str, scope: Scope, shared: Vec<SharedLibrary>) -> Arc<Self> {
+        let name: Arc<str> = name.into();
+        // A library that is gone already has no names to link against, and nothing to keep.
+        let dependencies = scope.links.iter().filter_map(|l| l.state().code.clone()).collect();
+        let code = Arc::new(Code::new(Arc::clone(&name), Arc::clone(&context.arena), dependencies, shared));
+        context.register(&code);
+        let state = State { holders: Arc::downgrade(&code), code: Some(code), ..State::default() };
+        Arc::new(Self { name, context, scope, state: Mutex::new(state) })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A name for an object that was given none.
+    pub(crate) fn next_object_name(&self) -> String {
+        self.context.next_object_name()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn removed(&self) -> Error {
+        Error::Removed { library: self.name.to_string() }
+    }
+
+    /// Prepares an object and takes it into the library. Runs nothing but plugins.
+    pub(crate) fn add_object(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let object = self.prepare(name, bytes)?;
+        let mut state = self.state();
+        if state.code.is_none() {
+            return Err(self.removed());
+        }
+        state.add(&self.name, object)
+    }
+
+    fn prepare(&self, name: &str, bytes: &[u8]) -> Result<PreparedObject> {
+        let span = tracing::debug_span!(target: "slabjit", "slabjit::prepare", object = name, bytes = bytes.len());
+        let _entered = span.enter();
+        let prepared = self.context.preparation.prepare(name, bytes)?;
+        for change in &prepared.changes {
+            tracing::info!(target: "slabjit", object = name, %change, "preparation changed the object");
+        }
+        Ok(PreparedObject::new(name.into(), prepared.bytes.into(), prepared.index))
+    }
+
+    pub(crate) fn add_archive(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let archive = Archive::parse(name, bytes)?;
+        let mut state = self.state();
+        if state.code.is_none() {
+            return Err(self.removed());
+        }
+        state.archives.push(Arc::new(archive));
+        Ok(())
+    }
+
+    /// Links and initialises what waits. Returns at once where there is nothing, and where waiting for another thread's
+    /// initialiser would be waiting for oneself.
+    ///
+    /// # Safety
+    /// The initialisers may be run.
+    pub(crate) unsafe fn make_ready(&self) -> Result<()> {
+        {
+            let state = self.state();
+            if state.code.is_none() {
+                return Err(self.removed());
+            }
+            if state.pending.is_empty() && state.busy == 0 {
+                return Ok(());
+            }
+        }
+        // Before the claim: whoever holds one waits for nobody but initialisers.
+        for library in &self.scope.links {
+            // SAFETY: by the caller.
+            match unsafe { library.make_ready() } {
+                // Its code is kept; it has no names any more.
+                Err(Error::Removed { .. }) | Ok(()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match claims::claim(std::ptr::from_ref(self).addr()) {
+            Claim::Circular => Ok(()),
+            // SAFETY: by the caller.
+            Claim::OursAlready | Claim::Ours(_) if self.state().pending.is_empty() => Ok(()),
+            // SAFETY: by the caller.
+            Claim::OursAlready => unsafe { self.link_pending() },
+            Claim::Ours(_guard) => {
+                // SAFETY: by the caller.
+                unsafe { self.link_pending() }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`make_ready`](Self::make_ready); this thread has the claim.
+    unsafe fn link_pending(&self) -> Result<()> {
+        let code = {
+            let mut state = self.state();
+            let code = state.code.clone().ok_or_else(|| self.removed())?;
+            state.busy += 1;
+            code
+        };
+        // SAFETY: by the caller.
+        let result = unsafe { self.link_and_initialise(&code) };
+        self.state().busy -= 1;
+        result
+    }
+
+    /// # Safety
+    /// As for [`link_pending`](Self::link_pending).
+    unsafe fn link_and_initialise(&self, code: &Arc<Code>) -> Result<()> {
+        let since = exit::now();
+        let numbers = self.link(code)?;
+        // SAFETY: by the caller. `link` published these objects, and nobody else has initialised them: they are no longer
+        // pending, and the claim is ours.
+        if let Err((object, message)) = unsafe { code.initialise(&numbers) } {
+            // SAFETY: as above.
+            unsafe { self.undo(code, &numbers, since) };
+            return Err(Error::InitializerFailed { object: object.to_string(), message });
+        }
+        let mut state = self.state();
+        for number in numbers {
+            if let Some(object) = state.objects.get_mut(number as usize) {
+                object.prepared = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Links everything pending, in one batch. Returns its objects' numbers.
+    fn link(&self, code: &Arc<Code>) -> Result<Vec<u32>> {
+        self.add_archive_members()?;
+        let session = &self.context.session;
+        let mut slots = batch::Slots::new(session);
+        let (numbers, decided) = {
+            let mut state = self.state();
+            let batch = state.batch();
+            let decided = resolve::decide(&self.name, &self.scope, code, &state.names, &batch, &mut slots)?;
+            (std::mem::take(&mut state.pending), decided)
+        };
+        let objects: Vec<_> = decided.iter().map(|d| Arc::clone(&d.object)).collect();
+        let span = tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name, objects = objects.len());
+        let _entered = span.enter();
+        let linked = batch::link(session, &self.context.arena, decided, &mut slots);
+        let mut state = self.state();
+        let linked = match linked {
+            Ok(linked) => linked,
+            Err(error) => {
+                state.restore(numbers);
+                return Err(error);
+            }
+        };
+        if state.code.is_none() {
+            return Err(self.removed());
+        }
+        let mut images = Vec::with_capacity(numbers.len());
+        for ((number, object), linked) in numbers.iter().zip(&objects).zip(linked) {
+            state.publish(*number, object, &linked);
+            trace_slab(object, &linked);
+            images.push(Image::new(object, *number, linked));
+        }
+        code.add(images);
+        Ok(numbers)
+    }
+
+    /// Takes members of archives for names that nothing else of the library defines, until no more are needed.
+    fn add_archive_members(&self) -> Result<()> {
+        loop {
+            let wanted = self.state().wanted_members();
+            if wanted.is_empty() {
+                return Ok(());
+            }
+            for (archive, member) in wanted {
+                let (name, bytes) = archive.member(member);
+                let object = self.prepare(&name, bytes)?;
+                self.state().add(&self.name, object)?;
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`link_pending`](Self::link_pending).
+    unsafe fn undo(&self, code: &Arc<Code>, numbers: &[u32], since: u64) {
+        // Names first: nobody finds what is about to go.
+        {
+            let mut state = self.state();
+            for &number in numbers {
+                state.withdraw(number);
+            }
+            state.restore(numbers.to_vec());
+        }
+        // One reference is the library's, one is this call's. More cannot appear once the names are gone.
+        let unshared = || {
+            let state = self.state();
+            let ours = usize::from(state.code.is_some()) + 1;
+            Arc::strong_count(code) == ours
+        };
+        // SAFETY: by the caller.
+        unsafe { code.undo(numbers, since, unshared) };
+    }
+
+    /// Finds a symbol of the library's own objects, linking and initialising them first.
+    ///
+    /// # Safety
+    /// The initialisers may be run.
+    pub(crate) unsafe fn get(&self, name: &str) -> Result<Found> {
+        // SAFETY: by the caller.
+        unsafe { self.make_ready()? };
+        let pulled = {
+            let state = self.state();
+            state.names.get(name).is_none() && state.member_defining(name).is_some()
+        };
+        if pulled {
+            self.add_member_for(name)?;
+            // SAFETY: by the caller.
+            unsafe { self.make_ready()? };
+        }
+        self.find(name)
+    }
+
+    /// A name asked for is as good as an import.
+    fn add_member_for(&self, name: &str) -> Result<()> {
+        let Some((archive, member)) = self.state().member_defining(name) else { return Ok(()) };
+        let (member_name, bytes) = archive.member(member);
+        let object = self.prepare(&member_name, bytes)?;
+        let mut state = self.state();
+        match state.names.get(name) {
+            // Another thread was faster.
+            Some(_) => Ok(()),
+            None => state.add(&self.name, object),
+        }
+    }
+
+    fn find(&self, name: &str) -> Result<Found> {
+        let state = self.state();
+        let code = state.code.clone().ok_or_else(|| self.removed())?;
+        let not_found = |hint: String| Error::SymbolNotFound { library: self.name.to_string(), symbol: name.to_owned(), hint };
+        let Some(symbol) = state.names.get(name) else { return Err(not_found(self.hint(&state, name))) };
+        if symbol.hidden {
+            return Err(not_found(" for others: it is hidden; compile it with default visibility".to_owned()));
+        }
+        match symbol.address {
+            Some(address) => Ok(Found { address, kind: symbol.kind, code }),
+            None => Err(not_found(" yet: it is being linked, or failed to link".to_owned())),
+        }
+    }
+
+    /// What a wrong name may have meant.
+    fn hint(&self, state: &State, name: &str) -> String {
+        if name.contains('\0') {
+            return "; no symbol's name contains a NUL byte".to_owned();
+        }
+        let mut defined: Vec<_> = state.names.iter().filter(|(_, s)| !s.hidden).map(|(name, _)| name).collect();
+        if defined.is_empty() {
+            return "; it defines no symbol at all (is everything static?)".to_owned();
+        }
+        // A C++ or Rust name that contains what was asked for is likelier to be meant than the first by alphabet.
+        defined.sort_unstable_by_key(|d| (!d.contains(name), *d));
+        let more = defined.len().saturating_sub(8);
+        defined.truncate(8);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("; it defines {}{more}", defined.join(", "))
+    }
+
+    /// Where a linked library's default-visibility symbol is.
+    pub(super) fn exported(&self, name: &str) -> Option<u64> {
+        let state = self.state();
+        state.names.get(name).filter(|s| !s.hidden).and_then(|s| s.address)
+    }
+
+    /// The slab of the object that defines a linked symbol.
+    pub(crate) fn slab_of(&self, name: &str) -> Result<Vec<SlabRange>> {
+        let found = self.find(name)?;
+        Ok(found.code.slab_containing(found.address as usize).unwrap_or_default())
+    }
+
+    /// Hides the names at once; what they refer to goes with its last holder.
+    pub(crate) fn remove(&self) -> Removal {
+        let (code, holders) = {
+            let mut state = self.state();
+            state.names.clear();
+            state.objects.clear();
+            state.pending.clear();
+            state.archives.clear();
+            (state.code.take(), state.holders.clone())
+        };
+        // Finalisers run here if this was the last holder; no lock is held.
+        drop(code);
+        match holders.strong_count() {
+            0 => Removal::Freed,
+            holders => Removal::Waiting { holders },
+        }
+    }
+
+    /// Names of everything that can be asked for.
+    pub(crate) fn symbols(&self) -> Vec<String> {
+        let state = self.state();
+        let mut names: Vec<_> = state.names.iter().filter(|(_, s)| !s.hidden).map(|(name, _)| name.to_owned()).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+fn trace_slab(object: &PreparedObject, linked: &Linked) {
+    if let Some(allocation) = &linked.allocation {
+        let span = allocation.slab().span();
+        tracing::debug!(target: "slabjit", object = &*object.name, slab = ?span, bytes = span.len(), "linked");
+    }
+}
+
+impl State {
+    fn add(&mut self, library: &str, object: PreparedObject) -> Result<()> {
+        let number = self.objects.len() as u32;
+        let objects = &self.objects;
+        self.names.add(library, number, &object, |n| objects.get(n as usize).map_or("", |o| &*o.name))?;
+        self.objects.push(Object { name: Arc::clone(&object.name), prepared: Some(Arc::new(object)) });
+        self.pending.push(number);
+        Ok(())
+    }
+
+    fn batch(&self) -> Vec<(u32, Arc<PreparedObject>)> {
+        let prepared = |n: &u32| Some((*n, Arc::clone(self.objects.get(*n as usize)?.prepared.as_ref()?)));
+        self.pending.iter().filter_map(prepared).collect()
+    }
+
+    /// Puts objects back to the front of those that wait.
+    fn restore(&mut self, mut numbers: Vec<u32>) {
+        if self.code.is_some() {
+            numbers.append(&mut self.pending);
+            self.pending = numbers;
+        }
+    }
+
+    fn publish(&mut self, number: u32, object: &PreparedObject, linked: &Linked) {
+        let index = &object.index;
+        for (i, definition) in index.definitions.iter().enumerate() {
+            let address = linked.definitions.get(i).copied().unwrap_or(0);
+            let name = index.name(definition.name);
+            let counts = |s: &super::names::Symbol| s.object == number && s.definition == i as u32;
+            if address != 0 && self.names.get(name).is_some_and(counts) {
+                self.names.set_address(name, Some(address));
+            }
+        }
+    }
+
+    /// Forgets where an object's definitions are.
+    fn withdraw(&mut self, number: u32) {
+        let Some(object) = self.objects.get(number as usize).and_then(|o| o.prepared.clone()) else { return };
+        let index = &object.index;
+        for definition in index.definitions.iter().filter(|d| !d.absolute) {
+            let name = index.name(definition.name);
+            if self.names.get(name).is_some_and(|s| s.object == number) {
+                self.names.set_address(name, None);
+            }
+        }
+    }
+
+    fn member_defining(&self, name: &str) -> Option<(Arc<Archive>, crate::elf::MemberId)> {
+        self.archives.iter().find_map(|archive| Some((Arc::clone(archive), archive.find(name)?)))
+    }
+
+    /// Members that define what pending objects import, each once.
+    fn wanted_members(&self) -> Vec<(Arc<Archive>, crate::elf::MemberId)> {
+        if self.archives.is_empty() {
+            return Vec::new();
+        }
+        let mut wanted: Vec<(Arc<Archive>, crate::elf::MemberId)> = Vec::new();
+        for (_, object) in self.batch() {
+            // A weak reference takes no member out of an archive (gABI, Symbol Table).
+            for import in object.index.imports.iter().filter(|i| !i.weak) {
+                let name = object.index.name(import.name);
+                if self.names.get(name).is_some() {
+                    continue;
+                }
+                if let Some((archive, member)) = self.member_defining(name) {
+                    if !wanted.iter().any(|(a, m)| Arc::ptr_eq(a, &archive) && *m == member) {
+                        wanted.push((archive, member));
+                    }
+                }
+            }
+        }
+        wanted
+    }
+}

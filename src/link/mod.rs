@@ -1,0 +1,95 @@
+//! Where ELF, memory and LLVM meet.
+//!
+//! ```text
+//! library   one namespace: objects, what they define, what they need; claims a library, links its batch, initialises it
+//!  ├ names     which definition of a name counts
+//!  ├ resolve   what an import binds to
+//!  ├ batch     objects that are linked together → ORC → addresses
+//!  │  ├ session   LLJIT behind the shim
+//!  │  └ object    one object under way, and the callbacks from the shim
+//!  ├ code      what lives as long as a handle: memory, frames, finalisers
+//!  │  └ frames, arrays, exit
+//!  └ claims    which thread links and initialises which library
+//! ```
+//!
+//! ORC knows no name of a user. It sees one JITDylib in which each object under way has a key, and in which names that
+//! objects of one batch need of each other have a unique spelling; when the batch is linked, ORC forgets both.
+
+mod arrays;
+mod batch;
+mod claims;
+mod code;
+mod exit;
+mod frames;
+pub(crate) mod library;
+mod names;
+mod object;
+mod resolve;
+mod session;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+pub(crate) use code::Code;
+use session::Session;
+
+use crate::Result;
+use crate::elf::Preparation;
+use crate::memory::{Arena, ArenaConfig};
+
+/// What the libraries of one engine share.
+pub(crate) struct Context {
+    session: Session,
+    pub(crate) arena: Arc<Arena>,
+    pub(crate) preparation: Preparation,
+    /// Code that may be alive, for `explain_address` and statistics.
+    codes: Mutex<Codes>,
+    unnamed: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Codes {
+    all: Vec<Weak<Code>>,
+    /// When to look for dead ones: keeping the list costs O(1) each on average.
+    sweep_at: usize,
+}
+
+impl Context {
+    pub(crate) fn new(arena: &ArenaConfig, preparation: Preparation) -> Result<Arc<Self>> {
+        let arena = Arena::reserve(arena)?;
+        let (session, codes, unnamed) = (Session::new()?, Mutex::default(), AtomicUsize::new(0));
+        Ok(Arc::new(Self { session, arena, preparation, codes, unnamed }))
+    }
+
+    pub(crate) fn lljit(&self) -> slabjit_llvm_wrap::llvm_sys::orc2::lljit::LLVMOrcLLJITRef {
+        self.session.lljit()
+    }
+
+    /// A name for an object that was given none.
+    pub(crate) fn next_object_name(&self) -> String {
+        format!("object {}", self.unnamed.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn codes(&self) -> std::sync::MutexGuard<'_, Codes> {
+        self.codes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn register(&self, code: &Arc<Code>) {
+        let mut codes = self.codes();
+        if codes.all.len() >= codes.sweep_at {
+            codes.all.retain(|c| c.strong_count() > 0);
+            codes.sweep_at = (2 * codes.all.len()).max(64);
+        }
+        codes.all.push(Arc::downgrade(code));
+    }
+
+    /// Libraries whose code is alive.
+    pub(crate) fn live(&self) -> Vec<Arc<Code>> {
+        self.codes().all.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// How many libraries have code that is alive.
+    pub(crate) fn live_count(&self) -> usize {
+        self.codes().all.iter().filter(|c| c.strong_count() > 0).count()
+    }
+}

@@ -1,0 +1,476 @@
+//! One object under way: what was decided about its symbols, what its link brought, and the shim's callbacks.
+#![allow(unsafe_code)] // callbacks from C++
+
+use std::ffi::{c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use slabjit_llvm_wrap as shim;
+
+use super::code::{Actions, Allocation};
+use crate::elf::ObjectIndex;
+use crate::memory::{Arena, Blame, BlamedSection, Lifetime, Protection, SegmentRequest, WritableSlab};
+use crate::{Error, Result};
+
+/// An object, prepared and waiting to be linked.
+#[derive(Debug)]
+pub(super) struct PreparedObject {
+    pub(super) name: Arc<str>,
+    pub(super) bytes: Box<[u8]>,
+    pub(super) index: ObjectIndex,
+    /// Definitions and imports, each sorted by name.
+    definitions_by_name: Vec<u32>,
+    imports_by_name: Vec<u32>,
+}
+
+impl PreparedObject {
+    pub(super) fn new(name: Arc<str>, bytes: Box<[u8]>, index: ObjectIndex) -> Self {
+        let definitions_by_name = sorted(index.definitions.len(), |i| index.name(index.definitions[i].name));
+        let imports_by_name = sorted(index.imports.len(), |i| index.name(index.imports[i].name));
+        Self { name, bytes, index, definitions_by_name, imports_by_name }
+    }
+
+    fn definition_named(&self, name: &str) -> Option<usize> {
+        search(&self.definitions_by_name, name, |i| self.index.name(self.index.definitions[i].name))
+    }
+
+    fn import_named(&self, name: &str) -> Option<usize> {
+        search(&self.imports_by_name, name, |i| self.index.name(self.index.imports[i].name))
+    }
+
+    /// The initialiser or finaliser section whose contents begin at this offset.
+    fn array_at(&self, offset: u64) -> Option<usize> {
+        self.index.arrays.iter().position(|a| a.offset == offset && a.size != 0)
+    }
+
+    fn retains(&self, section: &str) -> bool {
+        self.index.retain.iter().any(|s| self.index.section_name(*s) == section)
+    }
+}
+
+fn sorted<'n>(n: usize, name: impl Fn(usize) -> &'n str) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..n as u32).collect();
+    order.sort_unstable_by_key(|i| name(*i as usize));
+    order
+}
+
+fn search<'n>(order: &[u32], wanted: &str, name: impl Fn(usize) -> &'n str) -> Option<usize> {
+    order.binary_search_by_key(&wanted, |i| name(*i as usize)).ok().map(|i| order[i] as usize)
+}
+
+/// What an import binds to.
+#[derive(Debug, Clone)]
+pub(super) enum External {
+    /// The address is known.
+    Absolute(u64),
+    /// Another object of the same batch defines it, under this name.
+    Batch(Arc<str>),
+    /// JITLink defines it (`_GLOBAL_OFFSET_TABLE_`, `__start_…`), or nothing refers to it.
+    Leave,
+}
+
+/// What becomes of a definition.
+#[derive(Debug, Clone)]
+pub(super) enum Defined {
+    Keep,
+    /// Another object of the batch needs it, under this name.
+    Export(Arc<str>),
+    /// Another object's definition counts; this is what references bind to instead.
+    Discard(External),
+}
+
+/// What linking brought.
+#[derive(Debug, Default)]
+pub(super) struct Linked {
+    /// `None` where the object has no memory.
+    pub(super) allocation: Option<Arc<Allocation>>,
+    /// By index of the definition; 0 for those that were discarded.
+    pub(super) definitions: Vec<u64>,
+    /// Address of each initialiser or finaliser section, by its index in `ObjectIndex::arrays`; 0 where there is none.
+    pub(super) arrays: Vec<u64>,
+    /// Start of `.eh_frame`, or 0.
+    pub(super) frames: u64,
+}
+
+/// An object from `bind` to `end`. The shim holds one reference.
+pub(super) struct ObjectLink {
+    pub(super) object: Arc<PreparedObject>,
+    pub(super) externals: Vec<External>,
+    pub(super) definitions: Vec<Defined>,
+    pub(super) arena: Arc<Arena>,
+    pub(super) progress: Arc<Progress>,
+    pub(super) state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    writable: Option<WritableSlab>,
+    published: Option<crate::memory::PublishedSlab>,
+    pub(super) linked: Linked,
+    /// Why it failed: ours where we refused, else LLVM's words.
+    pub(super) failure: Option<Error>,
+    /// It failed only because something else did.
+    pub(super) secondary: Option<String>,
+}
+
+/// Counts the objects of a batch that the shim still holds.
+#[derive(Default)]
+pub(super) struct Progress {
+    under_way: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Progress {
+    pub(super) fn begin(&self) {
+        *self.lock() += 1;
+    }
+
+    fn end(&self) {
+        *self.lock() -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Another thread may have taken over a part of the batch: ORC hands work out to whoever looks something up.
+    pub(super) fn wait(&self) {
+        let mut n = self.lock();
+        while *n > 0 {
+            n = self.changed.wait(n).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ObjectLink {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands a reference to the shim, which gives it back through `end`.
+    pub(super) fn into_shim(self: Arc<Self>) -> *mut c_void {
+        self.progress.begin();
+        Arc::into_raw(self).cast_mut().cast()
+    }
+
+    fn allocate(&self, segments: &[shim::slabjit_segment], addresses: &mut [u64]) -> Result<()> {
+        let requests = segments.iter().map(|s| self.request(s)).collect::<Result<Vec<_>>>()?;
+        let slab = self.arena.allocate(&self.object.name, &requests, |blame| blamed_section(segments, blame))?;
+        for (address, placed) in addresses.iter_mut().zip(slab.placements()) {
+            *address = placed.address as u64;
+        }
+        self.state().writable = Some(slab);
+        Ok(())
+    }
+
+    fn request(&self, s: &shim::slabjit_segment) -> Result<SegmentRequest> {
+        let protection = match (s.executable != 0, s.writable != 0) {
+            (true, true) => {
+                let (object, section) = (self.object.name.to_string(), section_name(s));
+                return Err(Error::WritableAndExecutable { object, section });
+            }
+            (true, false) => Protection::ReadExecute,
+            (false, true) => Protection::ReadWrite,
+            (false, false) => Protection::Read,
+        };
+        Ok(SegmentRequest {
+            protection,
+            lifetime: if s.finalize != 0 { Lifetime::Finalize } else { Lifetime::Standard },
+            alignment: s.alignment,
+            content_bytes: s.content_bytes,
+            zero_fill_bytes: s.zero_fill_bytes,
+            outside: s.outside != 0,
+        })
+    }
+
+    fn publish(&self) -> Result<()> {
+        let writable = self.state().writable.take();
+        let published = writable.map(WritableSlab::publish).transpose()?;
+        self.state().published = published;
+        Ok(())
+    }
+
+    /// Returns ORC's share.
+    fn commit(&self, actions: Actions) -> u64 {
+        let mut state = self.state();
+        let Some(mut slab) = state.published.take() else { return 0 };
+        slab.release_finalize_segments();
+        let allocation = Arc::new(Allocation::new(slab, actions));
+        state.linked.allocation = Some(Arc::clone(&allocation));
+        Arc::into_raw(allocation) as u64
+    }
+
+    fn abandon(&self) {
+        let mut state = self.state();
+        state.writable = None;
+        state.published = None;
+    }
+
+    fn placed(&self, symbols: &[shim::slabjit_placed], blocks: &[shim::slabjit_placed], frames: u64) {
+        let mut state = self.state();
+        let linked = &mut state.linked;
+        linked.definitions = vec![0; self.object.index.definitions.len()];
+        linked.arrays = vec![0; self.object.index.arrays.len()];
+        linked.frames = frames;
+        for (list, placed) in [(&mut linked.definitions, symbols), (&mut linked.arrays, blocks)] {
+            for p in placed {
+                if let Some(slot) = index_of_cookie(p.cookie).and_then(|i| list.get_mut(i)) {
+                    *slot = p.address;
+                }
+            }
+        }
+    }
+
+    fn fail(&self, error: Error) {
+        self.state().failure.get_or_insert(error);
+    }
+}
+
+/// The largest section, or the one that an error is about.
+fn blamed_section(segments: &[shim::slabjit_segment], blame: Blame) -> BlamedSection {
+    let segment = match blame {
+        Blame::Largest => segments.iter().max_by_key(|s| s.largest_section_bytes),
+        Blame::Alignment { segment } => segments.get(segment),
+    };
+    segment.map_or_else(BlamedSection::default, |s| BlamedSection {
+        name: section_name(s),
+        bytes: s.largest_section_bytes,
+    })
+}
+
+fn section_name(s: &shim::slabjit_segment) -> String {
+    // SAFETY: the shim lends a section's name for the duration of the call.
+    unsafe { text(s.largest_section, s.largest_section_len) }.to_owned()
+}
+
+/// Cookies are indices plus one: 0 means none.
+fn index_of_cookie(cookie: u64) -> Option<usize> {
+    usize::try_from(cookie).ok()?.checked_sub(1)
+}
+
+/// An array section that must not be pruned but is not reported.
+const RETAINED: u64 = u64::MAX;
+
+// ---- callbacks: thin, and nothing unwinds out of them ----
+
+pub(super) static CALLBACKS: shim::slabjit_callbacks = shim::slabjit_callbacks {
+    external,
+    defined,
+    retain_block,
+    allocate,
+    publish,
+    commit,
+    abandon,
+    release,
+    placed,
+    failed,
+    end,
+    session_error,
+};
+
+/// Runs a callback's body; a panic in it (a bug of ours) is reported and becomes `otherwise`.
+fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+        tracing::error!(target: "slabjit", "a callback of slabjit panicked; please report this");
+        otherwise
+    })
+}
+
+/// # Safety
+/// `object` is what `ObjectLink::into_shim` returned, before its `end`.
+unsafe fn link<'a>(object: *mut c_void) -> &'a ObjectLink {
+    // SAFETY: the shim's reference keeps it alive; the callbacks share it, its state is behind a lock.
+    unsafe { &*object.cast::<ObjectLink>() }
+}
+
+/// # Safety
+/// Pointer and length are those of a string that the shim lends for the duration of the call.
+unsafe fn text<'a>(data: *const c_char, len: usize) -> &'a str {
+    if data.is_null() || len == 0 {
+        return "";
+    }
+    // SAFETY: by the caller.
+    let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) };
+    std::str::from_utf8(bytes).unwrap_or_default()
+}
+
+/// # Safety
+/// Pointer and length are those of an array that the shim lends for the duration of the call.
+unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: by the caller.
+    unsafe { std::slice::from_raw_parts(data, len) }
+}
+
+fn decide_external(external: &External, out: &mut shim::slabjit_decision) {
+    match external {
+        External::Leave => out.verdict = shim::SLABJIT_KEEP,
+        External::Absolute(address) => {
+            out.verdict = shim::SLABJIT_ABSOLUTE;
+            out.address = *address;
+        }
+        External::Batch(name) => rename(name, out),
+    }
+}
+
+fn rename(name: &Arc<str>, out: &mut shim::slabjit_decision) {
+    out.verdict = shim::SLABJIT_RENAME;
+    out.name = name.as_ptr().cast();
+    out.name_len = name.len();
+}
+
+unsafe extern "C" fn external(object: *mut c_void, name: *const c_char, len: usize, out: *mut shim::slabjit_decision) {
+    // SAFETY: all pointers are the shim's, valid for this call.
+    let (link, name, out) = unsafe { (link(object), text(name, len), &mut *out) };
+    guarded((), || {
+        let object = &link.object;
+        let imported = object.import_named(name).and_then(|i| link.externals.get(i));
+        // A definition that was discarded, or an absolute one, which is undefined in prepared bytes.
+        let instead = || match link.definitions.get(object.definition_named(name)?)? {
+            Defined::Discard(instead) => Some(instead),
+            _ => None,
+        };
+        if let Some(external) = imported.or_else(instead) {
+            decide_external(external, out);
+        }
+    });
+}
+
+unsafe extern "C" fn defined(object: *mut c_void, name: *const c_char, len: usize, out: *mut shim::slabjit_decision) {
+    // SAFETY: all pointers are the shim's, valid for this call.
+    let (link, name, out) = unsafe { (link(object), text(name, len), &mut *out) };
+    guarded((), || {
+        out.verdict = shim::SLABJIT_DROP;
+        let Some(i) = link.object.definition_named(name) else { return };
+        out.cookie = i as u64 + 1;
+        match link.definitions.get(i) {
+            Some(Defined::Keep) => out.verdict = shim::SLABJIT_KEEP,
+            Some(Defined::Export(name)) => rename(name, out),
+            Some(Defined::Discard(_)) => out.verdict = shim::SLABJIT_DISCARD,
+            None => {}
+        }
+    });
+}
+
+unsafe extern "C" fn retain_block(
+    object: *mut c_void,
+    section: *const c_char,
+    len: usize,
+    content: *const c_char,
+) -> u64 {
+    // SAFETY: all pointers are the shim's, valid for this call.
+    let (link, section) = unsafe { (link(object), text(section, len)) };
+    guarded(0, || {
+        let offset = (content as usize).checked_sub(link.object.bytes.as_ptr() as usize);
+        let offset = offset.filter(|o| *o < link.object.bytes.len()).map(|o| o as u64);
+        match offset.and_then(|o| link.object.array_at(o)) {
+            Some(array) => array as u64 + 1,
+            None if link.object.retains(section) => RETAINED,
+            None => 0,
+        }
+    })
+}
+
+unsafe extern "C" fn allocate(
+    object: *mut c_void,
+    segments: *const shim::slabjit_segment,
+    n: usize,
+    addresses: *mut u64,
+    allocation: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: both arrays have `n` elements, lent for this call; `allocation` may be written.
+    let (link, segments, addresses) = unsafe {
+        *allocation = object;
+        let addresses = if n == 0 { &mut [][..] } else { std::slice::from_raw_parts_mut(addresses, n) };
+        (link(object), slice(segments, n), addresses)
+    };
+    guarded(1, || report(link, link.allocate(segments, addresses)))
+}
+
+unsafe extern "C" fn publish(object: *mut c_void, _: *mut c_void) -> c_int {
+    // SAFETY: the shim's reference.
+    let link = unsafe { link(object) };
+    guarded(1, || report(link, link.publish()))
+}
+
+fn report(link: &ObjectLink, result: Result<()>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => {
+            link.fail(error);
+            1
+        }
+    }
+}
+
+unsafe extern "C" fn commit(object: *mut c_void, _: *mut c_void, actions: *mut shim::slabjit_actions) -> u64 {
+    // SAFETY: the shim's reference; the actions are ours from here on.
+    let (link, actions) = unsafe { (link(object), Actions::from_shim(actions)) };
+    guarded(0, || link.commit(actions))
+}
+
+unsafe extern "C" fn abandon(object: *mut c_void, _: *mut c_void) {
+    // SAFETY: the shim's reference.
+    let link = unsafe { link(object) };
+    guarded((), || link.abandon());
+}
+
+unsafe extern "C" fn release(token: u64) {
+    if token != 0 {
+        // SAFETY: `commit` made the token of one reference, and ORC returns each token once.
+        let allocation = unsafe { Arc::from_raw(token as *const Allocation) };
+        guarded((), || drop(allocation));
+    }
+}
+
+unsafe extern "C" fn placed(
+    object: *mut c_void,
+    symbols: *const shim::slabjit_placed,
+    n_symbols: usize,
+    blocks: *const shim::slabjit_placed,
+    n_blocks: usize,
+    eh_frame: u64,
+    _eh_frame_bytes: u64,
+) {
+    // SAFETY: arrays of these lengths, lent for this call.
+    let (link, symbols, blocks) = unsafe { (link(object), slice(symbols, n_symbols), slice(blocks, n_blocks)) };
+    guarded((), || link.placed(symbols, blocks, eh_frame));
+}
+
+unsafe extern "C" fn failed(object: *mut c_void, message: *const c_char, len: usize, secondary: c_int) {
+    // SAFETY: the shim's reference, and a string lent for this call.
+    let (link, message) = unsafe { (link(object), lossy(message, len)) };
+    guarded((), || {
+        if secondary != 0 {
+            link.state().secondary.get_or_insert(message);
+        } else {
+            link.fail(Error::Link { object: link.object.name.to_string(), message });
+        }
+    });
+}
+
+/// # Safety
+/// As for [`text`].
+unsafe fn lossy(data: *const c_char, len: usize) -> String {
+    // SAFETY: by the caller.
+    String::from_utf8_lossy(unsafe { slice(data.cast::<u8>(), len) }).into_owned()
+}
+
+unsafe extern "C" fn end(object: *mut c_void) {
+    // SAFETY: the reference that `into_shim` made, given back once.
+    let link = unsafe { Arc::from_raw(object.cast::<ObjectLink>()) };
+    guarded((), || {
+        let progress = Arc::clone(&link.progress);
+        drop(link);
+        progress.end();
+    });
+}
+
+unsafe extern "C" fn session_error(message: *const c_char, len: usize) {
+    // SAFETY: a string lent for this call.
+    let message = unsafe { lossy(message, len) };
+    guarded((), || tracing::error!(target: "slabjit", message, "LLVM reported an error that belongs to no object"));
+}

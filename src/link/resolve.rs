@@ -1,0 +1,136 @@
+//! What an import binds to.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::batch::{Decided, Slots};
+use super::code::Code;
+use super::exit::Own;
+use super::library::Scope;
+use super::names::{Names, Symbol};
+use super::object::{Defined, External, PreparedObject};
+use crate::elf::Import;
+use crate::error::UndefinedSymbol;
+use crate::runtime::process;
+use crate::{Error, Result};
+
+/// Decides about every symbol of a batch.
+///
+/// # Errors
+/// [`Error::UndefinedSymbols`] with everything that is missing; memory errors from making a library's `__dso_handle`.
+pub(super) fn decide(
+    library: &str,
+    scope: &Scope,
+    code: &Code,
+    names: &Names,
+    batch: &[(u32, Arc<PreparedObject>)],
+    slots: &mut Slots<'_>,
+) -> Result<Vec<Decided>> {
+    let mut decision = Decision { scope, code, names, slots, exports: HashMap::new(), missing: BTreeMap::new() };
+    let externals = batch.iter().map(|(_, object)| decision.externals(object)).collect::<Result<Vec<_>>>()?;
+    // After all externals: they say what has to be exported. Discarded definitions may need more.
+    let mut discarded = Vec::new();
+    for (number, object) in batch {
+        discarded.push(decision.discarded(*number, object)?);
+    }
+    let Decision { exports, missing, .. } = decision;
+    if !missing.is_empty() {
+        let symbols = missing.into_iter().map(|(name, from)| UndefinedSymbol::new(name, from)).collect();
+        return Err(Error::UndefinedSymbols { library: library.to_owned(), symbols });
+    }
+    let decided = batch.iter().zip(externals).zip(discarded).map(|(((number, object), externals), discarded)| {
+        let definitions = discarded.into_iter().enumerate().map(|(i, discarded)| match discarded {
+            Some(instead) => Defined::Discard(instead),
+            None => exports.get(&(*number, i as u32)).map_or(Defined::Keep, |name| Defined::Export(Arc::clone(name))),
+        });
+        Decided { object: Arc::clone(object), externals, definitions: definitions.collect() }
+    });
+    Ok(decided.collect())
+}
+
+struct Decision<'a, 's> {
+    scope: &'a Scope,
+    code: &'a Code,
+    names: &'a Names,
+    slots: &'a mut Slots<'s>,
+    /// What other objects of the batch need: (object, definition) → its name in ORC.
+    exports: HashMap<(u32, u32), Arc<str>>,
+    /// Missing names, and who refers to them.
+    missing: BTreeMap<String, Vec<String>>,
+}
+
+impl Decision<'_, '_> {
+    fn externals(&mut self, object: &PreparedObject) -> Result<Vec<External>> {
+        object.index.imports.iter().map(|import| self.import(object, import)).collect()
+    }
+
+    fn import(&mut self, object: &PreparedObject, import: &Import) -> Result<External> {
+        let name = object.index.name(import.name);
+        if let Some(external) = self.find(name)? {
+            return Ok(external);
+        }
+        if defined_by_jitlink(object, name) {
+            return Ok(External::Leave);
+        }
+        if import.weak {
+            return Ok(External::Absolute(0));
+        }
+        self.missing.entry(name.to_owned()).or_default().push(object.name.to_string());
+        Ok(External::Leave)
+    }
+
+    /// For each definition that does not count, what counts instead.
+    fn discarded(&mut self, number: u32, object: &PreparedObject) -> Result<Vec<Option<External>>> {
+        let index = &object.index;
+        let mut result = Vec::with_capacity(index.definitions.len());
+        for (i, definition) in index.definitions.iter().enumerate() {
+            let name = index.name(definition.name);
+            let counts = self.names.get(name).is_some_and(|s| s.object == number && s.definition == i as u32);
+            result.push(match counts {
+                true if definition.absolute => Some(External::Absolute(definition.value)),
+                true => None,
+                // A name that only the discarded copy of a COMDAT group has: nothing may refer to it.
+                false => Some(self.find(name)?.unwrap_or(External::Leave)),
+            });
+        }
+        Ok(result)
+    }
+
+    /// The library's own objects, linked libraries, what each library has of its own, shared libraries, given symbols, the
+    /// process.
+    fn find(&mut self, name: &str) -> Result<Option<External>> {
+        if let Some(symbol) = self.names.get(name) {
+            return Ok(Some(self.own(*symbol)));
+        }
+        let address = self.scope.links.iter().find_map(|library| library.exported(name));
+        if address.is_some() {
+            return Ok(address.map(External::Absolute));
+        }
+        let given = self.scope.given.get(name).copied();
+        if let (Some(own), None) = (Own::named(name), given) {
+            return self.code.own_function(own).map(|address| Some(External::Absolute(address)));
+        }
+        let address = self.code.shared().iter().find_map(|library| library.symbol(name)).or(given);
+        let process = || if self.scope.isolated { None } else { process::symbol(name) };
+        Ok(address.or_else(process).map(External::Absolute))
+    }
+
+    fn own(&mut self, symbol: Symbol) -> External {
+        match symbol.address {
+            Some(address) => External::Absolute(address),
+            None => {
+                let slots = &mut self.slots;
+                let export = self.exports.entry((symbol.object, symbol.definition));
+                External::Batch(Arc::clone(export.or_insert_with(|| format!("x{}", slots.take()).into())))
+            }
+        }
+    }
+}
+
+/// Names that JITLink defines while it links an object (`createDefineExternalSectionStartAndEndSymbolsPass`, GOT passes).
+fn defined_by_jitlink(object: &PreparedObject, name: &str) -> bool {
+    let index = &object.index;
+    let of_section = name.strip_prefix("__start_").or_else(|| name.strip_prefix("__stop_"));
+    name == "_GLOBAL_OFFSET_TABLE_"
+        || of_section.is_some_and(|wanted| index.sections.iter().any(|s| index.name(s.name) == wanted))
+}

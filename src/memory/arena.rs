@@ -1,0 +1,239 @@
+//! The reservation of an engine, and who has what of it.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::layout::{Layout, LayoutError, MAX_ALIGNMENT, SegmentRequest};
+use super::os::{self, Mapping};
+use super::outside::Outside;
+use super::ranges::Ranges;
+use super::slab::WritableSlab;
+use super::stats::ArenaStats;
+use crate::error::{Error, Result};
+
+/// How much address space to ask for.
+#[derive(Debug, Clone)]
+pub(crate) struct ArenaConfig {
+    /// Bytes to try first, rounded to pages and to what an arena may have.
+    pub(crate) size: usize,
+}
+
+impl ArenaConfig {
+    /// References are signed 32-bit; 32 MiB are kept back for addends and veneers.
+    pub(crate) const MAX: usize = (2 << 30) - (32 << 20);
+    /// Below this, an arena is of no use.
+    pub(crate) const MIN: usize = 8 << 20;
+}
+
+impl Default for ArenaConfig {
+    fn default() -> Self {
+        Self { size: Self::MAX }
+    }
+}
+
+/// What the caller is asked to name when an allocation is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// The object's largest section.
+    Largest,
+    /// The section in this segment (index of the request) that asks for the largest alignment.
+    Alignment {
+        /// Index of the request.
+        segment: usize,
+    },
+}
+
+/// A section, for the text of an error.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BlamedSection {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+}
+
+/// One reservation of addresses. Slabs keep it alive; the last holder unmaps it.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    mapping: Mapping,
+    page: usize,
+    /// The kernel knows MADV_POPULATE_WRITE (Linux 5.14), as far as was seen.
+    populates: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    ranges: Ranges,
+    stats: ArenaStats,
+}
+
+impl Arena {
+    /// Reserves what is asked for, or half of it, and so on down to [`ArenaConfig::MIN`].
+    pub(crate) fn reserve(config: &ArenaConfig) -> Result<Arc<Self>> {
+        let page = os::page_size();
+        let requested = config.size.clamp(ArenaConfig::MIN, ArenaConfig::MAX).next_multiple_of(page);
+        let mut size = requested;
+        let mapping = loop {
+            match Mapping::reserve(size) {
+                Ok(mapping) => break mapping,
+                Err(source) if size <= ArenaConfig::MIN => {
+                    return Err(Error::AddressSpace { requested, minimum: ArenaConfig::MIN, source });
+                }
+                Err(_) => size = (size / 2).max(ArenaConfig::MIN).next_multiple_of(page),
+            }
+        };
+        let stats = ArenaStats { reserved_bytes: size, ..ArenaStats::default() };
+        let ranges = Ranges::new(mapping.range(), page);
+        let state = Mutex::new(State { ranges, stats });
+        Ok(Arc::new(Self { mapping, page, populates: AtomicBool::new(true), state }))
+    }
+
+    /// The addresses.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.mapping.range()
+    }
+
+    /// Whether an address lies in the reservation.
+    pub(crate) fn contains(&self, address: usize) -> bool {
+        self.range().contains(&address)
+    }
+
+    pub(crate) fn stats(&self) -> ArenaStats {
+        self.state().stats
+    }
+
+    /// Takes a slab for the segments of an object, writable as a whole and zero.
+    ///
+    /// `name_section` is called at most once, and only to write an error.
+    pub(crate) fn allocate(
+        self: &Arc<Self>,
+        object: &str,
+        segments: &[SegmentRequest],
+        name_section: impl FnOnce(Blame) -> BlamedSection,
+    ) -> Result<WritableSlab> {
+        let layout = match Layout::new(segments, self.page) {
+            Ok(layout) => layout,
+            Err(LayoutError::TooLarge) => return Err(self.exhausted(object, u64::MAX, name_section)),
+            Err(LayoutError::Alignment { segment }) => {
+                return Err(Error::UnsupportedAlignment {
+                    object: object.to_owned(),
+                    section: name_section(Blame::Alignment { segment }).name,
+                    alignment: segments.get(segment).map_or(0, |s| s.alignment),
+                    limit: MAX_ALIGNMENT,
+                });
+            }
+            Err(LayoutError::Malformed { segment }) => {
+                return Err(Error::Malformed {
+                    object: object.to_owned(),
+                    section: Some(name_section(Blame::Alignment { segment }).name),
+                    offset: None,
+                    problem: "its alignment is not a power of two".to_owned(),
+                });
+            }
+        };
+        match self.take(&layout) {
+            Some(span) => WritableSlab::new(Arc::clone(self), object, span, layout, segments),
+            None => Err(self.exhausted(object, layout.size as u64, name_section)),
+        }
+    }
+
+    /// Takes the addresses of a slab, and counts it.
+    fn take(&self, layout: &Layout) -> Option<Range<usize>> {
+        let mut state = self.state();
+        let span = if layout.size == 0 {
+            // It needs an address, but no memory: an aligned one, as near as all others.
+            let start = self.range().start.next_multiple_of(layout.align);
+            start..start
+        } else {
+            state.ranges.allocate(layout.size, layout.align)?
+        };
+        state.stats.slabs += 1;
+        state.stats.slab_bytes += span.len();
+        Some(span)
+    }
+
+    fn exhausted(&self, object: &str, requested: u64, name_section: impl FnOnce(Blame) -> BlamedSection) -> Error {
+        let largest_free = self.state().ranges.largest() as u64;
+        let section = name_section(Blame::Largest);
+        Error::ArenaExhausted {
+            object: object.to_owned(),
+            requested,
+            section: section.name,
+            section_bytes: section.bytes,
+            largest_free,
+            arena_bytes: self.range().len() as u64,
+        }
+    }
+
+    pub(super) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    pub(super) fn page(&self) -> usize {
+        self.page
+    }
+
+    /// Brings pages in that are about to be written. A hint: they come by faults otherwise.
+    pub(super) fn populate(&self, range: &Range<usize>) {
+        if self.populates.load(Ordering::Relaxed) {
+            let unknown = self.mapping.populate(range).is_err_and(|e| e.kind() == io::ErrorKind::InvalidInput);
+            if unknown {
+                self.populates.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes the memory of a range away and makes its addresses free again.
+    pub(super) fn release(&self, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        // Out of mappings or memory, the kernel refuses to replace; two calls that need neither do the same.
+        let clean = self.mapping.replace(&range).or_else(|_| {
+            let denied = self.mapping.deny(&range);
+            self.mapping.discard(&range).and(denied)
+        });
+        let mut state = self.state();
+        state.stats.slab_bytes -= range.len();
+        match clean {
+            Ok(()) => state.ranges.free(range),
+            Err(_) => state.stats.lost_bytes += range.len(),
+        }
+    }
+
+    pub(super) fn count_outside(&self, outside: &Outside) {
+        self.state().stats.outside_bytes += outside.mapped_bytes();
+    }
+
+    /// Unmaps a segment that was [counted](Self::count_outside).
+    pub(super) fn release_outside(&self, outside: Outside) {
+        let bytes = outside.mapped_bytes();
+        let unmapped = outside.unmap();
+        let mut state = self.state();
+        state.stats.outside_bytes -= bytes;
+        if unmapped.is_err() {
+            state.stats.lost_bytes += bytes;
+        }
+    }
+
+    pub(super) fn count_slab_gone(&self) {
+        self.state().stats.slabs -= 1;
+    }
+
+    /// No code that can panic runs under the lock, so a poisoned one holds a sound state.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+impl Arena {
+    pub(super) fn largest_free(&self) -> usize {
+        self.state().ranges.largest()
+    }
+
+    pub(super) fn forget_lost(&self) {
+        self.state().stats.lost_bytes = 0;
+    }
+}

@@ -1,0 +1,174 @@
+//! Where the segments of an object lie in its slab: arithmetic only.
+
+use std::ops::Range;
+
+use super::Protection;
+
+/// The largest alignment of a segment: one huge page of x86-64, and of AArch64 with 4 KiB pages.
+pub(crate) const MAX_ALIGNMENT: u64 = 2 << 20;
+
+/// How long the memory of a segment is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lifetime {
+    /// As long as the object lives.
+    Standard,
+    /// Until the object is finalised.
+    Finalize,
+}
+
+/// One segment of an object.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SegmentRequest {
+    pub(crate) protection: Protection,
+    pub(crate) lifetime: Lifetime,
+    /// A power of two; 0 counts as 1.
+    pub(crate) alignment: u64,
+    /// Bytes that will be written.
+    pub(crate) content_bytes: u64,
+    /// Zero bytes after them; they are not touched.
+    pub(crate) zero_fill_bytes: u64,
+    /// Nothing reaches this segment by a short reference: it gets a mapping of its own, outside the arena.
+    pub(crate) outside: bool,
+}
+
+/// Why there is no layout.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum LayoutError {
+    /// Above [`MAX_ALIGNMENT`].
+    Alignment { segment: usize },
+    /// Not a power of two.
+    Malformed { segment: usize },
+    /// The sizes do not fit the address space.
+    TooLarge,
+}
+
+/// A run of pages with one protection and one lifetime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) offsets: Range<usize>,
+    pub(super) protection: Protection,
+}
+
+/// One segment, at an offset from the slab's start, or from its own mapping's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) offset: usize,
+    pub(super) content: usize,
+    /// Content and zero-fill.
+    pub(super) size: usize,
+    pub(super) align: usize,
+    pub(super) outside: bool,
+}
+
+/// The layout of one slab: `R-X | R-- | RW-`, then what goes after finalisation.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// In the order of the requests. Empty ones lie at offset 0, and take no room.
+    pub(super) segments: Vec<Segment>,
+    /// In the order of addresses, without gaps between them: padding belongs to the run before it.
+    pub(super) runs: Vec<Run>,
+    /// Where the Finalize-lifetime runs begin; `size` if there are none.
+    pub(super) finalize: usize,
+    /// Bytes of the slab, a multiple of the page.
+    pub(super) size: usize,
+    /// Alignment of the slab.
+    pub(super) align: usize,
+}
+
+impl Layout {
+    pub(super) fn new(requests: &[SegmentRequest], page: usize) -> Result<Self, LayoutError> {
+        let mut segments = Vec::with_capacity(requests.len());
+        for (index, request) in requests.iter().enumerate() {
+            segments.push(segment(index, request, page)?);
+        }
+        let inside = |s: &Segment| !s.has_own_mapping();
+        let align = segments.iter().filter(|s| inside(s)).map(|s| s.align).max().unwrap_or(page);
+
+        let mut order: Vec<usize> =
+            (0..requests.len()).filter(|&i| inside(&segments[i]) && segments[i].size > 0).collect();
+        order.sort_by_key(|&i| rank(&requests[i]));
+
+        let mut layout = Self { segments, runs: Vec::new(), finalize: 0, size: 0, align };
+        let mut previous = None;
+        for index in order {
+            let (segment, request) = (&mut layout.segments[index], &requests[index]);
+            let start = layout.size.checked_next_multiple_of(segment.align).ok_or(LayoutError::TooLarge)?;
+            let end = start.checked_add(segment.size).and_then(|end| end.checked_next_multiple_of(page));
+            segment.offset = start;
+            if let Some(last) = layout.runs.last_mut() {
+                last.offsets.end = start;
+            }
+            if previous != Some(rank(request)) {
+                layout.runs.push(Run { offsets: start..start, protection: request.protection });
+                previous = Some(rank(request));
+            }
+            if request.lifetime == Lifetime::Standard {
+                layout.finalize = end.ok_or(LayoutError::TooLarge)?;
+            } else if layout.finalize == layout.size {
+                // The first of them, perhaps after padding, which stays with the run before.
+                layout.finalize = start;
+            }
+            layout.size = end.ok_or(LayoutError::TooLarge)?;
+            if let Some(last) = layout.runs.last_mut() {
+                last.offsets.end = layout.size;
+            }
+        }
+        Ok(layout)
+    }
+
+    /// Pages with content, as runs of neighbours.
+    pub(super) fn content_pages(&self, page: usize) -> Vec<Range<usize>> {
+        let written = self.segments.iter().filter(|s| !s.has_own_mapping() && s.content > 0);
+        let mut pages: Vec<_> = written.map(|s| s.offset..(s.offset + s.content).next_multiple_of(page)).collect();
+        pages.sort_by_key(|r| r.start);
+        pages.dedup_by(|next, run| {
+            let adjacent = run.end == next.start;
+            if adjacent {
+                run.end = next.end;
+            }
+            adjacent
+        });
+        pages
+    }
+}
+
+impl Segment {
+    /// Whether it lies outside the slab. What is empty never does.
+    pub(super) fn has_own_mapping(&self) -> bool {
+        self.outside && self.size > 0
+    }
+
+    /// Offsets of the whole pages that are only zero-fill.
+    pub(super) fn zero_pages(&self, page: usize) -> Range<usize> {
+        let start = (self.offset + self.content).next_multiple_of(page);
+        start..(self.offset + self.size).next_multiple_of(page).max(start)
+    }
+}
+
+fn segment(index: usize, request: &SegmentRequest, page: usize) -> Result<Segment, LayoutError> {
+    let align = request.alignment.max(1);
+    if !align.is_power_of_two() {
+        return Err(LayoutError::Malformed { segment: index });
+    }
+    if align > MAX_ALIGNMENT {
+        return Err(LayoutError::Alignment { segment: index });
+    }
+    let bytes = request.content_bytes.checked_add(request.zero_fill_bytes);
+    // Half of the address space is more than any layout can have, and leaves room for rounding.
+    let size = bytes.and_then(|b| isize::try_from(b).ok()).ok_or(LayoutError::TooLarge)?.unsigned_abs();
+    let content = usize::try_from(request.content_bytes).map_err(|_| LayoutError::TooLarge)?;
+    let align = usize::try_from(align).map_err(|_| LayoutError::Alignment { segment: index })?;
+    Ok(Segment { offset: 0, content, size, align: align.max(page), outside: request.outside })
+}
+
+/// Finalize-lifetime data comes right after the data that stays, so that the two are one mapping until then.
+fn rank(request: &SegmentRequest) -> u8 {
+    match (request.lifetime, request.protection) {
+        (Lifetime::Standard, Protection::ReadExecute) => 0,
+        (Lifetime::Standard, Protection::Read) => 1,
+        (Lifetime::Standard, Protection::ReadWrite) => 2,
+        (Lifetime::Finalize, Protection::ReadWrite) => 3,
+        (Lifetime::Finalize, Protection::Read) => 4,
+        (Lifetime::Finalize, Protection::ReadExecute) => 5,
+    }
+}

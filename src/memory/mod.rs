@@ -1,0 +1,29 @@
+//! Address space: one reservation per engine, one contiguous slab per object in it.
+//!
+//! ```text
+//! Arena      at most 2 GiB − 32 MiB of reserved addresses, so that every 32-bit reference inside it is in range
+//!  └ slab    R-X | R-- | RW- | segments that are only needed until finalisation
+//! ```
+//!
+//! A slab goes through typestates, each of which consumes the one before: `WritableSlab` (everything `RW-`, contents
+//! are written) → `PublishedSlab` (final protections). Dropping either gives pages and addresses back. No page of an
+//! arena is ever writable and executable, and pages that could not be cleaned are never handed out again.
+//!
+//! One concern a file: `os` has every system call, `ranges` the free list, `layout` the arithmetic.
+
+mod arena;
+mod layout;
+mod os;
+mod outside;
+mod protection;
+mod ranges;
+mod slab;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use arena::{Arena, ArenaConfig, Blame, BlamedSection};
+pub(crate) use layout::{Lifetime, MAX_ALIGNMENT, SegmentRequest};
+pub use protection::Protection;
+pub(crate) use slab::{Placed, PublishedSlab, SlabRange, WritableSlab};
+pub use stats::ArenaStats;

@@ -1,0 +1,275 @@
+//! Every system call of `memory/`, one thin function each, and the cache maintenance of AArch64.
+//!
+//! All work on a [`Mapping`] and refuse ranges outside it, so no caller can harm memory that is not the arena's.
+#![allow(unsafe_code)] // The one place that talks to the kernel.
+
+use std::ffi::c_void;
+use std::io;
+use std::ops::Range;
+use std::ptr;
+
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
+
+use super::Protection;
+
+/// Bytes of a page.
+pub(super) fn page_size() -> usize {
+    rustix::param::page_size()
+}
+
+/// The system calls, for tests that make one fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    Reserve,
+    MapWritable,
+    Unmap,
+    Protect,
+    Replace,
+    Deny,
+    Discard,
+    Populate,
+    SmallPages,
+}
+
+const NONE: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
+
+/// Anonymous memory of ours, unmapped on drop.
+///
+/// No Rust reference into it is ever formed here: it is known by address only. Whoever writes, reads or runs what lies
+/// there keeps the slab alive that owns the range, and a slab's drop is what takes the pages away (`slab.rs`).
+#[derive(Debug)]
+pub(super) struct Mapping {
+    base: usize,
+    len: usize,
+}
+
+impl Mapping {
+    /// Addresses without memory: every access traps.
+    pub(super) fn reserve(len: usize) -> io::Result<Self> {
+        Self::map(Call::Reserve, len, ProtFlags::empty())
+    }
+
+    /// Zero pages, readable and writable.
+    pub(super) fn writable(len: usize) -> io::Result<Self> {
+        Self::map(Call::MapWritable, len, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn map(call: Call, len: usize, access: ProtFlags) -> io::Result<Self> {
+        gate(call)?;
+        // SAFETY: without a fixed address the kernel takes unused addresses, so nothing that exists is touched.
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), len, access, NONE) }?;
+        Ok(Self { base: base.expose_provenance(), len })
+    }
+
+    /// The addresses.
+    pub(super) fn range(&self) -> Range<usize> {
+        self.base..self.base + self.len
+    }
+
+    /// Sets the protection of whole pages.
+    pub(super) fn protect(&self, range: &Range<usize>, protection: Protection) -> io::Result<()> {
+        let flags = match protection {
+            Protection::ReadExecute => MprotectFlags::READ | MprotectFlags::EXEC,
+            Protection::Read => MprotectFlags::READ,
+            Protection::ReadWrite => MprotectFlags::READ | MprotectFlags::WRITE,
+        };
+        self.set_access(Call::Protect, range, flags)
+    }
+
+    /// Makes every access to whole pages trap; their contents stay.
+    pub(super) fn deny(&self, range: &Range<usize>) -> io::Result<()> {
+        self.set_access(Call::Deny, range, MprotectFlags::empty())
+    }
+
+    fn set_access(&self, call: Call, range: &Range<usize>, flags: MprotectFlags) -> io::Result<()> {
+        let at = self.checked(range)?;
+        gate(call)?;
+        // SAFETY: `checked` keeps it inside this mapping, and the owner of the range (`slab.rs`) consumes the state in
+        // which it was writable before it takes that access away.
+        Ok(unsafe { mprotect(at, range.len(), flags) }?)
+    }
+
+    /// Puts fresh pages without access in the place of what is there: protection and memory go in one call.
+    pub(super) fn replace(&self, range: &Range<usize>) -> io::Result<()> {
+        let at = self.checked(range)?;
+        gate(Call::Replace)?;
+        // SAFETY: `checked` keeps it inside this mapping, so MAP_FIXED replaces only memory of ours; the slab that
+        // owned the range is being dropped (`slab.rs`), so nobody uses it any more.
+        unsafe { mmap_anonymous(at, range.len(), ProtFlags::empty(), NONE | MapFlags::FIXED) }?;
+        Ok(())
+    }
+
+    /// Returns the memory of whole pages; they read as zero afterwards.
+    pub(super) fn discard(&self, range: &Range<usize>) -> io::Result<()> {
+        self.advise(Call::Discard, range, Advice::LinuxDontNeed)
+    }
+
+    /// Brings writable pages in at once, instead of by one fault each. `InvalidInput` before Linux 5.14.
+    pub(super) fn populate(&self, range: &Range<usize>) -> io::Result<()> {
+        self.advise(Call::Populate, range, Advice::LinuxPopulateWrite)
+    }
+
+    /// Keeps the kernel from backing the range with huge pages. `InvalidInput` where it has none.
+    pub(super) fn small_pages(&self, range: &Range<usize>) -> io::Result<()> {
+        self.advise(Call::SmallPages, range, Advice::LinuxNoHugepage)
+    }
+
+    fn advise(&self, call: Call, range: &Range<usize>, advice: Advice) -> io::Result<()> {
+        let at = self.checked(range)?;
+        gate(call)?;
+        // SAFETY: `checked` keeps it inside this mapping. Only `discard` changes what the bytes are; its callers
+        // (`Arena::release`, `Mapping::drop`) own a range that nobody uses any more.
+        Ok(unsafe { madvise(at, range.len(), advice) }?)
+    }
+
+    /// Makes written code visible to instruction fetches. The range is readable.
+    #[cfg_attr(not(target_arch = "aarch64"), allow(clippy::unnecessary_wraps))]
+    pub(super) fn sync_instruction_cache(&self, range: &Range<usize>) -> io::Result<()> {
+        self.checked(range)?;
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: inside this mapping, and readable: only `WritableSlab::publish` calls it, before it protects.
+        unsafe {
+            aarch64::sync_instruction_cache(range);
+        }
+        Ok(())
+    }
+
+    fn checked(&self, range: &Range<usize>) -> io::Result<*mut c_void> {
+        if range.start < self.base || range.start > range.end || range.end > self.base + self.len {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(ptr::with_exposed_provenance_mut(range.start))
+    }
+
+    /// Unmaps now, so that the caller learns whether it worked. If not, the addresses stay taken, but the memory is
+    /// returned where the system lets us.
+    pub(super) fn unmap(mut self) -> io::Result<()> {
+        self.unmap_once()
+    }
+
+    fn unmap_once(&mut self) -> io::Result<()> {
+        let range = self.range();
+        self.len = 0;
+        if range.is_empty() {
+            return Ok(());
+        }
+        let result = gate(Call::Unmap).and_then(|()| {
+            // SAFETY: the mapping is ours, whole and once (`len` is 0 now); its owner (`Arena`, or a slab for what lies
+            // outside) is being dropped, so nobody uses it any more.
+            Ok(unsafe { munmap(ptr::with_exposed_provenance_mut(range.start), range.len()) }?)
+        });
+        if result.is_err() {
+            let rest = std::mem::ManuallyDrop::new(Self { base: range.start, len: range.len() });
+            let _ = rest.deny(&range);
+            let _ = rest.discard(&range);
+        }
+        result
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // What fails here has been made harmless as far as possible; there is nobody to tell.
+        let _ = self.unmap_once();
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64 {
+    use std::arch::asm;
+    use std::ops::Range;
+
+    /// Cleans data lines to the point of unification, then invalidates instruction lines, as CTR_EL0 says is needed.
+    ///
+    /// # Safety
+    /// The range is mapped and readable.
+    pub(super) unsafe fn sync_instruction_cache(range: &Range<usize>) {
+        let ctr: usize;
+        // SAFETY: reads a register that user code may read (Linux emulates it where the hardware traps).
+        unsafe { asm!("mrs {}, ctr_el0", out(reg) ctr, options(nomem, nostack, preserves_flags)) };
+        let (data_clean_not_needed, instruction_invalidation_not_needed) = (ctr & 1 << 28 != 0, ctr & 1 << 29 != 0);
+        if !data_clean_not_needed {
+            for line in lines(range, 4 << (ctr >> 16 & 15)) {
+                // SAFETY: a line of the range, which the caller says is readable; nothing is modified.
+                unsafe { asm!("dc cvau, {}", in(reg) line, options(nostack, preserves_flags)) };
+            }
+        }
+        // SAFETY: a barrier.
+        unsafe { asm!("dsb ish", options(nostack, preserves_flags)) };
+        if !instruction_invalidation_not_needed {
+            for line in lines(range, 4 << (ctr & 15)) {
+                // SAFETY: as for the data lines.
+                unsafe { asm!("ic ivau, {}", in(reg) line, options(nostack, preserves_flags)) };
+            }
+            // SAFETY: a barrier.
+            unsafe { asm!("dsb ish", options(nostack, preserves_flags)) };
+        }
+        // SAFETY: a barrier.
+        unsafe { asm!("isb", options(nostack, preserves_flags)) };
+    }
+
+    fn lines(range: &Range<usize>, size: usize) -> impl Iterator<Item = usize> {
+        (range.start & !(size - 1)..range.end).step_by(size)
+    }
+}
+
+/// Where tests make a call fail.
+#[cfg(not(test))]
+#[inline]
+#[allow(clippy::unnecessary_wraps)] // as the one for tests
+fn gate(_: Call) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+fn gate(call: Call) -> io::Result<()> {
+    faults::gate(call)
+}
+
+/// Makes chosen system calls of this thread fail, and counts them.
+#[cfg(test)]
+pub(super) mod faults {
+    use std::cell::RefCell;
+    use std::io;
+
+    use super::Call;
+
+    struct Active {
+        fails: Box<dyn FnMut(usize, Call) -> bool>,
+        errno: i32,
+        calls: Vec<Call>,
+    }
+
+    thread_local! {
+        static ACTIVE: RefCell<Option<Active>> = const { RefCell::new(None) };
+    }
+
+    /// Runs `body`; the calls for which `fails(index, call)` holds are not made and give ENOMEM. Returns all calls.
+    pub(in super::super) fn with<R>(
+        fails: impl FnMut(usize, Call) -> bool + 'static,
+        body: impl FnOnce() -> R,
+    ) -> (R, Vec<Call>) {
+        with_error(libc::ENOMEM, fails, body)
+    }
+
+    /// The same with another error.
+    pub(in super::super) fn with_error<R>(
+        errno: i32,
+        fails: impl FnMut(usize, Call) -> bool + 'static,
+        body: impl FnOnce() -> R,
+    ) -> (R, Vec<Call>) {
+        ACTIVE.set(Some(Active { fails: Box::new(fails), errno, calls: Vec::new() }));
+        let result = body();
+        (result, ACTIVE.take().map(|active| active.calls).unwrap_or_default())
+    }
+
+    pub(super) fn gate(call: Call) -> io::Result<()> {
+        ACTIVE.with_borrow_mut(|active| match active {
+            Some(Active { fails, errno, calls }) => {
+                calls.push(call);
+                if fails(calls.len() - 1, call) { Err(io::Error::from_raw_os_error(*errno)) } else { Ok(()) }
+            }
+            None => Ok(()),
+        })
+    }
+}

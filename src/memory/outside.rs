@@ -1,0 +1,40 @@
+//! Segments that need not be near: each has a mapping of its own.
+
+use std::io;
+use std::ops::Range;
+
+use super::layout::Segment;
+use super::os::Mapping;
+use super::{Lifetime, Protection};
+
+#[derive(Debug)]
+pub(super) struct Outside {
+    mapping: Mapping,
+    /// The pages of the segment; the rest of the mapping is there for alignment, and never touched.
+    pub(super) range: Range<usize>,
+    pub(super) protection: Protection,
+    pub(super) lifetime: Lifetime,
+}
+
+impl Outside {
+    /// Writable zero pages for a segment that is not empty.
+    pub(super) fn map(segment: &Segment, protection: Protection, lifetime: Lifetime, page: usize) -> io::Result<Self> {
+        let too_large = || io::Error::from_raw_os_error(libc::ENOMEM);
+        let len = segment.size.checked_next_multiple_of(page).ok_or_else(too_large)?;
+        let mapping = Mapping::writable(len.checked_add(segment.align - page).ok_or_else(too_large)?)?;
+        let start = mapping.range().start.next_multiple_of(segment.align);
+        Ok(Self { mapping, range: start..start + len, protection, lifetime })
+    }
+
+    pub(super) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    pub(super) fn mapped_bytes(&self) -> usize {
+        self.mapping.range().len()
+    }
+
+    pub(super) fn unmap(self) -> io::Result<()> {
+        self.mapping.unmap()
+    }
+}

@@ -1,0 +1,200 @@
+//! One object's memory, as typestates: [`WritableSlab`] → [`PublishedSlab`]. Dropping either frees.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::arena::Arena;
+use super::layout::{Layout, Run, SegmentRequest};
+use super::os::Mapping;
+use super::outside::Outside;
+use super::{Lifetime, Protection};
+use crate::error::{Error, Result};
+
+/// Above this, writing a page long after it was brought in costs the cache more than its fault would.
+const POPULATE_LIMIT: usize = 1 << 20;
+/// The huge page that the kernel may use unasked (x86-64, and AArch64 with 4 KiB pages).
+const HUGE_PAGE: usize = 2 << 20;
+/// Zero-fill smaller than this may share a huge page with contents.
+const ZERO_FILL_WORTH_KEEPING_OUT: usize = 256 << 10;
+
+/// Where a segment lies. What is written there is what will be run: there is no second view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub(crate) address: usize,
+    /// Bytes, zero-fill included.
+    pub(crate) size: usize,
+}
+
+/// Whole pages of a slab with one protection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SlabRange {
+    pub(crate) addresses: Range<usize>,
+    pub(crate) protection: Protection,
+    /// Not in the arena, hence out of the reach of 32-bit references.
+    pub(crate) outside: bool,
+}
+
+/// A slab whose contents are being written: every page is `RW-`.
+#[derive(Debug)]
+pub(crate) struct WritableSlab {
+    memory: Memory,
+    object: Box<str>,
+    placements: Vec<Placed>,
+    /// Contents of executable segments.
+    code: Vec<Range<usize>>,
+}
+
+/// A slab with its final protections.
+#[derive(Debug)]
+pub(crate) struct PublishedSlab {
+    memory: Memory,
+}
+
+/// What is given back when a slab goes, in whichever state.
+#[derive(Debug)]
+struct Memory {
+    arena: Arc<Arena>,
+    span: Range<usize>,
+    runs: Vec<SlabRange>,
+    /// Where the Finalize-lifetime runs begin.
+    finalize: usize,
+    outside: Vec<Outside>,
+}
+
+impl WritableSlab {
+    /// Makes a range of the arena writable. `span` was taken for `layout`, which was made of `requests`.
+    pub(super) fn new(
+        arena: Arc<Arena>,
+        object: &str,
+        span: Range<usize>,
+        layout: Layout,
+        requests: &[SegmentRequest],
+    ) -> Result<Self> {
+        let page = arena.page();
+        let failed = |call, source| Error::System { call, object: object.to_owned(), source };
+        let at = |offsets: &Range<usize>| span.start + offsets.start..span.start + offsets.end;
+        let run = |run: &Run| SlabRange { addresses: at(&run.offsets), protection: run.protection, outside: false };
+        // From here on, an early return gives everything back.
+        let mut memory = Memory {
+            arena,
+            runs: layout.runs.iter().map(run).collect(),
+            finalize: span.start + layout.finalize,
+            outside: Vec::new(),
+            span: span.clone(),
+        };
+        let arena = &memory.arena;
+        if !span.is_empty() {
+            arena.mapping().protect(&span, Protection::ReadWrite).map_err(|e| failed("mprotect", e))?;
+            for segment in layout.segments.iter().filter(|s| !s.has_own_mapping()) {
+                keep_huge_pages_out(arena.mapping(), &span, &at(&segment.zero_pages(page)));
+            }
+            for pages in layout.content_pages(page) {
+                if pages.len() > page && pages.len() <= POPULATE_LIMIT {
+                    arena.populate(&at(&pages));
+                }
+            }
+        }
+
+        let mut placements = Vec::with_capacity(requests.len());
+        let mut code = Vec::new();
+        for (segment, request) in layout.segments.iter().zip(requests) {
+            let address = if segment.has_own_mapping() {
+                let mapped = Outside::map(segment, request.protection, request.lifetime, page);
+                let mapped = mapped.map_err(|e| failed("mmap", e))?;
+                let start = mapped.range.start;
+                let zero = segment.zero_pages(page);
+                keep_huge_pages_out(mapped.mapping(), &mapped.range, &(start + zero.start..start + zero.end));
+                memory.arena.count_outside(&mapped);
+                memory.outside.push(mapped);
+                start
+            } else {
+                span.start + segment.offset
+            };
+            if request.protection == Protection::ReadExecute && segment.content > 0 {
+                code.push(address..address + segment.content);
+            }
+            placements.push(Placed { address, size: segment.size });
+        }
+        Ok(Self { memory, object: object.into(), placements, code })
+    }
+
+    /// Where each segment lies, in the order of the requests. An empty segment has an address, but no memory.
+    pub(crate) fn placements(&self) -> &[Placed] {
+        &self.placements
+    }
+
+    /// Sets the final protections. On failure everything is given back.
+    pub(crate) fn publish(self) -> Result<PublishedSlab> {
+        let Self { memory, object, code, .. } = self;
+        let failed = |call, source| Error::System { call, object: object.as_ref().to_owned(), source };
+        let arena = memory.arena.mapping();
+        for written in &code {
+            let outside = memory.outside.iter().find(|o| o.range.contains(&written.start));
+            let mapping = outside.map_or(arena, Outside::mapping);
+            mapping.sync_instruction_cache(written).map_err(|e| failed("cache maintenance", e))?;
+        }
+        for run in memory.runs.iter().filter(|r| r.protection != Protection::ReadWrite) {
+            arena.protect(&run.addresses, run.protection).map_err(|e| failed("mprotect", e))?;
+        }
+        for segment in memory.outside.iter().filter(|o| o.protection != Protection::ReadWrite) {
+            segment.mapping().protect(&segment.range, segment.protection).map_err(|e| failed("mprotect", e))?;
+        }
+        Ok(PublishedSlab { memory })
+    }
+}
+
+impl PublishedSlab {
+    /// The addresses in the arena; empty if the object has no memory there.
+    pub(crate) fn span(&self) -> Range<usize> {
+        self.memory.span.clone()
+    }
+
+    /// All pages of the slab by protection: those in the arena without a gap, in the order of addresses, then those
+    /// outside.
+    pub(crate) fn ranges(&self) -> Vec<SlabRange> {
+        let outside = self.memory.outside.iter().map(|o| SlabRange {
+            addresses: o.range.clone(),
+            protection: o.protection,
+            outside: true,
+        });
+        self.memory.runs.iter().cloned().chain(outside).collect()
+    }
+
+    /// Gives the segments back that were needed for finalisation only.
+    pub(crate) fn release_finalize_segments(&mut self) {
+        let memory = &mut self.memory;
+        let tail = memory.finalize..memory.span.end;
+        memory.span.end = tail.start;
+        memory.runs.retain(|r| r.addresses.start < tail.start);
+        memory.arena.release(tail);
+        for segment in memory.outside.extract_if(.., |o| o.lifetime == Lifetime::Finalize) {
+            memory.arena.release_outside(segment);
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.arena.release(self.span.clone());
+        for segment in self.outside.drain(..) {
+            self.arena.release_outside(segment);
+        }
+        self.arena.count_slab_gone();
+    }
+}
+
+/// Where transparent huge pages come unasked, a write next to zero-fill would make up to 2 MiB of it resident. Both
+/// ends of zero-fill are kept out of huge pages; its inside stays as the system's administrator wants it.
+fn keep_huge_pages_out(mapping: &Mapping, span: &Range<usize>, zero: &Range<usize>) {
+    if span.len() < HUGE_PAGE || zero.len() < ZERO_FILL_WORTH_KEEPING_OUT {
+        return;
+    }
+    for edge in [zero.start, zero.end] {
+        let block = edge & !(HUGE_PAGE - 1);
+        let block = block.max(span.start)..(block + HUGE_PAGE).min(span.end);
+        if edge > block.start && edge < block.end {
+            // A hint; kernels without huge pages refuse it.
+            let _ = mapping.small_pages(&block);
+        }
+    }
+}

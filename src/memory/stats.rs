@@ -1,0 +1,19 @@
+//! What an arena holds.
+
+/// The address space of one engine at one moment, in bytes of addresses unless said otherwise.
+///
+/// Resident memory is less: pages that were never written occupy none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ArenaStats {
+    /// Size of the reservation.
+    pub reserved_bytes: usize,
+    /// Number of live slabs, one for each linked object, empty ones included.
+    pub slabs: usize,
+    /// Bytes of the reservation that live slabs occupy, padding for alignment inside them included.
+    pub slab_bytes: usize,
+    /// Bytes mapped outside the reservation, for sections that need not be near.
+    pub outside_bytes: usize,
+    /// Bytes that were freed but that the system refused to clean; they are never used again.
+    pub lost_bytes: usize,
+}

@@ -1,0 +1,112 @@
+//! Slabs on real memory. What the kernel made of it is read from `/proc/self/maps` and mincore, and only for addresses of the
+//! arena at hand, so that tests may run side by side.
+#![allow(unsafe_code)] // Plays the part of the linker: writes, reads and calls what lies at an address.
+
+mod cost;
+mod failures;
+mod limits;
+mod slabs;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::*;
+use crate::error::Result;
+
+const MIB: usize = 1 << 20;
+
+/// One line of `/proc/self/maps`.
+#[derive(Debug)]
+struct Mapped {
+    addresses: Range<usize>,
+    access: String,
+}
+
+/// All mappings that overlap a range, their ends cut to it.
+fn mapped(range: &Range<usize>) -> Vec<Mapped> {
+    let mut all = Vec::new();
+    for line in std::fs::read_to_string("/proc/self/maps").unwrap().lines() {
+        let mut fields = line.split(' ');
+        let (start, end) = fields.next().unwrap().split_once('-').unwrap();
+        let parse = |s| usize::from_str_radix(s, 16).unwrap();
+        let addresses = parse(start).max(range.start)..parse(end).min(range.end);
+        if !addresses.is_empty() {
+            let access = fields.next().unwrap().to_owned();
+            assert!(!access.starts_with("rwx"), "{line}");
+            all.push(Mapped { addresses, access });
+        }
+    }
+    all
+}
+
+/// The access of a range that has one and the same everywhere.
+fn access(range: &Range<usize>) -> String {
+    let mapped = mapped(range);
+    assert_eq!(mapped.iter().map(|m| m.addresses.len()).sum::<usize>(), range.len(), "holes in {range:x?}: {mapped:?}");
+    assert!(mapped.iter().all(|m| m.access == mapped[0].access), "{mapped:?}");
+    mapped[0].access.clone()
+}
+
+/// Resident bytes of whole pages. The kernel's own sums are by mapping, and a neighbour's may have been joined to ours.
+fn rss(range: &Range<usize>) -> usize {
+    let page = os::page_size();
+    let mut pages = vec![0_u8; range.len().div_ceil(page)];
+    let at = std::ptr::with_exposed_provenance_mut(range.start);
+    // SAFETY: one byte for each page of the range; it is only looked at.
+    assert_eq!(unsafe { libc::mincore(at, range.len(), pages.as_mut_ptr()) }, 0);
+    pages.iter().filter(|&&p| p & 1 != 0).count() * page
+}
+
+fn expected_access(protection: Protection) -> &'static str {
+    match protection {
+        Protection::ReadExecute => "r-xp",
+        Protection::Read => "r--p",
+        Protection::ReadWrite => "rw-p",
+    }
+}
+
+fn write(address: usize, bytes: &[u8]) {
+    let to = std::ptr::with_exposed_provenance_mut::<u8>(address);
+    // SAFETY: tests write to the contents of a segment of a writable slab, from one thread.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+}
+
+fn read(address: usize, len: usize) -> Vec<u8> {
+    let from = std::ptr::with_exposed_provenance::<u8>(address);
+    let mut bytes = vec![0; len];
+    // SAFETY: tests read from a segment of a slab that lives, from one thread.
+    unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), len) };
+    bytes
+}
+
+fn arena(size: usize) -> Arc<Arena> {
+    Arena::reserve(&ArenaConfig { size }).unwrap()
+}
+
+fn segment(protection: Protection, content_bytes: u64) -> SegmentRequest {
+    SegmentRequest {
+        protection,
+        lifetime: Lifetime::Standard,
+        alignment: 16,
+        content_bytes,
+        zero_fill_bytes: 0,
+        outside: false,
+    }
+}
+
+/// Code, constants, data.
+fn small_object() -> [SegmentRequest; 3] {
+    [Protection::ReadExecute, Protection::Read, Protection::ReadWrite].map(|p| segment(p, 100))
+}
+
+fn allocate(arena: &Arc<Arena>, segments: &[SegmentRequest]) -> Result<WritableSlab> {
+    arena.allocate("test.o", segments, |blame| BlamedSection { name: format!("{blame:?}"), bytes: 7 })
+}
+
+/// No slab is left: one free range, nothing resident, every access traps, and the counts are at their start.
+fn assert_pristine(arena: &Arc<Arena>) {
+    assert_eq!(access(&arena.range()), "---p");
+    assert_eq!(rss(&arena.range()), 0);
+    assert_eq!(arena.stats(), ArenaStats { reserved_bytes: arena.range().len(), ..ArenaStats::default() });
+    assert_eq!(arena.largest_free(), arena.range().len());
+}
