@@ -191,8 +191,8 @@ pub enum Error {
         /// In what they differ.
         difference: String,
     },
-    /// Same-named sections for which one common set of flags would be writable and executable.
-    #[error("'{object}': sections named '{section}' are writable and executable when taken together, which is never mapped; use SectionConflicts::Rename")]
+    /// A section that is writable and executable, or same-named sections that would be if they had one set of flags.
+    #[error("'{object}': section '{section}' is writable and executable, by itself or together with others of its name, which is never mapped; put code and data into sections of different names")]
     WritableAndExecutable {
         /// The object's name.
         object: String,

@@ -65,3 +65,12 @@ pub use slabjit_llvm_wrap::llvm_sys;
 pub fn llvm_version() -> u32 {
     slabjit_llvm_wrap::slabjit_llvm_major()
 }
+
+/// The full version of the LLVM that was loaded, such as `19.1.7`.
+#[allow(unsafe_code)] // three integers from LLVM's C API
+pub fn llvm_version_string() -> String {
+    let (mut major, mut minor, mut patch) = (0, 0, 0);
+    // SAFETY: three valid places to write to.
+    unsafe { llvm_sys::core::LLVMGetVersion(&mut major, &mut minor, &mut patch) }
+    format!("{major}.{minor}.{patch}")
+}

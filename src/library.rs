@@ -11,7 +11,7 @@ use crate::link::{Context, library as inner};
 use crate::memory::SlabRange;
 use crate::runtime::SharedLibrary;
 use crate::symbol::{Symbol, pointer_from};
-use crate::{Error, Protection, Result};
+use crate::{Error, Protection, Result, UndefinedSymbol};
 
 /// Objects in one namespace, the unit of ownership.
 ///
@@ -168,6 +168,15 @@ impl Library {
     pub unsafe fn initialize(&self) -> Result<()> {
         // SAFETY: by the caller.
         unsafe { self.inner.make_ready() }
+    }
+
+    /// Every name that a link would find undefined now, and who refers to it. Links nothing; libraries that this one is
+    /// linked against count as far as they are linked themselves.
+    ///
+    /// # Errors
+    /// Those of archive members that are needed; [`Error::Removed`].
+    pub fn undefined_symbols(&self) -> Result<Vec<UndefinedSymbol>> {
+        self.inner.undefined_symbols()
     }
 
     /// Names that can be asked for, sorted; those of archive members only once they were needed.

@@ -88,24 +88,24 @@ mod tests {
     #[test]
     fn function_types_are_told_from_data() {
         macro_rules! check {
-            ($($t:ty => $expected:expr),* $(,)?) => { $(
+            ($([$t:ty] $expected:expr),* $(,)?) => { $(
                 assert_eq!(names_a_function(type_name::<$t>()), $expected, "{}", type_name::<$t>());
             )* };
         }
         check! {
-            fn() => true,
-            unsafe fn(u8) => true,
-            extern "C" fn(i32) -> i32 => true,
-            unsafe extern "C" fn(*const f32, usize) => true,
-            unsafe extern "C-unwind" fn() => true,
-            for<'a> unsafe extern "C" fn(&'a u8) -> &'a u8 => true,
-            Option<unsafe extern "C" fn()> => true,
-            *const u8 => false,
-            *mut f32 => false,
-            *const fn() => false,
-            usize => false,
-            Option<&'static u8> => false,
-            &'static fn() => false,
+            [fn()] true,
+            [unsafe fn(u8)] true,
+            [extern "C" fn(i32) -> i32] true,
+            [unsafe extern "C" fn(*const f32, usize)] true,
+            [unsafe extern "C-unwind" fn()] true,
+            [for<'a> unsafe extern "C" fn(&'a u8) -> &'a u8] true,
+            [Option<unsafe extern "C" fn()>] true,
+            [*const u8] false,
+            [*mut f32] false,
+            [*const fn()] false,
+            [usize] false,
+            [Option<&'static u8>] false,
+            [&'static fn()] false,
         }
     }
 }

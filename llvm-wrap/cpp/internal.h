@@ -6,7 +6,6 @@
 #include "version.h"
 
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
 namespace slabjit {
@@ -32,8 +31,9 @@ struct Link {
     llvm::jitlink::Block *Block;
     uint64_t Cookie;
   };
-  std::vector<Named> Symbols;
-  std::vector<Retained> Blocks;
+  llvm::jitlink::LinkGraph *Graph = nullptr;
+  llvm::SmallVector<Named, 4> Symbols;
+  llvm::SmallVector<Retained, 2> Blocks;
 
   Link() = default;
   Link(const Link &) = delete;
@@ -46,35 +46,30 @@ struct Link {
 /// Which object a graph or a responsibility under way belongs to. Links of one session run on many threads.
 class LinksInProgress {
 public:
-  void insert(llvm::orc::MaterializationResponsibility *MR, llvm::jitlink::LinkGraph *G,
-              std::unique_ptr<Link> L) {
+  void insert(llvm::orc::MaterializationResponsibility *MR, llvm::jitlink::LinkGraph *G, std::unique_ptr<Link> L) {
     std::lock_guard<std::mutex> Lock(Mutex);
-    ByGraph[G] = L.get();
-    ByResponsibility[MR] = {G, std::move(L)};
+    L->Graph = G;
+    ByKey[G] = L.get();
+    ByKey[MR] = L.release(); // owned here until `take`
   }
   Link *find(llvm::jitlink::LinkGraph *G) {
     std::lock_guard<std::mutex> Lock(Mutex);
-    auto I = ByGraph.find(G);
-    return I == ByGraph.end() ? nullptr : I->second;
+    return ByKey.lookup(G);
   }
   /// Ends the link of `MR` and returns its record, if it is one of ours.
   std::unique_ptr<Link> take(llvm::orc::MaterializationResponsibility *MR) {
     std::lock_guard<std::mutex> Lock(Mutex);
-    auto I = ByResponsibility.find(MR);
-    if (I == ByResponsibility.end())
-      return nullptr;
-    auto L = std::move(I->second.second);
-    ByGraph.erase(I->second.first);
-    ByResponsibility.erase(I);
+    std::unique_ptr<Link> L(ByKey.lookup(MR));
+    if (L) {
+      ByKey.erase(L->Graph);
+      ByKey.erase(MR);
+    }
     return L;
   }
 
 private:
   std::mutex Mutex;
-  std::unordered_map<llvm::jitlink::LinkGraph *, Link *> ByGraph;
-  std::unordered_map<llvm::orc::MaterializationResponsibility *,
-                     std::pair<llvm::jitlink::LinkGraph *, std::unique_ptr<Link>>>
-      ByResponsibility;
+  llvm::DenseMap<const void *, Link *> ByKey;
 };
 
 std::unique_ptr<llvm::jitlink::JITLinkMemoryManager> createMemoryManager(const slabjit_callbacks &Callbacks,

@@ -35,7 +35,7 @@ private:
 // Sections that hold no memory of the object (symbol tables, notes for the linker) are left to be pruned.
 bool isAllocated(const Section &S) { return S.getMemLifetime() != MemLifetime::NoAlloc; }
 
-void bindDefined(slabjit_graph &G, Symbol &S, std::vector<Symbol *> &Discarded) {
+void bindDefined(slabjit_graph &G, Symbol &S, SmallVectorImpl<Symbol *> &Discarded) {
   auto Name = slabjit::symbolName(S);
   slabjit_decision D{};
   G.Session->Callbacks.defined(G.Link->Object, Name.data(), Name.size(), &D);
@@ -97,7 +97,7 @@ extern "C" void slabjit_graph_bind(slabjit_graph *Graph, void *Object) noexcept 
     G.addAnonymousSymbol(*R.Block, 0, 0, false, true);
 
   // Decisions change the graph's symbol sets, so collect first.
-  std::vector<Symbol *> Defined, Discarded;
+  SmallVector<Symbol *, 8> Defined, Discarded;
   for (auto *S : G.defined_symbols())
     if (S->hasName() && S->getScope() != Scope::Local)
       Defined.push_back(S);
@@ -107,7 +107,7 @@ extern "C" void slabjit_graph_bind(slabjit_graph *Graph, void *Object) noexcept 
     S->setLinkage(Linkage::Strong);
     G.makeExternal(*S);
   }
-  std::vector<Symbol *> Externals(G.external_symbols().begin(), G.external_symbols().end());
+  SmallVector<Symbol *, 8> Externals(G.external_symbols().begin(), G.external_symbols().end());
   for (auto *S : Externals)
     bindExternal(*Graph, *S);
 }

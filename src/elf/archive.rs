@@ -33,17 +33,21 @@ impl Archive {
     /// Reads the member headers and the symbol index; where there is no index, the members' own symbols.
     pub(crate) fn parse(name: &str, bytes: impl Into<Arc<[u8]>>) -> Result<Self> {
         let bytes: Arc<[u8]> = bytes.into();
-        let malformed = |problem: String| Error::Malformed { object: name.into(), section: None, offset: None, problem };
+        let malformed =
+            |problem: String| Error::Malformed { object: name.into(), section: None, offset: None, problem };
         if bytes.is_empty() {
             return Err(Error::EmptyObject { object: name.into() });
         }
         if bytes.starts_with(b"!<thin>\n") {
-            return Err(malformed("it is a thin archive, which holds no objects but their paths; make it without --thin".into()));
+            return Err(malformed(
+                "it is a thin archive, which holds no objects but their paths; make it without --thin".into(),
+            ));
         }
         if !bytes.starts_with(b"!<arch>\n") {
             return Err(malformed("it is no archive (it does not begin with !<arch>)".into()));
         }
-        let file = ArchiveFile::parse(&*bytes).map_err(|error| malformed(format!("the archive cannot be read: {error}")))?;
+        let file =
+            ArchiveFile::parse(&*bytes).map_err(|error| malformed(format!("the archive cannot be read: {error}")))?;
         let mut members = Vec::new();
         let mut offsets = HashMap::new();
         for member in file.members() {
@@ -54,13 +58,17 @@ impl Archive {
             members.push(member);
         }
         let mut archive = Self { bytes: Arc::clone(&bytes), members, symbols: HashMap::new() };
-        match file.symbols().map_err(|error| malformed(format!("the archive's symbol index cannot be read: {error}")))? {
+        match file
+            .symbols()
+            .map_err(|error| malformed(format!("the archive's symbol index cannot be read: {error}")))?
+        {
             Some(symbols) => {
                 for symbol in symbols {
-                    let symbol = symbol.map_err(|error| malformed(format!("the archive's symbol index is damaged: {error}")))?;
-                    let member = file
-                        .member(symbol.offset())
-                        .map_err(|error| malformed(format!("the archive's symbol index points to no member: {error}")))?;
+                    let symbol =
+                        symbol.map_err(|error| malformed(format!("the archive's symbol index is damaged: {error}")))?;
+                    let member = file.member(symbol.offset()).map_err(|error| {
+                        malformed(format!("the archive's symbol index points to no member: {error}"))
+                    })?;
                     let start = usize::try_from(member.file_range().0).unwrap_or(usize::MAX);
                     let Some(id) = offsets.get(&start) else {
                         return Err(malformed("the archive's symbol index points into a member".into()));
@@ -91,10 +99,9 @@ impl Archive {
 
     fn note(&mut self, name: &[u8], id: MemberId) {
         // No object that is accepted has other names.
-        if let Ok(name) = std::str::from_utf8(name) {
-            if !self.symbols.contains_key(name) {
-                self.symbols.insert(name.into(), id);
-            }
+        let Ok(name) = std::str::from_utf8(name) else { return };
+        if !self.symbols.contains_key(name) {
+            self.symbols.insert(name.into(), id);
         }
     }
 
@@ -130,6 +137,12 @@ fn locate(archive: &str, member: &ArchiveMember<'_>, len: usize) -> Result<Membe
     let end = offset.saturating_add(size);
     match (usize::try_from(offset), usize::try_from(end)) {
         (Ok(start), Ok(end)) if end <= len => Ok(Member { name, range: start..end }),
-        _ => Err(Error::Truncated { object: archive.into(), what: format!("member '{name}'"), offset, end, len: len as u64 }),
+        _ => Err(Error::Truncated {
+            object: archive.into(),
+            what: format!("member '{name}'"),
+            offset,
+            end,
+            len: len as u64,
+        }),
     }
 }

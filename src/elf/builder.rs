@@ -11,14 +11,19 @@ pub(crate) struct IndexBuilder {
 }
 
 impl IndexBuilder {
-    /// A builder for an object whose string tables have this many bytes together.
-    pub(crate) fn new(strings: usize) -> Self {
+    /// A builder for an object with so many bytes of string tables, and so many names in them.
+    pub(crate) fn new(strings: usize, names: usize) -> Self {
         // One allocation for an ordinary object; most names of a large one are local and stay out.
         Self {
             index: ObjectIndex::default(),
             arena: Vec::with_capacity(strings.min(4096)),
-            budget: NameBudget::new(strings),
+            budget: NameBudget::new(strings, names),
         }
+    }
+
+    /// Counts a name that is read but not kept.
+    pub(crate) fn pass(&mut self, view: &View<'_>, name: &[u8]) -> Result<()> {
+        self.budget.spend(view, name)
     }
 
     pub(crate) fn name(&mut self, view: &View<'_>, name: &[u8]) -> Result<Name> {

@@ -21,7 +21,9 @@ pub(crate) fn prepare(view: &View<'_>, limits: &Limits, report: &mut ObjectRepor
     for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_CREL) {
         let contents = view.contents(index, &header)?;
         let Ok(entries) = CrelIterator::new(contents) else {
-            report.refuse(|| view.malformed(Some(index), Some(0), "the header of the compact relocations cannot be read"))?;
+            report.refuse(|| {
+                view.malformed(Some(index), Some(0), "the header of the compact relocations cannot be read")
+            })?;
             continue;
         };
         let count = entries.len() as u64;
@@ -54,7 +56,9 @@ pub(crate) fn prepare(view: &View<'_>, limits: &Limits, report: &mut ObjectRepor
             continue;
         }
         let Some(table) = decode(entries) else {
-            report.refuse(|| view.malformed(Some(index), None, "the compact relocations end in the middle of an entry"))?;
+            report.refuse(|| {
+                view.malformed(Some(index), None, "the compact relocations end in the middle of an entry")
+            })?;
             continue;
         };
         let offset = patch.begin();

@@ -22,7 +22,9 @@ pub(crate) fn prepare(view: &View<'_>, limits: &Limits, report: &mut ObjectRepor
     let mut total = 0_u64;
     for (index, header) in view.sections().filter(|(_, header)| header.is(SHF_COMPRESSED)) {
         if header.is(SHF_ALLOC) || !header.has_contents() {
-            report.refuse(|| view.malformed(Some(index), None, "a section that is mapped, or has no contents, is compressed"))?;
+            report.refuse(|| {
+                view.malformed(Some(index), None, "a section that is mapped, or has no contents, is compressed")
+            })?;
             continue;
         }
         let contents = view.contents(index, &header)?;
@@ -34,7 +36,8 @@ pub(crate) fn prepare(view: &View<'_>, limits: &Limits, report: &mut ObjectRepor
             1 => (CompressionFormat::Zlib, "zlib"),
             2 => (CompressionFormat::Zstandard, "zstd"),
             other => {
-                report.refuse(|| view.malformed(Some(index), Some(0), format!("compression type {other} is unknown")))?;
+                report
+                    .refuse(|| view.malformed(Some(index), Some(0), format!("compression type {other} is unknown")))?;
                 continue;
             }
         };

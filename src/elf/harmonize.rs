@@ -78,7 +78,7 @@ fn traits_of(header: &SectionHeader) -> (u64, bool) {
 
 /// The families that need something done.
 fn families<'a>(view: &View<'a>) -> Result<Vec<Family<'a>>> {
-    let mut budget = NameBudget::new(view.names().len());
+    let mut budget = NameBudget::new(view.names().len(), view.count() as usize);
     let mut conflicting: Vec<&[u8]> = Vec::new();
     let mut clash = |name: &'a [u8]| {
         if !conflicting.contains(&name) {
@@ -193,8 +193,7 @@ fn unite(
 /// Marks every section that differs from the first of its name for a name of its own, the same for those that agree.
 fn separate<'a>(family: &Family<'a>, renames: &mut Vec<(u32, &'a [u8], usize)>) {
     // Whoever has a name of JITLink's own gives it up.
-    let mut groups: Vec<(u64, bool)> =
-        if is_reserved(family.name) { vec![(u64::MAX, false)] } else { Vec::new() };
+    let mut groups: Vec<(u64, bool)> = if is_reserved(family.name) { vec![(u64::MAX, false)] } else { Vec::new() };
     for (index, header) in &family.members {
         let traits = traits_of(header);
         let group = groups.iter().position(|known| *known == traits).unwrap_or_else(|| {
@@ -207,6 +206,9 @@ fn separate<'a>(family: &Family<'a>, renames: &mut Vec<(u32, &'a [u8], usize)>) 
     }
 }
 
+/// A name and which of the groups that gave it up.
+type Fresh<'a> = (&'a [u8], usize);
+
 /// Writes the new names behind a copy of the section-name table. The table keeps its old contents as a prefix: other
 /// sections, and symbols where the table is shared, go on using them.
 fn rename(
@@ -216,7 +218,11 @@ fn rename(
     report: &mut ObjectReport,
 ) -> Result<()> {
     if view.names_index == 0 {
-        return Err(view.malformed(None, None, "sections that differ have no names, and there is no table for new ones"));
+        return Err(view.malformed(
+            None,
+            None,
+            "sections that differ have no names, and there is no table for new ones",
+        ));
     }
     let mut existing = HashSet::new();
     for (_, header) in view.sections() {
@@ -225,8 +231,8 @@ fn rename(
     let mut taken: HashSet<Vec<u8>> = HashSet::new();
     let mut strings: Vec<u8> = Vec::new();
     // (name, group) -> the new name and where it begins in `strings`.
-    let mut fresh: HashMap<(&[u8], usize), (Vec<u8>, u32)> = HashMap::new();
-    let mut targets: HashMap<u32, (&[u8], usize)> = HashMap::new();
+    let mut fresh: HashMap<Fresh<'_>, (Vec<u8>, u32)> = HashMap::new();
+    let mut targets: HashMap<u32, Fresh<'_>> = HashMap::new();
     let base = view.names().len();
     let offset_of = |strings: &[u8]| {
         u32::try_from(base + strings.len())
@@ -255,11 +261,11 @@ fn rename(
     }
     // Relocation sections are named after what they patch.
     let mut prefixed: HashMap<Vec<u8>, u32> = HashMap::new();
-    for (index, header) in view.sections().filter(|(_, h)| h.is_relocation()) {
+    for (index, header) in view.sections().filter(|(i, h)| h.is_relocation() && !targets.contains_key(i)) {
         let Some((old, group)) = targets.get(&header.info) else { continue };
         let Some((new, _)) = fresh.get(&(*old, *group)) else { continue };
         let name = view.name_of(&header)?;
-        let Some(prefix) = name.strip_suffix(*old) else { continue };
+        let Some(prefix) = name.strip_suffix(*old).filter(|prefix| !prefix.is_empty()) else { continue };
         let renamed = [prefix, new].concat();
         let offset = match prefixed.get(&renamed) {
             Some(offset) => *offset,

@@ -1,7 +1,7 @@
 //! What kind of file this is: a relocatable ELF object for a supported machine, or what it is instead.
 
 use super::raw::{
-    EM_386, EM_AARCH64, EM_X86_64, HEADER_SIZE, SHF_ALLOC, STT_COMMON, SHT_NOTE, SHT_NOBITS, SHT_SYMTAB, Symbol,
+    EM_386, EM_AARCH64, EM_X86_64, HEADER_SIZE, SHF_ALLOC, SHT_NOBITS, SHT_NOTE, SHT_SYMTAB, STT_COMMON, Symbol,
 };
 use super::view::{View, string_at, truncated};
 use crate::{Error, Result};

@@ -1,7 +1,7 @@
 //! Object preparation: what happens to an object's bytes before LLVM sees them.
 //!
 //! An object passes a chain: *identity* (what kind of file it is), the callers' plugins, *crel* and *decompress* (encodings
-//! that JITLink does not decode), *harmonizer* (same-named sections that differ) and *validator* (everything that would
+//! that JITLink does not decode), *marks* (relocations that patch nothing), *harmonizer* (same-named sections that differ) and *validator* (everything that would
 //! make LLVM read out of bounds or link wrongly). The chain's result is the bytes, borrowed if nothing had to be changed,
 //! and an index of what the linker needs to know.
 
@@ -13,6 +13,7 @@ mod harmonize;
 mod identity;
 mod index;
 mod limits;
+mod marks;
 mod patch;
 mod plan;
 mod plugin;
@@ -34,9 +35,7 @@ pub(crate) use index::{
     Visibility,
 };
 pub use limits::{Limits, SectionConflicts};
-pub use plan::{
-    LinkPlan, PlannedDefinition, PlannedImport, PlannedRelocation, PlannedSection, Problem, Severity,
-};
+pub use plan::{LinkPlan, PlannedDefinition, PlannedImport, PlannedRelocation, PlannedSection, Problem, Severity};
 pub use plugin::{ObjectInput, ObjectPlugin, ObjectReport};
 pub(crate) use prepare::{Preparation, Prepared, Target};
 pub use report::{Change, ChangeKind, ChangedSection};

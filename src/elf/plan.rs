@@ -244,7 +244,10 @@ fn section_type(kind: u32) -> String {
         (0x6fff_fff5, "GNU_ATTRIBUTES"),
         (0x7000_0001, "UNWIND"),
     ];
-    NAMES.iter().find(|(number, _)| *number == kind).map_or_else(|| format!("{kind:#x}"), |(_, name)| (*name).to_owned())
+    NAMES
+        .iter()
+        .find(|(number, _)| *number == kind)
+        .map_or_else(|| format!("{kind:#x}"), |(_, name)| (*name).to_owned())
 }
 
 impl fmt::Display for LinkPlan {

@@ -146,6 +146,11 @@ impl ObjectReport {
         self.problems.len() >= MAX_PROBLEMS
     }
 
+    /// Whether nothing was refused so far.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.problems.is_empty()
+    }
+
     pub(crate) fn into_parts(self) -> (Vec<Change>, Vec<Error>, usize) {
         (self.changes, self.problems, self.dropped)
     }

@@ -11,7 +11,7 @@ use super::plugin::{Mode, ObjectInput, ObjectPlugin, ObjectReport};
 use super::report::{Change, ChangeKind};
 use super::validate::{self, Context, Counts};
 use super::view::View;
-use super::{SectionConflicts, crel, decompress, harmonize, identity};
+use super::{SectionConflicts, crel, decompress, harmonize, identity, marks};
 use crate::{Error, Limits, Result};
 
 /// What objects are prepared for.
@@ -117,6 +117,7 @@ impl Preparation {
         let limits = &self.limits;
         self.step(name, bytes, |view| crel::prepare(view, limits, report))?;
         self.step(name, bytes, |view| decompress::prepare(view, limits, report))?;
+        self.step(name, bytes, |view| marks::prepare(view, self.target.llvm, report))?;
         self.step(name, bytes, |view| harmonize::prepare(view, self.conflicts, report))?;
 
         let view = View::parse(name, bytes, limits.sections)?;
@@ -125,6 +126,14 @@ impl Preparation {
         let valid = validate::validate(&view, &context, report, counts)?;
         if !valid.patch.is_empty() {
             apply(name, bytes, valid.patch)?;
+            // In hostile input the symbols may overlap what was validated.
+            if report.is_clean() {
+                let view = View::parse(name, bytes, limits.sections)?;
+                let again = validate::validate(&view, &context, &mut ObjectReport::new(Mode::Load), None)?;
+                if !again.patch.is_empty() {
+                    return Err(view.malformed(None, None, "its symbol table overlaps itself"));
+                }
+            }
         }
         Ok(valid.index)
     }

@@ -57,6 +57,8 @@ pub enum ChangeKind {
         /// How many.
         count: u64,
     },
+    /// Relocations that patch nothing were left out.
+    Dropped,
     /// A symbol's entry was rewritten so that LLVM links it.
     Symbol {
         /// The symbol.
@@ -92,6 +94,7 @@ impl fmt::Display for ChangeKind {
             Self::Flags { from, to } => write!(f, "flags {from} -> {to}"),
             Self::Decompressed { format, from, to } => write!(f, "decompressed ({format}), {from} -> {to} bytes"),
             Self::CrelDecoded { count } => write!(f, "{count} compact relocations decoded"),
+            Self::Dropped => f.write_str("left out, its relocations patch nothing"),
             Self::Symbol { name, to } => write!(f, "symbol '{name}' {to}"),
             Self::Rewritten { from, to } => write!(f, "rewritten, {from} -> {to} bytes"),
             Self::Other(text) => f.write_str(text),

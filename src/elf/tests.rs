@@ -1,0 +1,7 @@
+mod archive;
+mod harmonize;
+mod identity;
+mod index;
+mod random;
+mod steps;
+mod validate;

@@ -31,7 +31,8 @@ impl<'a> View<'a> {
         let len = bytes.len() as u64;
         let header: &Header =
             pod::from_bytes(bytes).map_err(|()| truncated(object, "the ELF header", 0, HEADER_SIZE, len))?.0;
-        let malformed = |problem: String| Error::Malformed { object: object.into(), section: None, offset: None, problem };
+        let malformed =
+            |problem: String| Error::Malformed { object: object.into(), section: None, offset: None, problem };
         if u64::from(header.e_ehsize.get(LE)) != HEADER_SIZE {
             return Err(malformed(format!("the ELF header's size is {}, not {HEADER_SIZE}", header.e_ehsize.get(LE))));
         }
@@ -74,14 +75,16 @@ impl<'a> View<'a> {
             .map_err(|()| malformed("the section table cannot be read".into()))?;
 
         let shstrndx = header.e_shstrndx.get(LE);
-        view.names_index =
-            if shstrndx.0 == SHN_XINDEX { first.sh_link.get(LE) } else { u32::from(shstrndx.0) };
+        view.names_index = if shstrndx.0 == SHN_XINDEX { first.sh_link.get(LE) } else { u32::from(shstrndx.0) };
         if view.names_index != 0 {
-            let names = view
-                .header(view.names_index)
-                .ok_or_else(|| malformed(format!("the section-name table is section {}, of {count}", view.names_index)))?;
+            let names = view.header(view.names_index).ok_or_else(|| {
+                malformed(format!("the section-name table is section {}, of {count}", view.names_index))
+            })?;
             if names.kind != SHT_STRTAB {
-                return Err(malformed(format!("section {} holds the section names but is no string table", view.names_index)));
+                return Err(malformed(format!(
+                    "section {} holds the section names but is no string table",
+                    view.names_index
+                )));
             }
             view.names = view.range("the section-name table", names.offset, names.size)?;
             if view.names.last() != Some(&0) {
@@ -125,7 +128,11 @@ impl<'a> View<'a> {
             object: self.object.into(),
             section: None,
             offset: None,
-            problem: format!("a section's name is at {:#x}, the section-name table has {:#x} bytes", header.name, self.names.len()),
+            problem: format!(
+                "a section's name is at {:#x}, the section-name table has {:#x} bytes",
+                header.name,
+                self.names.len()
+            ),
         })
     }
 
@@ -150,7 +157,13 @@ impl<'a> View<'a> {
         };
         range().ok_or_else(|| {
             let end = header.offset.saturating_add(header.size);
-            truncated(self.object, &format!("section '{}'", self.label(index)), header.offset, end, self.bytes.len() as u64)
+            truncated(
+                self.object,
+                &format!("section '{}'", self.label(index)),
+                header.offset,
+                end,
+                self.bytes.len() as u64,
+            )
         })
     }
 
@@ -170,9 +183,8 @@ impl<'a> View<'a> {
             let end = start.checked_add(usize::try_from(size).ok()?)?;
             self.bytes.get(start..end)
         };
-        range().ok_or_else(|| {
-            truncated(self.object, what, offset, offset.saturating_add(size), self.bytes.len() as u64)
-        })
+        range()
+            .ok_or_else(|| truncated(self.object, what, offset, offset.saturating_add(size), self.bytes.len() as u64))
     }
 
     /// Something in this object that contradicts itself, in a section.
@@ -195,13 +207,14 @@ pub(crate) fn string_at(table: &[u8], offset: u32) -> Option<&[u8]> {
     CStr::from_bytes_until_nul(table.get(offset as usize..)?).ok().map(CStr::to_bytes)
 }
 
-/// Bounds the total length of names read from one string table. Names may share their ends, but a table in which they
-/// overlap without end would make copies of megabytes out of every few bytes.
+/// Bounds the total length of the names that are read from string tables. Names may share their ends, and many may be
+/// the same short one, but names that overlap without end would make megabytes of work out of every few bytes.
 pub(crate) struct NameBudget(usize);
 
 impl NameBudget {
-    pub(crate) fn new(table: usize) -> Self {
-        Self(table.saturating_mul(16).saturating_add(1 << 16))
+    /// For so many bytes of string tables, and so many names in them.
+    pub(crate) fn new(table: usize, names: usize) -> Self {
+        Self(table.saturating_mul(16).saturating_add(names.saturating_mul(64)))
     }
 
     pub(crate) fn spend(&mut self, view: &View<'_>, name: &[u8]) -> Result<()> {

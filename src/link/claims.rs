@@ -68,10 +68,13 @@ impl Table {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(table) = lock().as_mut() {
-            table.owners.remove(&self.library);
+        let mut guard = lock();
+        let table = guard.get_or_insert_default();
+        table.owners.remove(&self.library);
+        // Telling nobody would be a system call for every link.
+        if !table.waiting.is_empty() {
+            CHANGED.notify_all();
         }
-        CHANGED.notify_all();
     }
 }
 

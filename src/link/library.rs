@@ -12,7 +12,7 @@ use super::{Context, batch, exit, resolve};
 use crate::elf::{Archive, SymbolKind};
 use crate::memory::SlabRange;
 use crate::runtime::SharedLibrary;
-use crate::{Error, Removal, Result};
+use crate::{Error, Removal, Result, UndefinedSymbol};
 
 /// Where imports are looked for beside the library's own objects.
 #[derive(Default)]
@@ -238,6 +238,19 @@ impl Library {
                 let object = self.prepare(&name, bytes)?;
                 self.state().add(&self.name, object)?;
             }
+        }
+    }
+
+    /// What a link would find missing now. Nothing is linked; members are taken from archives.
+    pub(crate) fn undefined_symbols(&self) -> Result<Vec<UndefinedSymbol>> {
+        self.add_archive_members()?;
+        let mut slots = batch::Slots::new(&self.context.session);
+        let state = self.state();
+        let code = state.code.clone().ok_or_else(|| self.removed())?;
+        match resolve::decide(&self.name, &self.scope, &code, &state.names, &state.batch(), &mut slots) {
+            Ok(_) => Ok(Vec::new()),
+            Err(Error::UndefinedSymbols { symbols, .. }) => Ok(symbols),
+            Err(error) => Err(error),
         }
     }
 

@@ -26,6 +26,7 @@ mod names;
 mod object;
 mod resolve;
 mod session;
+mod signal;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

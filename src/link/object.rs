@@ -3,11 +3,12 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slabjit_llvm_wrap as shim;
 
 use super::code::{Actions, Allocation};
+use super::signal::Signal;
 use crate::elf::ObjectIndex;
 use crate::memory::{Arena, Blame, BlamedSection, Lifetime, Protection, SegmentRequest, WritableSlab};
 use crate::{Error, Result};
@@ -116,30 +117,21 @@ pub(super) struct State {
 /// Counts the objects of a batch that the shim still holds.
 #[derive(Default)]
 pub(super) struct Progress {
-    under_way: Mutex<usize>,
-    changed: Condvar,
+    under_way: Signal<usize>,
 }
 
 impl Progress {
-    pub(super) fn begin(&self) {
-        *self.lock() += 1;
+    fn begin(&self) {
+        self.under_way.update(|n| *n += 1);
     }
 
     fn end(&self) {
-        *self.lock() -= 1;
-        self.changed.notify_all();
+        self.under_way.update(|n| *n -= 1);
     }
 
     /// Another thread may have taken over a part of the batch: ORC hands work out to whoever looks something up.
     pub(super) fn wait(&self) {
-        let mut n = self.lock();
-        while *n > 0 {
-            n = self.changed.wait(n).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, usize> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+        self.under_way.wait(|n| (*n == 0).then_some(()));
     }
 }
 

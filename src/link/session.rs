@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use once_cell::sync::OnceCell;
 use slabjit_llvm_wrap as shim;
@@ -14,6 +14,7 @@ use slabjit_llvm_wrap::llvm_sys::orc2::*;
 use slabjit_llvm_wrap::llvm_sys::target::{LLVM_InitializeNativeAsmPrinter, LLVM_InitializeNativeTarget};
 
 use super::object;
+use super::signal::Signal;
 use crate::{Error, Result};
 
 /// An engine's LLVM.
@@ -112,7 +113,7 @@ impl Session {
                 Arc::into_raw(Arc::clone(&outcome)).cast_mut().cast(),
             );
         }
-        let result = outcome.wait();
+        let result = outcome.wait(Option::take);
         self.tidy();
         result
     }
@@ -206,33 +207,13 @@ impl Drop for Tracker<'_> {
 }
 
 /// The result of a lookup, which may arrive on another thread.
-#[derive(Default)]
-struct Outcome {
-    result: Mutex<Option<std::result::Result<(), String>>>,
-    arrived: Condvar,
-}
-
-impl Outcome {
-    fn set(&self, result: std::result::Result<(), String>) {
-        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        self.arrived.notify_one();
-    }
-
-    fn wait(&self) -> std::result::Result<(), String> {
-        let mut slot = self.result.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            match slot.take() {
-                Some(result) => return result,
-                None => slot = self.arrived.wait(slot).unwrap_or_else(PoisonError::into_inner),
-            }
-        }
-    }
-}
+type Outcome = Signal<Option<std::result::Result<(), String>>>;
 
 extern "C" fn looked_up(error: LLVMErrorRef, _: LLVMOrcCSymbolMapPairs, _: usize, context: *mut c_void) {
     // SAFETY: `materialize` passed a reference of its own, and the handler is called once.
     let outcome = unsafe { Arc::from_raw(context.cast::<Outcome>()) };
-    outcome.set(take_error(error).map_or(Ok(()), Err));
+    let result = take_error(error).map_or(Ok(()), Err);
+    outcome.update(|slot| *slot = Some(result));
 }
 
 /// LLVM's words in an error, which is consumed.

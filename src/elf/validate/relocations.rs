@@ -4,7 +4,9 @@ use super::Context;
 use super::sections::Tables;
 use super::symbols::{Place, is_linkable, place};
 use crate::elf::plugin::ObjectReport;
-use crate::elf::raw::{LE, RELA_SIZE, SHT_NOBITS, SHT_NULL, SHT_RELA, STT_SECTION, SectionHeader, Symbol};
+use crate::elf::raw::{
+    LE, RELA_SIZE, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_LOCAL, STT_FILE, STT_SECTION, SectionHeader, Symbol,
+};
 use crate::elf::relocations::{Kind, Table};
 use crate::elf::view::{View, lossy, string_at};
 use crate::{Error, Result};
@@ -60,12 +62,16 @@ pub(super) fn validate(
         let malformed = |offset: Option<u64>, problem: String| view.malformed(Some(index), offset, problem);
         let entries = if header.entry_size == RELA_SIZE { view.relocations(index, &header)? } else { None };
         let Some(entries) = entries else {
-            report.refuse(|| malformed(None, format!("{} bytes in entries of {} are no relocations", header.size, header.entry_size)))?;
+            report.refuse(|| {
+                malformed(None, format!("{} bytes in entries of {} are no relocations", header.size, header.entry_size))
+            })?;
             continue;
         };
         let target = view.header(header.info).filter(|t| header.info != 0 && t.kind != SHT_NULL && !t.is_relocation());
         let Some(target) = target else {
-            report.refuse(|| malformed(None, format!("it applies to section {}, which cannot be patched", header.info)))?;
+            report.refuse(|| {
+                malformed(None, format!("it applies to section {}, which cannot be patched", header.info))
+            })?;
             continue;
         };
         if entries.is_empty() {
@@ -76,7 +82,12 @@ pub(super) fn validate(
             continue;
         }
         if header.link != tables.symtab {
-            report.refuse(|| malformed(None, format!("its symbol table is section {}, the object's is {}", header.link, tables.symtab)))?;
+            report.refuse(|| {
+                malformed(
+                    None,
+                    format!("its symbol table is section {}, the object's is {}", header.link, tables.symtab),
+                )
+            })?;
             continue;
         }
         if target.kind == SHT_NOBITS {
@@ -102,7 +113,10 @@ pub(super) fn validate(
             }
             let place = Site { view, tables, index, target: header.info, header: &target, bytes, entry };
             let Err(error) = place.check(known.map(|(_, kind)| kind), context.llvm) else { continue };
-            if matches!(*error, Error::UnsupportedRelocation { .. } | Error::ThreadLocal { .. } | Error::IndirectFunction { .. }) {
+            if matches!(
+                *error,
+                Error::UnsupportedRelocation { .. } | Error::ThreadLocal { .. } | Error::IndirectFunction { .. }
+            ) {
                 if told.contains(&entry.kind) {
                     continue;
                 }
@@ -148,7 +162,11 @@ impl Site<'_, '_> {
             return Err(self.unsupported(format!("kind {}", self.entry.kind), "the ABI knows no such relocation"));
         };
         let Some(raw) = self.tables.symbols.get(self.entry.symbol as usize) else {
-            return Err(self.malformed(format!("it refers to symbol {}, there are {}", self.entry.symbol, self.tables.symbols.len())));
+            return Err(self.malformed(format!(
+                "it refers to symbol {}, there are {}",
+                self.entry.symbol,
+                self.tables.symbols.len()
+            )));
         };
         // Bounds first: they hold for every kind, and everything else reads the bytes.
         let first = offset.checked_sub(u64::from(kind.before));
@@ -169,13 +187,21 @@ impl Site<'_, '_> {
         let place = place(self.tables, self.entry.symbol, &symbol);
         if self.entry.symbol != 0 && !is_linkable(&symbol, place) {
             let reason = match place {
-                Place::Absolute => "LLVM links no local absolute symbols; make it global, or write the number itself",
+                Place::Absolute if symbol.kind != STT_FILE => {
+                    "LLVM links no local absolute symbols; make it global, or write the number itself"
+                }
                 _ => "the symbol is neither defined in a section nor something another object could define",
             };
             return Err(self.unsupported(kind.name.into(), reason));
         }
+        if place == Place::Undefined && symbol.binding == STB_LOCAL && kind.width > 0 && llvm < 19 {
+            return Err(
+                self.unsupported(kind.name.into(), &format!("LLVM {llvm} crashes on relocations without a symbol"))
+            );
+        }
         if kind.addend.is_some_and(|only| only != self.entry.addend) {
-            let reason = format!("its addend is {}, LLVM links it only with {}", self.entry.addend, kind.addend.unwrap_or(0));
+            let reason =
+                format!("its addend is {}, LLVM links it only with {}", self.entry.addend, kind.addend.unwrap_or(0));
             return Err(self.unsupported(kind.name.into(), &reason));
         }
         if !kind.shape.is_empty() && !self.has_shape(kind) {
@@ -198,7 +224,10 @@ impl Site<'_, '_> {
     fn refused(&self, kind: &Kind, llvm: u32) -> Box<Error> {
         let object = self.view.object.to_owned();
         if kind.tls {
-            return Box::new(Error::ThreadLocal { object, what: format!("relocation {} against '{}'", kind.name, self.symbol()) });
+            return Box::new(Error::ThreadLocal {
+                object,
+                what: format!("relocation {} against '{}'", kind.name, self.symbol()),
+            });
         }
         if kind.indirect {
             return Box::new(Error::IndirectFunction { object, symbol: self.symbol() });
@@ -228,7 +257,9 @@ impl Site<'_, '_> {
     /// The symbol's name; of a section symbol the section's.
     fn symbol(&self) -> String {
         let index = self.entry.symbol;
-        let Some(symbol) = self.tables.symbols.get(index as usize).map(Symbol::decode) else { return format!("#{index}") };
+        let Some(symbol) = self.tables.symbols.get(index as usize).map(Symbol::decode) else {
+            return format!("#{index}");
+        };
         match (string_at(self.tables.strings, symbol.name), place(self.tables, index, &symbol)) {
             (Some(name), _) if !name.is_empty() => lossy(name).into_owned(),
             (_, Place::Section(section)) if symbol.kind == STT_SECTION => self.view.label(section),

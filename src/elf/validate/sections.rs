@@ -46,7 +46,8 @@ pub(super) fn validate<'a>(
     report: &mut ObjectReport,
 ) -> Result<(IndexBuilder, Tables<'a>)> {
     let mut tables = symbol_table(view, report)?;
-    let mut builder = IndexBuilder::new(view.names().len() + tables.strings.len());
+    let mut builder =
+        IndexBuilder::new(view.names().len() + tables.strings.len(), view.count() as usize + tables.symbols.len());
     builder.index.sections.reserve_exact(view.count() as usize);
     let mut relocations = 0_u64;
     if let Some(null) = view.header(0) {
@@ -71,7 +72,13 @@ pub(super) fn validate<'a>(
             if header.size % 8 != 0 {
                 report.refuse(|| view.malformed(Some(index), None, "its size is no multiple of a pointer's"))?;
             }
-            builder.index.arrays.push(Array { kind, priority, offset: header.offset, size: header.size, section: index });
+            builder.index.arrays.push(Array {
+                kind,
+                priority,
+                offset: header.offset,
+                size: header.size,
+                section: index,
+            });
         }
         if is_retained(text, header.flags) {
             builder.index.retain.push(index);
@@ -101,13 +108,7 @@ fn section(header: &SectionHeader, name: Name) -> Section {
 }
 
 /// One section by itself.
-fn check(
-    view: &View<'_>,
-    index: u32,
-    header: &SectionHeader,
-    name: &[u8],
-    report: &mut ObjectReport,
-) -> Result<()> {
+fn check(view: &View<'_>, index: u32, header: &SectionHeader, name: &[u8], report: &mut ObjectReport) -> Result<()> {
     let malformed = |problem: String| view.malformed(Some(index), None, problem);
     if header.align != 0 && !header.align.is_power_of_two() {
         report.refuse(|| malformed(format!("its alignment ({}) is no power of two", header.align)))?;
@@ -120,7 +121,8 @@ fn check(
         })?;
     }
     if header.address.checked_add(header.size).is_none() {
-        report.refuse(|| malformed(format!("its address {:#x} and size {:#x} overflow", header.address, header.size)))?;
+        report
+            .refuse(|| malformed(format!("its address {:#x} and size {:#x} overflow", header.address, header.size)))?;
     }
     if !header.is(SHF_ALLOC) && header.kind == crate::elf::raw::SHT_NOBITS && header.size > MAX_MAPPED {
         report.refuse(|| malformed(format!("it takes {:#x} bytes", header.size)))?;
@@ -137,7 +139,9 @@ fn check(
     }
     // What a C runtime strings together into one function; it means nothing in an object of its own.
     if matches!(name, b".init" | b".fini") && header.size != 0 && header.is(SHF_EXECINSTR) {
-        report.refuse(|| malformed("code in .init or .fini belongs to a C runtime; use .init_array or .fini_array".into()))?;
+        report.refuse(|| {
+            malformed("code in .init or .fini belongs to a C runtime; use .init_array or .fini_array".into())
+        })?;
     }
     match header.kind {
         SHT_REL | SHT_RELR | SHT_ANDROID_REL | SHT_ANDROID_RELA => {
@@ -152,7 +156,8 @@ fn check(
                 offset: 0,
                 relocation: format!("encoding {encoding}"),
                 symbol: "any".into(),
-                reason: "objects for this machine have SHT_RELA relocations; build it again with a current toolchain".into(),
+                reason: "objects for this machine have SHT_RELA relocations; build it again with a current toolchain"
+                    .into(),
             })
         }
         _ => Ok(()),
@@ -171,7 +176,10 @@ fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Result<Tables
         let symbols = if header.entry_size == SYMBOL_SIZE { view.symbols(index, &header)? } else { None };
         // Without a readable table nothing that follows can be judged.
         let Some(symbols) = symbols else {
-            return Err(malformed(format!("{} bytes in entries of {} are no symbol table", header.size, header.entry_size)));
+            return Err(malformed(format!(
+                "{} bytes in entries of {} are no symbol table",
+                header.size, header.entry_size
+            )));
         };
         let strings = view
             .header(header.link)
@@ -191,7 +199,11 @@ fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Result<Tables
             && contents.len() / 4 == tables.symbols.len()
             && contents.len() % 4 == 0;
         if !fits || tables.extended.is_some() {
-            return Err(view.malformed(Some(index), None, "the extended section indices do not belong to the symbol table"));
+            return Err(view.malformed(
+                Some(index),
+                None,
+                "the extended section indices do not belong to the symbol table",
+            ));
         }
         tables.extended = Some(contents);
     }

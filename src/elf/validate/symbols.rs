@@ -116,16 +116,22 @@ pub(super) fn validate(
         let offset = u64::from(index) * SYMBOL_SIZE;
         let malformed = |problem: String| view.malformed(Some(symtab), Some(offset), problem);
         let Some(name) = string_at(tables.strings, symbol.name) else {
-            report.refuse(|| malformed(format!("symbol {index} has its name at {:#x}, beyond the string table", symbol.name)))?;
+            report.refuse(|| {
+                malformed(format!("symbol {index} has its name at {:#x}, beyond the string table", symbol.name))
+            })?;
             continue;
         };
         if symbol.kind == STT_FILE {
+            builder.pass(view, name)?;
             continue;
         }
         let text = || if name.is_empty() { format!("#{index}") } else { lossy(name).into_owned() };
         match symbol.kind {
             STT_TLS => {
-                report.refuse(|| Error::ThreadLocal { object: view.object.into(), what: format!("symbol '{}'", text()) })?;
+                report.refuse(|| Error::ThreadLocal {
+                    object: view.object.into(),
+                    what: format!("symbol '{}'", text()),
+                })?;
                 continue;
             }
             STT_GNU_IFUNC if symbol.shndx != SHN_UNDEF => {
@@ -139,7 +145,9 @@ pub(super) fn validate(
         match place {
             Place::Section(section) => {
                 let Some(header) = view.header(section).filter(|header| section != 0 && header.kind != SHT_NULL) else {
-                    report.refuse(|| malformed(format!("symbol '{}' is in section {section}, which there is not", text())))?;
+                    report.refuse(|| {
+                        malformed(format!("symbol '{}' is in section {section}, which there is not", text()))
+                    })?;
                     continue;
                 };
                 executable = header.is(SHF_EXECINSTR);
@@ -162,7 +170,12 @@ pub(super) fn validate(
                 }
             }
             Place::Unknown(number) => {
-                report.refuse(|| malformed(format!("symbol '{}' has the section index {number:#x}, which means nothing here", text())))?;
+                report.refuse(|| {
+                    malformed(format!(
+                        "symbol '{}' has the section index {number:#x}, which means nothing here",
+                        text()
+                    ))
+                })?;
                 continue;
             }
             Place::Common => {
@@ -174,18 +187,23 @@ pub(super) fn validate(
             Place::Undefined | Place::Absolute => {}
         }
         let at = table + offset;
-        if symbol.visibility() == STV_INTERNAL && place != Place::Undefined {
+        let internal = symbol.visibility() == STV_INTERNAL && place != Place::Undefined;
+        if internal {
             // To a linker the same; JITLink knows only the one.
             patch.write(at + field::ST_OTHER, Value::U8(symbol.other & !3 | STV_HIDDEN));
-            report.change(None, ChangeKind::Symbol { name: text(), to: "made hidden instead of internal".into() });
         }
         let binding = match symbol.binding {
-            STB_LOCAL => continue,
+            STB_LOCAL => {
+                builder.pass(view, name)?;
+                continue;
+            }
             STB_GLOBAL => Binding::Strong,
             STB_WEAK => Binding::Weak,
             STB_GNU_UNIQUE if place != Place::Undefined => Binding::Unique,
             other => {
-                report.refuse(|| malformed(format!("symbol '{}' has the binding {other}, which means nothing here", text())))?;
+                report.refuse(|| {
+                    malformed(format!("symbol '{}' has the binding {other}, which means nothing here", text()))
+                })?;
                 continue;
             }
         };
@@ -200,6 +218,9 @@ pub(super) fn validate(
         let hidden = matches!(symbol.visibility(), STV_HIDDEN | STV_INTERNAL);
         let visibility = if hidden { Visibility::Hidden } else { Visibility::Default };
         let name = builder.name(view, name)?;
+        if internal {
+            report.change(None, ChangeKind::Symbol { name: text(), to: "made hidden instead of internal".into() });
+        }
         if place == Place::Undefined {
             builder.index.imports.push(Import { name, weak: binding == Binding::Weak, visibility });
             continue;
@@ -209,7 +230,10 @@ pub(super) fn validate(
             patch.write(at + field::ST_SHNDX, Value::U16(SHN_UNDEF));
             patch.write(at + field::ST_VALUE, Value::U64(0));
             patch.write(at + field::ST_SIZE, Value::U64(0));
-            report.change(None, ChangeKind::Symbol { name: text(), to: "taken out of the object, as it is absolute".into() });
+            report.change(
+                None,
+                ChangeKind::Symbol { name: text(), to: "taken out of the object, as it is absolute".into() },
+            );
             if symbol.binding == STB_GNU_UNIQUE {
                 patch.write(at + 4, Value::U8(STB_GLOBAL << 4 | symbol.kind));
             }
@@ -252,7 +276,8 @@ fn check_common(
         return Ok(false);
     }
     if symbol.value != 0 && !symbol.value.is_power_of_two() {
-        report.refuse(|| malformed(format!("symbol '{text}' wants an alignment of {}, no power of two", symbol.value)))?;
+        report
+            .refuse(|| malformed(format!("symbol '{text}' wants an alignment of {}, no power of two", symbol.value)))?;
         return Ok(false);
     }
     if symbol.value > MAX_ALIGNMENT {

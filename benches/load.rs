@@ -1,0 +1,253 @@
+//! From bytes to the first call, and removal, beside stock LLJIT of the same LLVM with its in-process memory manager.
+//!
+//! `cargo bench --bench load` prints ratios (ours / stock; below 1 is better) of medians of interleaved rounds in one run,
+//! with 1000 live objects, and resident memory per object measured in a process for each side. It asserts nothing but that
+//! answers are right.
+
+use std::ffi::{CStr, CString};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use slabjit::llvm_sys::core::{LLVMCreateMemoryBufferWithMemoryRangeCopy, LLVMDisposeMessage};
+use slabjit::llvm_sys::error::{LLVMErrorRef, LLVMGetErrorMessage};
+use slabjit::llvm_sys::orc2::lljit::*;
+use slabjit::llvm_sys::orc2::*;
+use slabjit::llvm_sys::target::{LLVM_InitializeNativeAsmPrinter, LLVM_InitializeNativeTarget};
+use slabjit::{JitEngine, Library, Symbol};
+
+type Kernel = unsafe extern "C" fn(i32) -> i32;
+
+const LIVE: usize = 1000;
+const ROUNDS: usize = 15;
+const PER_ROUND: usize = 200;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments.iter().position(|a| a == "--rss") {
+        Some(at) => print_rss(&arguments[at + 1]),
+        None => compare(),
+    }
+}
+
+fn compare() {
+    let objects = Objects::compile();
+    println!("LLVM {}, {} live objects of {} bytes, medians of {ROUNDS} interleaved rounds of {PER_ROUND}", slabjit::llvm_version(), LIVE, objects.bytes.len());
+
+    let (mut ours, mut stock) = (Ours::new(), Stock::new());
+    let live: Vec<usize> = (0..LIVE).collect();
+    ours.add(&objects, &live);
+    stock.add(&objects, &live);
+    let (mut add, mut remove) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS + 1 {
+        let names: Vec<usize> = (0..PER_ROUND).map(|i| LIVE + round * PER_ROUND + i).collect();
+        let mut sides = [(Duration::ZERO, Duration::ZERO); 2];
+        // Alternate who goes first: the second finds warmer caches.
+        for side in [round % 2, 1 - round % 2] {
+            sides[side] = if side == 0 { ours.round(&objects, &names) } else { stock.round(&objects, &names) };
+        }
+        // The first round warms up.
+        if round > 0 {
+            add.push((sides[0].0, sides[1].0));
+            remove.push((sides[0].1, sides[1].1));
+        }
+    }
+    report("bytes to first call", &add);
+    report("removal", &remove);
+
+    let rss = |side: &str| -> f64 {
+        let output = Command::new(std::env::current_exe().unwrap()).args(["--rss", side]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).trim().parse().unwrap_or_else(|_| panic!("{output:?}"))
+    };
+    let (mine, theirs) = (rss("ours"), rss("stock"));
+    println!("resident memory    ratio {:.3}   ours {mine:8.0} B/object   stock {theirs:8.0} B/object", mine / theirs);
+    println!("10 000 add/remove cycles change resident memory by {} KiB", cycles(&objects));
+}
+
+fn report(what: &str, pairs: &[(Duration, Duration)]) {
+    let median = |mut v: Vec<f64>| {
+        v.sort_by(f64::total_cmp);
+        v[v.len() / 2]
+    };
+    let each = |d: &Duration| d.as_secs_f64() * 1e6 / PER_ROUND as f64;
+    let mut ratios: Vec<f64> = pairs.iter().map(|(a, b)| each(a) / each(b)).collect();
+    ratios.sort_by(f64::total_cmp);
+    println!(
+        "{what:<18} ratio {:.3} ({:.3}..{:.3})   ours {:6.2} µs/object   stock {:6.2} µs/object",
+        median(ratios.clone()),
+        ratios[0],
+        ratios[ratios.len() - 1],
+        median(pairs.iter().map(|p| each(&p.0)).collect()),
+        median(pairs.iter().map(|p| each(&p.1)).collect()),
+    );
+}
+
+/// Objects that differ in the name of their one function: `kernel_NNNNNNNN(x) == x + 42`.
+struct Objects {
+    bytes: Vec<u8>,
+    name_at: usize,
+}
+
+const NAME: &str = "kernel_00000000";
+
+impl Objects {
+    fn compile() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, object) = (dir.path().join("kernel.c"), dir.path().join("kernel.o"));
+        std::fs::write(&source, format!("int {NAME}(int x) {{ return x + 42; }}\n")).unwrap();
+        let status = Command::new("cc").args(["-O2", "-fPIC", "-c"]).arg(&source).arg("-o").arg(&object).status().unwrap();
+        assert!(status.success());
+        let bytes = std::fs::read(&object).unwrap();
+        let name_at = bytes.windows(NAME.len()).position(|w| w == NAME.as_bytes()).unwrap();
+        Self { bytes, name_at }
+    }
+
+    fn name(&self, i: usize) -> String {
+        format!("kernel_{i:08}")
+    }
+
+    fn with_name(&self, i: usize) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        bytes[self.name_at..self.name_at + NAME.len()].copy_from_slice(self.name(i).as_bytes());
+        bytes
+    }
+}
+
+struct Ours {
+    engine: JitEngine,
+    live: Vec<(Library, Symbol<Kernel>)>,
+}
+
+impl Ours {
+    fn new() -> Self {
+        Self { engine: JitEngine::new().unwrap(), live: Vec::new() }
+    }
+
+    fn load(&self, bytes: &[u8], name: &str) -> (Library, Symbol<Kernel>) {
+        let library = self.engine.add_object(bytes).unwrap();
+        // SAFETY: the signature is the one that was compiled; there are no initialisers.
+        let kernel: Symbol<Kernel> = unsafe { library.get(name).unwrap() };
+        assert_eq!(unsafe { kernel(0) }, 42);
+        (library, kernel)
+    }
+
+    fn add(&mut self, objects: &Objects, names: &[usize]) {
+        let loaded: Vec<_> = names.iter().map(|i| self.load(&objects.with_name(*i), &objects.name(*i))).collect();
+        self.live.extend(loaded);
+    }
+
+    fn round(&mut self, objects: &Objects, names: &[usize]) -> (Duration, Duration) {
+        let inputs: Vec<_> = names.iter().map(|i| (objects.with_name(*i), objects.name(*i))).collect();
+        let start = Instant::now();
+        let loaded: Vec<_> = inputs.iter().map(|(bytes, name)| self.load(bytes, name)).collect();
+        let added = start.elapsed();
+        let start = Instant::now();
+        drop(loaded);
+        (added, start.elapsed())
+    }
+}
+
+/// LLJIT as its C API makes it: JITLink, in-process memory manager, frames registered; one JITDylib, a tracker per object.
+struct Stock {
+    jit: LLVMOrcLLJITRef,
+    live: Vec<LLVMOrcResourceTrackerRef>,
+}
+
+impl Stock {
+    fn new() -> Self {
+        // SAFETY: plain use of the C API.
+        unsafe {
+            LLVM_InitializeNativeTarget();
+            LLVM_InitializeNativeAsmPrinter();
+            let mut jit = std::ptr::null_mut();
+            check(LLVMOrcCreateLLJIT(&mut jit, std::ptr::null_mut()));
+            Self { jit, live: Vec::new() }
+        }
+    }
+
+    fn load(&self, bytes: &[u8], name: &CStr) -> LLVMOrcResourceTrackerRef {
+        // SAFETY: plain use of the C API; the buffer is copied, as ours is.
+        unsafe {
+            let tracker = LLVMOrcJITDylibCreateResourceTracker(LLVMOrcLLJITGetMainJITDylib(self.jit));
+            let buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), c"object".as_ptr());
+            check(LLVMOrcLLJITAddObjectFileWithRT(self.jit, tracker, buffer));
+            let mut address = 0;
+            check(LLVMOrcLLJITLookup(self.jit, &mut address, name.as_ptr()));
+            let kernel: Kernel = std::mem::transmute(address as usize);
+            assert_eq!(kernel(0), 42);
+            tracker
+        }
+    }
+
+    fn add(&mut self, objects: &Objects, names: &[usize]) {
+        for i in names {
+            let name = CString::new(objects.name(*i)).unwrap();
+            self.live.push(self.load(&objects.with_name(*i), &name));
+        }
+    }
+
+    fn round(&mut self, objects: &Objects, names: &[usize]) -> (Duration, Duration) {
+        let inputs: Vec<_> = names.iter().map(|i| (objects.with_name(*i), CString::new(objects.name(*i)).unwrap())).collect();
+        let start = Instant::now();
+        let trackers: Vec<_> = inputs.iter().map(|(bytes, name)| self.load(bytes, name)).collect();
+        let added = start.elapsed();
+        let start = Instant::now();
+        for tracker in trackers {
+            // SAFETY: made by `load`, removed and released once.
+            unsafe {
+                check(LLVMOrcResourceTrackerRemove(tracker));
+                LLVMOrcReleaseResourceTracker(tracker);
+            }
+        }
+        (added, start.elapsed())
+    }
+}
+
+fn check(error: LLVMErrorRef) {
+    if !error.is_null() {
+        // SAFETY: the error is ours.
+        unsafe {
+            let message = LLVMGetErrorMessage(error);
+            let text = CStr::from_ptr(message).to_string_lossy().into_owned();
+            LLVMDisposeMessage(message);
+            panic!("{text}");
+        }
+    }
+}
+
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// Resident bytes per object of one side, after a few that warm up.
+fn print_rss(side: &str) {
+    let objects = Objects::compile();
+    let (warm, names): (Vec<usize>, Vec<usize>) = ((0..50).collect(), (50..50 + LIVE).collect());
+    let per_object = |before: usize| (resident() - before) as f64 / LIVE as f64;
+    if side == "ours" {
+        let mut ours = Ours::new();
+        ours.add(&objects, &warm);
+        let before = resident();
+        ours.add(&objects, &names);
+        println!("{}", per_object(before));
+    } else {
+        let mut stock = Stock::new();
+        stock.add(&objects, &warm);
+        let before = resident();
+        stock.add(&objects, &names);
+        println!("{}", per_object(before));
+    }
+}
+
+/// Change in resident KiB over 10 000 cycles, with names that never come again.
+fn cycles(objects: &Objects) -> isize {
+    let ours = Ours::new();
+    for i in 0..500 {
+        ours.load(&objects.with_name(i), &objects.name(i));
+    }
+    let before = resident() as isize;
+    for i in 500..10_500 {
+        ours.load(&objects.with_name(i), &objects.name(i));
+    }
+    (resident() as isize - before) / 1024
+}

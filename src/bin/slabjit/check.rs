@@ -1,0 +1,115 @@
+//! `slabjit check`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use slabjit::{Error, JitEngine, Library, LinkPlan, UndefinedSymbol};
+
+use crate::{Format, Scope};
+
+/// One object's verdict.
+struct Checked {
+    path: PathBuf,
+    plan: Result<LinkPlan, String>,
+    /// Why it cannot join the objects before it: a name that is defined twice.
+    conflict: Option<String>,
+    /// Whether it is for this machine, so that its imports are judged.
+    native: bool,
+    undefined: Vec<String>,
+}
+
+impl Checked {
+    fn loads(&self) -> bool {
+        self.plan.as_ref().is_ok_and(LinkPlan::loads) && self.conflict.is_none() && self.undefined.is_empty()
+    }
+}
+
+pub(crate) fn check(format: Format, scope: &Scope, objects: &[PathBuf]) -> ExitCode {
+    let checked = match check_all(scope, objects) {
+        Ok(checked) => checked,
+        Err(error) => {
+            eprintln!("slabjit: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match format {
+        Format::Text => checked.iter().for_each(print_text),
+        Format::Json => println!("{:#}", Value::Array(checked.iter().map(to_json).collect())),
+    }
+    if checked.iter().all(Checked::loads) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn check_all(scope: &Scope, objects: &[PathBuf]) -> slabjit::Result<Vec<Checked>> {
+    let engine = JitEngine::new()?;
+    let library = scope.library(&engine)?;
+    let mut checked: Vec<_> = objects.iter().map(|path| check_one(&engine, &library, path)).collect();
+    for UndefinedSymbol { name, referenced_by, .. } in library.undefined_symbols()? {
+        for object in &mut checked {
+            if object.native && referenced_by.iter().any(|by| *by == object.path.display().to_string()) {
+                object.undefined.push(name.clone());
+            }
+        }
+    }
+    Ok(checked)
+}
+
+fn check_one(engine: &JitEngine, library: &Library, path: &Path) -> Checked {
+    let name = path.display().to_string();
+    let mut checked =
+        Checked { path: path.to_owned(), plan: Err(String::new()), conflict: None, native: false, undefined: Vec::new() };
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(source) => {
+            checked.plan = Err(Error::Io { path: path.to_owned(), source }.to_string());
+            return checked;
+        }
+    };
+    checked.plan = engine.check_object_named(&name, &bytes).map_err(|error| error.to_string());
+    match library.add_object_named(&name, &bytes) {
+        Ok(()) => checked.native = true,
+        Err(error @ Error::DuplicateDefinition { .. }) => {
+            checked.native = true;
+            checked.conflict = Some(error.to_string());
+        }
+        // Already in the plan; or an object for the other machine.
+        Err(_) => {}
+    }
+    checked
+}
+
+fn print_text(checked: &Checked) {
+    match &checked.plan {
+        Ok(plan) => println!("{plan}"),
+        Err(error) => println!("{}: {error}", checked.path.display()),
+    }
+    if let Some(conflict) = &checked.conflict {
+        println!("  conflict: {conflict}");
+    }
+    for name in &checked.undefined {
+        println!("  undefined: {name} (nothing given defines it; see --library and --define)");
+    }
+    let prepares = checked.plan.as_ref().is_ok_and(LinkPlan::loads);
+    if prepares && !checked.native {
+        println!("  imports are not judged: the object is for another machine");
+    }
+    if prepares && !checked.loads() {
+        println!("does not load with what was given");
+    }
+    println!();
+}
+
+fn to_json(checked: &Checked) -> Value {
+    let mut value = match &checked.plan {
+        Ok(plan) => json!({ "plan": plan }),
+        Err(error) => json!({ "error": error }),
+    };
+    value["object"] = json!(checked.path.display().to_string());
+    value["loads"] = json!(checked.loads());
+    value["imports_judged"] = json!(checked.native);
+    value["undefined"] = json!(checked.undefined);
+    if let Some(conflict) = &checked.conflict {
+        value["conflict"] = json!(conflict);
+    }
+    value
+}

@@ -1,0 +1,68 @@
+use std::path::Path;
+
+use crate::Error;
+use crate::elf::Archive;
+use crate::elf::testing::{X86, gcc, prepare, run};
+
+fn objects(dir: &Path) {
+    std::fs::write(dir.join("one.o"), gcc(&[], "int one(void) { return 1; } int shared = 1; extern int missing;"))
+        .unwrap();
+    std::fs::write(dir.join("a-member-with-a-long-name.o"), gcc(&[], "int two(void) { return 2; } static int local;"))
+        .unwrap();
+    std::fs::write(dir.join("readme.txt"), "not an object").unwrap();
+}
+
+fn make(dir: &Path, flags: &str) -> Vec<u8> {
+    run(dir, "ar", &[flags, "lib.a", "one.o", "readme.txt", "a-member-with-a-long-name.o"]);
+    let bytes = std::fs::read(dir.join("lib.a")).unwrap();
+    std::fs::remove_file(dir.join("lib.a")).unwrap();
+    bytes
+}
+
+#[test]
+fn members_are_found_by_symbol_with_and_without_an_index() {
+    let dir = tempfile::tempdir().unwrap();
+    objects(dir.path());
+    for flags in ["rcs", "rcS"] {
+        let archive = Archive::parse("lib.a", make(dir.path(), flags)).unwrap();
+        let (name, bytes) = archive.member(archive.find("one").unwrap());
+        assert_eq!(name, "lib.a(one.o)");
+        assert_eq!(bytes, std::fs::read(dir.path().join("one.o")).unwrap());
+        assert!(prepare(X86, bytes).is_ok());
+        let (name, _) = archive.member(archive.find("two").unwrap());
+        assert_eq!(name, "lib.a(a-member-with-a-long-name.o)");
+        assert_eq!(archive.find("shared"), archive.find("one"));
+        assert_eq!((archive.find("missing"), archive.find("local"), archive.find("")), (None, None, None), "{flags}");
+        assert_eq!(archive.symbols().count(), 3);
+    }
+}
+
+#[test]
+fn what_is_no_archive_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    objects(dir.path());
+    let error = Archive::parse("lib.a", make(dir.path(), "rcsT")).unwrap_err();
+    assert!(error.to_string().contains("thin archive"), "{error}");
+    assert!(matches!(Archive::parse("lib.a", Vec::new()), Err(Error::EmptyObject { .. })));
+    assert!(matches!(Archive::parse("lib.a", gcc(&[], "int x;")), Err(Error::Malformed { .. })));
+    assert_eq!(Archive::parse("lib.a", b"!<arch>\n".to_vec()).unwrap().symbols().count(), 0);
+}
+
+#[test]
+fn damaged_archives_never_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    objects(dir.path());
+    let bytes = make(dir.path(), "rcs");
+    for len in 0..bytes.len() {
+        if let Ok(archive) = Archive::parse("lib.a", &bytes[..len]) {
+            archive.find("one").map(|id| archive.member(id).1.len());
+        }
+    }
+    let mut refused = 0;
+    for at in 8..300.min(bytes.len()) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x15;
+        refused += usize::from(Archive::parse("lib.a", damaged).is_err());
+    }
+    assert!(refused > 0);
+}

@@ -1,0 +1,139 @@
+use crate::elf::testing::{ARM, X86, build, check, clang, gcc, prepare, put, run};
+use crate::{Error, Limits, SectionConflicts};
+
+const SOURCE: &str = "int add(int a, int b) { return a + b; }";
+
+/// Asserts the variant of `prepare`'s and of `check`'s error.
+macro_rules! refused {
+    ($bytes:expr, $pattern:pat) => {{
+        let bytes: Vec<u8> = $bytes;
+        let error = prepare(X86, &bytes).unwrap_err();
+        assert!(matches!(error, $pattern), "{error:?}");
+        assert!(error.to_string().contains("test.o"), "{error}");
+        let error = check(&bytes).unwrap_err();
+        assert!(matches!(error, $pattern), "check: {error:?}");
+    }};
+}
+
+#[test]
+fn what_is_no_object_is_named() {
+    refused!(vec![], Error::EmptyObject { .. });
+    refused!(b"#!/bin/sh\necho".to_vec(), Error::NotAnObject { .. });
+    refused!(vec![0x17; 4096], Error::NotAnObject { .. });
+    refused!(b"\x7fEL".to_vec(), Error::NotAnObject { .. });
+    refused!(b"\x7fELF".to_vec(), Error::Truncated { .. });
+    refused!(b"!<arch>\n".to_vec(), Error::ArchiveNotObject { .. });
+    refused!(b"!<thin>\n".to_vec(), Error::ArchiveNotObject { .. });
+    refused!(clang(&["-emit-llvm"], SOURCE), Error::BitcodeNotObject { .. });
+    refused!([&0x0b17_c0de_u32.to_le_bytes()[..], &[0; 60]].concat(), Error::BitcodeNotObject { .. });
+    refused!(gcc(&["-flto"], SOURCE), Error::SlimLtoObject { .. });
+    refused!(build("gcc", &["-shared"], "c", SOURCE), Error::LinkedFileNotObject { kind: "shared object", .. });
+    refused!(
+        build("gcc", &["-static", "-no-pie"], "c", "int main(void) { return 0; }"),
+        Error::LinkedFileNotObject { kind: "executable", .. }
+    );
+    assert!(prepare(X86, &gcc(&["-flto", "-ffat-lto-objects"], SOURCE)).is_ok());
+}
+
+#[test]
+fn foreign_formats_are_named() {
+    for target in ["x86_64-pc-windows-msvc", "aarch64-pc-windows-msvc", "i686-pc-windows-gnu"] {
+        refused!(clang(&["-target", target], SOURCE), Error::ForeignFormat { format: "COFF", .. });
+    }
+    for target in ["arm64-apple-macos", "x86_64-apple-macos"] {
+        refused!(clang(&["-target", target], SOURCE), Error::ForeignFormat { format: "Mach-O", .. });
+    }
+    refused!(clang(&["-target", "wasm32"], SOURCE), Error::ForeignFormat { format: "WebAssembly", .. });
+    refused!(clang(&["-target", "powerpc64-ibm-aix"], SOURCE), Error::ForeignFormat { format: "XCOFF", .. });
+    refused!(b"MZ\0\0".to_vec(), Error::ForeignFormat { format: "PE/COFF", .. });
+}
+
+#[test]
+fn other_machines_are_named() {
+    for (target, name) in [
+        ("riscv64-linux-gnu", "RISC-V"),
+        ("powerpc64le-linux-gnu", "PowerPC64"),
+        ("powerpc64-linux-gnu", "PowerPC64 (big-endian)"),
+        ("s390x-linux-gnu", "IBM S/390 (big-endian)"),
+        ("armv7-linux-gnueabihf", "Arm"),
+        ("loongarch64-linux-gnu", "LoongArch"),
+        ("amdgcn-amd-amdhsa", "AMD GPU"),
+    ] {
+        let bytes = clang(&["-target", target], "int x = 3;");
+        for error in [prepare(X86, &bytes).unwrap_err(), check(&bytes).unwrap_err()] {
+            assert!(matches!(&error, Error::WrongMachine { found, .. } if found == name), "{target}: {error:?}");
+        }
+    }
+    for args in [&["-m32"][..], &["-mx32"], &["-target", "aarch64-linux-gnu_ilp32"]] {
+        let bytes = clang(args, SOURCE);
+        let error = check(&bytes).unwrap_err();
+        assert!(matches!(error, Error::WrongClass { .. }), "{args:?}: {error:?}");
+    }
+    refused!(clang(&["-m32"], SOURCE), Error::WrongClass { .. });
+    refused!(clang(&["-mx32"], SOURCE), Error::WrongClass { .. });
+    let big = clang(&["-target", "aarch64_be-linux-gnu"], SOURCE);
+    assert!(matches!(prepare(ARM, &big), Err(Error::WrongEncoding { .. })));
+    assert!(matches!(check(&big), Err(Error::WrongEncoding { .. })));
+}
+
+#[test]
+fn the_other_supported_machine_is_checked_but_not_loaded() {
+    let arm = clang(&["-target", "aarch64-linux-gnu"], SOURCE);
+    assert!(matches!(prepare(X86, &arm), Err(Error::WrongMachine { machine: 183, .. })));
+    let plan = check(&arm).unwrap();
+    assert!(plan.loads());
+    assert_eq!(plan.machine, "AArch64");
+    assert!(prepare(ARM, &arm).is_ok());
+    assert!(matches!(prepare(ARM, &gcc(&[], SOURCE)), Err(Error::WrongMachine { machine: 62, .. })));
+}
+
+#[test]
+fn only_system_v_and_gnu_are_accepted() {
+    let mut bytes = gcc(&[], SOURCE);
+    put(&mut bytes, 7, &[3]);
+    assert!(prepare(X86, &bytes).is_ok());
+    put(&mut bytes, 7, &[9]);
+    refused!(bytes.clone(), Error::WrongOsAbi { abi: 9, version: 0, .. });
+    put(&mut bytes, 7, &[0, 1]);
+    refused!(bytes.clone(), Error::WrongOsAbi { abi: 0, version: 1, .. });
+    put(&mut bytes, 7, &[0, 0]);
+    put(&mut bytes, 6, &[2]);
+    refused!(bytes.clone(), Error::Malformed { .. });
+    put(&mut bytes, 6, &[1]);
+    put(&mut bytes, 16, &[77, 0]);
+    refused!(bytes, Error::Malformed { .. });
+}
+
+#[test]
+fn each_limit_has_an_error_of_its_own() {
+    let object = gcc(&["-g", "-gz=zlib", "-O2"], "extern int f(int); int g(int x) { return f(x) + f(x + 1); }");
+    let prepare = |change: &dyn Fn(&mut Limits)| {
+        let mut limits = Limits::default();
+        change(&mut limits);
+        crate::elf::Preparation::new(X86, SectionConflicts::Rename, limits, Vec::new())
+            .prepare("test.o", &object)
+            .map(drop)
+    };
+    assert!(prepare(&|_| ()).is_ok());
+    assert!(matches!(prepare(&|l| l.object_bytes = 100), Err(Error::ObjectTooLarge { limit: 100, .. })));
+    assert!(matches!(prepare(&|l| l.sections = 3), Err(Error::TooManySections { limit: 3, .. })));
+    assert!(matches!(prepare(&|l| l.relocations = 1), Err(Error::TooManyRelocations { limit: 1, .. })));
+    assert!(matches!(prepare(&|l| l.decompressed_bytes = 9), Err(Error::DecompressedTooLarge { limit: 9, .. })));
+}
+
+#[test]
+fn a_stripped_object_with_relocations_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.o");
+    let mut bytes = gcc(&["-O2"], "extern int f(void); int g(void) { return f() + 1; }");
+    // strip(1) no longer does this, so the table's type is changed.
+    let (index, _) = crate::elf::testing::section(&bytes, ".symtab", 0);
+    crate::elf::testing::put_header(&mut bytes, index, 4, &1_u32.to_le_bytes());
+    let error = prepare(X86, &bytes).unwrap_err();
+    assert!(matches!(error, Error::NoSymbolTable { .. }), "{error:?}");
+    // Without relocations there is nothing to miss.
+    std::fs::write(&path, gcc(&[], "int x;")).unwrap();
+    run(dir.path(), "strip", &["x.o"]);
+    let plan = check(&std::fs::read(&path).unwrap()).unwrap();
+    assert!(plan.loads() && plan.definitions.is_empty());
+}

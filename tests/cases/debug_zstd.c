@@ -1,0 +1,8 @@
+//# compile: -g
+//# compile[clang-19]: -gz=zstd
+//# compile[clang-22]: -gz=zstd
+//# compile[gcc]: -Wa,--compress-debug-sections=zstd
+//# call: f(3) = 12
+struct point { int x, y; };
+static int sum(struct point p) { return p.x + p.y; }
+int f(int x) { struct point p = {x, x * 3}; return sum(p); }

@@ -1,0 +1,7 @@
+// gcc calls functions elsewhere in a way that no LLVM up to 22 can link.
+//# tools: gcc
+//# compile: -mcmodel=large
+//# error: UnsupportedRelocation /R_X86_64_PLTOFF64 against 'strlen'/
+//# oracle: none (nothing is loaded)
+#include <string.h>
+int call_libc(const char *s) { return (int)strlen(s) + 1; }

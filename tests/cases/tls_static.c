@@ -1,0 +1,5 @@
+//# compile: -fPIC
+//# error: ThreadLocal
+//# oracle: none (nothing is loaded)
+static __thread int counter;
+int next(void) { return ++counter; }

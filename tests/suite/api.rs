@@ -1,0 +1,170 @@
+//! The public surface: what may cross threads, limits, plugins, reports.
+
+use std::sync::atomic::{AtomicPtr, AtomicUsize};
+
+use crate::common::{self, Checked, compile_bytes};
+use slabjit::{EngineStats, Error, JitEngine, Library, LibraryBuilder, LinkPlan, Limits, Removal, SectionConflicts, Symbol};
+use static_assertions::{assert_impl_all, assert_not_impl_any};
+
+assert_impl_all!(JitEngine: Clone, Send, Sync);
+assert_impl_all!(Library: Clone, Send, Sync);
+assert_impl_all!(LibraryBuilder: Send);
+assert_impl_all!(Error: std::error::Error, Send, Sync);
+assert_impl_all!(Symbol<extern "C" fn(i32) -> i32>: Clone, Send, Sync);
+assert_impl_all!(Symbol<unsafe extern "C" fn(*const f32, usize) -> i32>: Clone, Send, Sync);
+assert_impl_all!(Symbol<&'static AtomicUsize>: Send, Sync);
+assert_impl_all!(Symbol<&'static AtomicPtr<u8>>: Send, Sync);
+assert_impl_all!(Symbol<*const f32>: Clone);
+assert_not_impl_any!(Symbol<*const f32>: Send, Sync);
+assert_not_impl_any!(Symbol<*mut u8>: Send, Sync);
+assert_not_impl_any!(Symbol<&'static std::cell::Cell<i32>>: Send, Sync);
+assert_impl_all!(EngineStats: Clone, PartialEq, std::fmt::Debug, Send);
+assert_impl_all!(LinkPlan: serde::Serialize, serde::de::DeserializeOwned, std::fmt::Debug);
+assert_impl_all!(Removal: std::fmt::Debug, PartialEq);
+assert_impl_all!(Limits: Default, Clone);
+
+common::tests![
+    limit_of_object_bytes,
+    limit_of_sections,
+    limit_of_relocations,
+    limit_of_decompressed_bytes,
+    section_conflicts_rename,
+    section_conflicts_harmonize,
+    section_conflicts_reject,
+    check_runs_nothing_and_keeps_nothing,
+    check_reports_the_renamed_section,
+    plan_survives_serde,
+    explain_address,
+    symbol_address_is_the_function,
+];
+
+fn limited(change: impl FnOnce(&mut Limits)) -> Checked {
+    let mut limits = Limits::default();
+    change(&mut limits);
+    Checked::of(JitEngine::builder().limits(limits).build().unwrap())
+}
+
+/// The object is refused with this limit, and loads without it.
+#[track_caller]
+fn limited_by(bytes: &[u8], change: impl FnOnce(&mut Limits), is_expected: fn(&Error) -> bool) {
+    let engine = limited(change);
+    let error = engine.add_object(bytes).err().expect("beyond the limit");
+    assert!(is_expected(&error), "{error:?}");
+    assert!(error.to_string().contains("Limits::"), "it says which limit: {error}");
+    engine.finish();
+    let engine = Checked::new();
+    let library = engine.add_object(bytes).unwrap();
+    // SAFETY: the objects of this file run nothing.
+    unsafe { library.initialize().unwrap() };
+    drop(library);
+    engine.finish();
+}
+
+fn limit_of_object_bytes() {
+    let bytes = compile_bytes("bytes.c", "const char bytes[5000] = {1};", &[]);
+    limited_by(&bytes, |l| l.object_bytes = 4000, |e| matches!(e, Error::ObjectTooLarge { limit: 4000, bytes: 5001.., .. }));
+}
+
+fn limit_of_sections() {
+    let source = (0..50).map(|i| format!("int f{i}(void) {{ return {i}; }}")).collect::<String>();
+    let bytes = compile_bytes("sections.c", &source, &["-ffunction-sections"]);
+    limited_by(&bytes, |l| l.sections = 40, |e| matches!(e, Error::TooManySections { limit: 40, count: 50.., .. }));
+}
+
+fn limit_of_relocations() {
+    let source = format!("int x; int *const table[] = {{{}}};", "&x, ".repeat(100));
+    let bytes = compile_bytes("relocations.c", &source, &[]);
+    limited_by(&bytes, |l| l.relocations = 99, |e| matches!(e, Error::TooManyRelocations { limit: 99, count: 100.., .. }));
+}
+
+fn limit_of_decompressed_bytes() {
+    let source = ".section .debug_info,\"\",@progbits\n.skip 1000000\n.section .note.GNU-stack,\"\",@progbits\n";
+    let bytes = compile_bytes("compressed.s", source, &["-Wa,--compress-debug-sections=zlib"]);
+    assert!(bytes.len() < 10_000, "the tool did not compress");
+    limited_by(&bytes, |l| l.decompressed_bytes = 999_999, |e| matches!(e, Error::DecompressedTooLarge { bytes: 1_000_000.., .. }));
+}
+
+// ---- preparation ----
+
+fn two_text() -> Vec<u8> {
+    let source = ".text\n.globl value\n.type value, @function\nvalue: mov counter(%rip), %eax\n ret\n
+                  .section .text,\"aw\",@progbits,unique,1\n.globl counter\n.type counter, @object\n.size counter, 4\ncounter: .long 42\n
+                  .section .note.GNU-stack,\"\",@progbits\n";
+    compile_bytes("conflict.s", source, &[])
+}
+
+fn with_policy(policy: SectionConflicts) -> Result<(i32, String), Error> {
+    let engine = Checked::of(JitEngine::builder().section_conflicts(policy).build().unwrap());
+    let result = engine.add_object(&two_text()).and_then(|library| {
+        // SAFETY: `value` is int(void), `counter` an int.
+        unsafe {
+            let value = library.get::<extern "C" fn() -> i32>("value")?();
+            let counter = *library.get::<*const i32>("counter")? as usize;
+            Ok((value, common::mapping_at(counter).permissions[..3].to_owned()))
+        }
+    });
+    engine.finish();
+    result
+}
+
+fn section_conflicts_rename() {
+    assert_eq!(with_policy(SectionConflicts::Rename).unwrap(), (42, "rw-".into()));
+}
+
+fn section_conflicts_harmonize() {
+    assert_eq!(with_policy(SectionConflicts::Harmonize).unwrap(), (42, "r-x".into()));
+}
+
+fn section_conflicts_reject() {
+    let error = with_policy(SectionConflicts::Reject).unwrap_err();
+    assert!(matches!(&error, Error::SectionConflict { section, count: 2, .. } if section == ".text"), "{error:?}");
+}
+
+fn check_runs_nothing_and_keeps_nothing() {
+    let source = "__attribute__((constructor)) static void init(void) { __builtin_trap(); } int value(void) { return 1; }";
+    let engine = Checked::new();
+    engine.check_object(&compile_bytes("traps.c", source, &[])).unwrap();
+    engine.finish();
+}
+
+fn check_reports_the_renamed_section() {
+    let engine = Checked::new();
+    let plan = engine.check_object(&two_text()).unwrap();
+    assert!(format!("{plan:?}").contains(".text"), "{plan:?}");
+    assert!(!plan.changes.is_empty());
+    let plain = engine.check_object(&std::fs::read(common::good_object()).unwrap()).unwrap();
+    assert!(plain.changes.is_empty(), "{plain:?}");
+    engine.finish();
+}
+
+fn plan_survives_serde() {
+    let engine = Checked::new();
+    let plan = engine.check_object(&two_text()).unwrap();
+    let json = serde_json::to_string(&plan).unwrap();
+    let again: LinkPlan = serde_json::from_str(&json).unwrap();
+    assert_eq!(serde_json::to_string(&again).unwrap(), json);
+    engine.finish();
+}
+
+fn explain_address() {
+    let engine = Checked::new();
+    let library = engine.add_object_file(common::good_object()).unwrap();
+    // SAFETY: not called.
+    let text = unsafe { library.get::<extern "C" fn()>("text").unwrap() };
+    let explained = format!("{:?}", engine.explain_address(text.address()));
+    assert!(explained.contains("good.o"), "{explained}");
+    let outside = format!("{:?}", engine.explain_address(crate::main as *const ()));
+    assert!(!outside.contains("good.o"), "{outside}");
+    drop((text, library));
+    engine.finish();
+}
+
+fn symbol_address_is_the_function() {
+    let engine = Checked::new();
+    let library = engine.add_object_file(common::good_object()).unwrap();
+    // SAFETY: not called.
+    let text = unsafe { library.get::<extern "C" fn()>("text").unwrap() };
+    assert_eq!(text.address() as usize, *text as usize);
+    drop((text, library));
+    engine.finish();
+}

@@ -1,0 +1,393 @@
+//! The cases in `tests/cases`: one source file each, which says in comments at its top how to compile it and what it does.
+//!
+//! Every case is compiled by every tool at every level. Each object is first linked by the system's linker and opened with
+//! `dlopen`, which is the oracle, and then loaded by slabjit, in the same process. Both have to give the result that the case names.
+//!
+//! A directive is a line that starts with `//#` (C, C++), `##` (assembly) or `;#` (LLVM IR):
+//!
+//! | directive | meaning |
+//! |---|---|
+//! | `compile: FLAGS` | flags beyond `-fPIC` (C, C++); `compile[TOOL]:` for one tool only |
+//! | `tools: NAME…` | instead of gcc, clang-19, clang-22 (C, C++, assembly) or llc-19, llc-22 (LLVM IR) |
+//! | `levels: -OX…` | instead of -O0 and -O2 (assembly has none) |
+//! | `with: FILE…` | further objects of the same library, from `tests/cases/with`, after the case's own |
+//! | `libs: SONAME…` | shared libraries that it needs (C++ gets libstdc++ and libgcc_s) |
+//! | `call: NAME(INTEGERS) = INTEGER` | calls in order |
+//! | `trace: INTEGERS \| INTEGERS` | what `trace(int)` has to see up to the last call, and at removal |
+//! | `error: VARIANT /TEXT/` | instead of calls: the error's variant, and a part of its text (optional) |
+//! | `oracle: dlopen`, `oracle: none (REASON)` | the default is dlopen |
+//! | `link: FLAGS`, `linker: COMMAND` | for the oracle: flags for the linker, another one than gcc |
+//! | `needs: FEATURE…` | passes without being run where the CPU lacks one |
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use libtest_mimic::{Failed, Trial};
+use slabjit::{JitEngine, Library, Symbol};
+
+use crate::common::{self, Checked, assert_no_rwx, once_per, temporary, tool};
+
+/// In the file name of everything that the oracle links.
+pub const ORACLE: &str = "slabjit-oracle";
+
+type Function = unsafe extern "C-unwind" fn(i64, i64, i64, i64) -> i32;
+
+/// What a source file's directives say.
+#[derive(Debug, Clone, Default)]
+struct Case {
+    path: PathBuf,
+    compile: Vec<(Option<String>, Vec<String>)>,
+    tools: Vec<String>,
+    levels: Vec<String>,
+    with: Vec<String>,
+    libs: Vec<String>,
+    calls: Vec<Call>,
+    trace: Option<(Vec<i32>, Vec<i32>)>,
+    error: Option<(String, String)>,
+    no_oracle: bool,
+    link: Vec<String>,
+    linker: Vec<String>,
+    needs: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Call {
+    name: String,
+    arguments: Vec<i64>,
+    result: i32,
+}
+
+/// One case with one tool at one level.
+#[derive(Debug, Clone)]
+pub struct Variant {
+    case: Case,
+    tool: String,
+    level: String,
+}
+
+/// Every variant of every case, in alphabetical order.
+pub fn all() -> Vec<Variant> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_file()).collect();
+    files.sort();
+    let mut variants = Vec::new();
+    for path in files {
+        let case = Case::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        for tool in &case.tools {
+            for level in &case.levels {
+                variants.push(Variant { case: case.clone(), tool: tool.clone(), level: level.clone() });
+            }
+        }
+    }
+    variants
+}
+
+impl Case {
+    fn read(path: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
+        let extension = extension(path);
+        let defaults: (&[&str], &[&str]) = match extension {
+            "c" | "cc" => (&["gcc", "clang-19", "clang-22"], &["-O0", "-O2"]),
+            "s" => (&["gcc", "clang-19", "clang-22"], &[""]),
+            "ll" => (&["llc-19", "llc-22"], &["-O0", "-O2"]),
+            _ => return Err("not a .c, .cc, .s or .ll file".into()),
+        };
+        let owned = |list: &[&str]| list.iter().map(|s| s.to_string()).collect::<Vec<_>>();
+        let mut case =
+            Self { path: path.into(), tools: owned(defaults.0), levels: owned(defaults.1), ..Self::default() };
+        if extension == "cc" {
+            case.libs = owned(&["libstdc++.so.6", "libgcc_s.so.1"]);
+        }
+        for line in text.lines() {
+            let Some(directive) = ["//#", "##", ";#"].iter().find_map(|p| line.strip_prefix(p)) else { continue };
+            case.directive(directive.trim()).map_err(|e| format!("{line}: {e}"))?;
+        }
+        if case.calls.is_empty() && case.trace.is_none() && case.error.is_none() {
+            return Err("has no call, no trace and no error: it tests nothing".into());
+        }
+        Ok(case)
+    }
+
+    fn directive(&mut self, text: &str) -> Result<(), String> {
+        let (name, value) = text.split_once(':').ok_or("no colon")?;
+        let value = value.trim();
+        let words = || value.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        match name {
+            "compile" => self.compile.push((None, words())),
+            "tools" => self.tools = words(),
+            "levels" => self.levels = words(),
+            "with" => self.with = words(),
+            "libs" => self.libs.extend(words()),
+            "link" => self.link = words(),
+            "linker" => self.linker = words(),
+            "needs" => self.needs = words(),
+            "call" => self.calls.push(Call::read(value).ok_or("not NAME(INTEGERS) = INTEGER")?),
+            "trace" => {
+                let (before, after) = value.split_once('|').ok_or("no |")?;
+                self.trace = Some((integers(before)?, integers(after)?));
+            }
+            "error" => {
+                let (variant, pattern) = value.split_once(' ').unwrap_or((value, ""));
+                self.error = Some((variant.into(), pattern.trim_matches('/').into()));
+            }
+            "oracle" if value == "dlopen" => self.no_oracle = false,
+            "oracle" if value.starts_with("none (") => self.no_oracle = true,
+            _ => match name.strip_prefix("compile[").and_then(|n| n.strip_suffix(']')) {
+                Some(tool) => self.compile.push((Some(tool.into()), words())),
+                None => return Err("unknown directive".into()),
+            },
+        }
+        Ok(())
+    }
+}
+
+impl Call {
+    fn read(text: &str) -> Option<Self> {
+        let (call, result) = text.split_once('=')?;
+        let (name, arguments) = call.trim().strip_suffix(')')?.split_once('(')?;
+        let arguments = arguments.split(',').map(str::trim).filter(|a| !a.is_empty());
+        let arguments = arguments.map(|a| a.parse().ok()).collect::<Option<Vec<_>>>()?;
+        Some(Self { name: name.into(), arguments, result: result.trim().parse().ok()? })
+    }
+
+    /// # Safety
+    /// `function` is a C function that takes at most four integers or pointers and returns int.
+    unsafe fn run(&self, function: Function) -> i32 {
+        let a = |i| self.arguments.get(i).copied().unwrap_or(0);
+        // SAFETY: by the caller; integer arguments beyond those it takes are ignored in the C calling conventions used here.
+        unsafe { function(a(0), a(1), a(2), a(3)) }
+    }
+}
+
+fn integers(text: &str) -> Result<Vec<i32>, String> {
+    text.split_whitespace().map(|n| n.parse().map_err(|_| format!("'{n}' is not an integer"))).collect()
+}
+
+fn extension(path: &Path) -> &str {
+    path.extension().and_then(|e| e.to_str()).unwrap_or("")
+}
+
+// ---- the host's side ----
+
+thread_local! {
+    static TRACE: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What cases call as `trace`.
+pub extern "C" fn trace(value: i32) {
+    TRACE.with_borrow_mut(|t| t.push(value));
+}
+
+/// What was traced on this thread since the last call.
+pub fn take_trace() -> Vec<i32> {
+    TRACE.with_borrow_mut(std::mem::take)
+}
+
+/// An object that defines `trace` for the oracle: a jump to ours, since a test executable exports nothing.
+fn trampoline() -> PathBuf {
+    let source = format!("void trace(int v) {{ ((void (*)(int)){}ul)(v); }}", trace as *const () as usize);
+    common::compile("trace.c", &source, &["-fvisibility=hidden"])
+}
+
+// ---- running ----
+
+/// What happened in one loading.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    results: Vec<i32>,
+    before: Vec<i32>,
+    after: Vec<i32>,
+}
+
+impl Variant {
+    /// Such as `arithmetic.c::gcc::O2`.
+    pub fn name(&self) -> String {
+        let file = self.case.path.file_name().unwrap().to_string_lossy();
+        let level = self.level.trim_start_matches('-');
+        format!("{file}::{}{}{level}", self.tool, if level.is_empty() { "" } else { "::" })
+    }
+
+    /// As a test, with an engine of its own.
+    pub fn trial(self) -> Trial {
+        Trial::test(self.name(), move || {
+            let engine = Checked::new();
+            self.run(&engine)?;
+            engine.finish();
+            Ok(())
+        })
+    }
+
+    /// Compiles, asks the oracle, loads, compares.
+    pub fn run(&self, engine: &JitEngine) -> Result<(), Failed> {
+        let missing: Vec<_> = self.case.needs.iter().filter(|f| !cpu_has(f)).collect();
+        if !missing.is_empty() {
+            eprintln!("{}: not run, this CPU lacks {missing:?}", self.name());
+            return Ok(());
+        }
+        let objects = self.objects();
+        if let Some((variant, pattern)) = &self.case.error {
+            return self.expect_error(engine, &objects, variant, pattern);
+        }
+        let named = self.case.trace.as_ref();
+        let expected = Outcome {
+            results: self.case.calls.iter().map(|c| c.result).collect(),
+            before: named.map(|t| t.0.clone()).unwrap_or_default(),
+            after: named.map(|t| t.1.clone()).unwrap_or_default(),
+        };
+        if !self.case.no_oracle {
+            let oracle = self.with_dlopen(&objects);
+            if oracle != expected {
+                return Err(format!("the oracle (dlopen) gives {oracle:?}, the case says {expected:?}").into());
+            }
+        }
+        let ours = self.with_slabjit(engine, &objects)?;
+        if ours != expected {
+            return Err(format!(
+                "slabjit gives {ours:?}, {} {expected:?}",
+                if self.case.no_oracle { "the case says" } else { "case and dlopen say" }
+            )
+            .into());
+        }
+        assert_no_rwx();
+        Ok(())
+    }
+
+    /// The case's object and those it comes with, in order.
+    fn objects(&self) -> Vec<PathBuf> {
+        let with = self.case.path.parent().unwrap().join("with");
+        let helpers = self.case.with.iter().map(|f| self.compile(&with.join(f)));
+        std::iter::once(self.compile(&self.case.path)).chain(helpers).collect()
+    }
+
+    fn compile(&self, source: &Path) -> PathBuf {
+        let stem = source.file_stem().unwrap().to_string_lossy();
+        let of_case = extension(source) == extension(&self.case.path);
+        let flags = self.case.compile.iter().filter(|(t, _)| of_case && t.as_ref().is_none_or(|t| *t == self.tool));
+        let flags: Vec<&str> = flags.flat_map(|(_, f)| f).map(String::as_str).collect();
+        let mut arguments: Vec<OsString> = Vec::new();
+        let program = match (extension(source), self.tool.strip_prefix("llc-")) {
+            ("ll", _) => {
+                arguments.push("-filetype=obj".into());
+                self.tool.clone()
+            }
+            (_, Some(version)) => format!("clang-{version}"),
+            _ => self.tool.clone(),
+        };
+        match extension(source) {
+            "c" => arguments.extend(["-c", "-fPIC", "-Wall"].map(OsString::from)),
+            "cc" => arguments.extend(["-c", "-fPIC", "-Wall", "-x", "c++", "-std=c++17"].map(OsString::from)),
+            "s" => arguments.push("-c".into()),
+            _ => {}
+        }
+        if !self.level.is_empty() {
+            arguments.push(self.level.clone().into());
+        }
+        arguments.extend(flags.iter().map(OsString::from));
+        let folder = once_per(&[&program, &source.to_string_lossy(), &self.level, &flags.join(" ")], "d", |folder| {
+            std::fs::create_dir(folder).unwrap();
+            arguments.extend([source.into(), "-o".into(), folder.join(&*stem).with_extension("o").into()]);
+            tool(&program, &arguments);
+        });
+        folder.join(&*stem).with_extension("o")
+    }
+
+    /// The oracle.
+    fn with_dlopen(&self, objects: &[PathBuf]) -> Outcome {
+        let path = temporary().join(format!("{ORACLE}-{}.so", self.name().replace("::", "-")));
+        let trampoline = trampoline();
+        let inputs = objects.iter().chain([&trampoline]).map(|o| o.as_os_str().to_owned());
+        let mut arguments: Vec<OsString> = vec!["-shared".into(), "-o".into(), path.clone().into()];
+        arguments.extend(inputs);
+        for lib in &self.case.libs {
+            arguments.push(tool("gcc", &[format!("-print-file-name={lib}")]).trim().into());
+        }
+        arguments.extend(self.case.link.iter().map(OsString::from));
+        let linker = self.case.linker.first().map_or("gcc", String::as_str);
+        arguments.extend(self.case.linker.iter().skip(1).map(OsString::from));
+        tool(linker, &arguments);
+        take_trace();
+        // SAFETY: the cases' initialisers, functions and finalisers are ours and keep to their directives.
+        unsafe {
+            use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+            // Opened before, and so not bound to the oracle's copies of inline functions, which would keep it from being closed.
+            let libs: Vec<_> =
+                self.case.libs.iter().map(|l| Library::open(Some(l), RTLD_NOW | RTLD_LOCAL).unwrap()).collect();
+            let library = Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL).unwrap();
+            let call = |c: &Call| c.run(*library.get::<Function>(c.name.as_bytes()).unwrap());
+            let results = self.case.calls.iter().map(call).collect();
+            let before = take_trace();
+            library.close().unwrap();
+            drop(libs);
+            Outcome { results, before, after: take_trace() }
+        }
+    }
+
+    fn library(&self, engine: &JitEngine) -> Result<Library, slabjit::Error> {
+        let builder = engine.library(&self.name()).symbol("trace", trace as *const ());
+        let builder = self.case.libs.iter().fold(builder, |b, l| b.shared_library(l));
+        // SAFETY: the shared libraries named in cases are those of the compilers.
+        unsafe { builder.build() }
+    }
+
+    fn with_slabjit(&self, engine: &JitEngine, objects: &[PathBuf]) -> Result<Outcome, Failed> {
+        take_trace();
+        let library = self.library(engine)?;
+        for object in objects {
+            library.add_object_file(object)?;
+        }
+        // SAFETY: the cases' initialisers and finalisers are ours and keep to their directives.
+        unsafe { library.initialize()? };
+        let mut results = Vec::new();
+        for call in &self.case.calls {
+            // SAFETY: the functions named in `call:` directives take integers or pointers and return int.
+            let function: Symbol<Function> = unsafe { library.get(&call.name)? };
+            // SAFETY: as above.
+            results.push(unsafe { call.run(*function) });
+        }
+        let before = take_trace();
+        let removal = library.remove()?;
+        if !matches!(removal, slabjit::Removal::Freed) {
+            return Err(format!("remove() gave {removal:?}").into());
+        }
+        Ok(Outcome { results, before, after: take_trace() })
+    }
+
+    fn expect_error(
+        &self,
+        engine: &JitEngine,
+        objects: &[PathBuf],
+        variant: &str,
+        pattern: &str,
+    ) -> Result<(), Failed> {
+        let library = self.library(engine)?;
+        let added = objects.iter().try_for_each(|o| library.add_object_file(o).map(drop));
+        // SAFETY: as in with_slabjit.
+        let Err(error) = added.and_then(|()| unsafe { library.initialize() }) else {
+            return Err("loaded, although an error was expected".into());
+        };
+        let (debug, text) = (format!("{error:?}"), error.to_string());
+        let object = objects[0].file_name().unwrap().to_string_lossy().into_owned();
+        let as_expected = debug.starts_with(variant) && text.contains(pattern) && text.contains(&object);
+        let _ = library.remove()?;
+        if !as_expected {
+            return Err(format!("expected {variant} naming {object} and /{pattern}/, got {debug}: {text}").into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn cpu_has(feature: &str) -> bool {
+    match feature {
+        "avx2" => is_x86_feature_detected!("avx2"),
+        "fma" => is_x86_feature_detected!("fma"),
+        _ => panic!("unknown CPU feature '{feature}'"),
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn cpu_has(_: &str) -> bool {
+    false
+}

@@ -1,0 +1,46 @@
+//! The test suite: tables of tests, and the cases of `tests/cases`, each compiled by every compiler at every level.
+//!
+//! `cargo test --test suite` and nextest run it like any other tests; `SLABJIT_SHUFFLE=1 cargo test --test suite` runs all of it in
+//! one process with threads, in random order (see `shuffled.rs`). Arguments select tests by a part of their names.
+
+mod api;
+mod bad_input;
+mod case;
+mod common;
+mod lifetime;
+mod memory;
+mod names;
+mod shuffled;
+mod threads;
+mod unwind;
+
+use std::process::ExitCode;
+
+use common::{Part, Test};
+
+/// Every table: its name, its tests, and what they run in processes of their own.
+const TABLES: &[(&str, &[Test], &[Part])] = &[
+    ("api", api::TESTS, api::PARTS),
+    ("bad_input", bad_input::TESTS, bad_input::PARTS),
+    ("lifetime", lifetime::TESTS, lifetime::PARTS),
+    ("memory", memory::TESTS, memory::PARTS),
+    ("names", names::TESTS, names::PARTS),
+    ("threads", threads::TESTS, threads::PARTS),
+    ("unwind", unwind::TESTS, unwind::PARTS),
+];
+
+fn main() -> ExitCode {
+    if common::run_as_child() {
+        return ExitCode::SUCCESS;
+    }
+    let passed = if std::env::var_os("SLABJIT_SHUFFLE").is_some() {
+        let only: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+        shuffled::run_all(&only)
+    } else {
+        let of_tables = TABLES.iter().flat_map(|(table, tests, _)| tests.iter().map(|t| common::trial(table, *t)));
+        let trials = of_tables.chain(case::all().into_iter().map(case::Variant::trial)).collect();
+        !libtest_mimic::run(&libtest_mimic::Arguments::from_args(), trials).has_failed()
+    };
+    common::remove_temporary_files();
+    if passed { ExitCode::SUCCESS } else { ExitCode::from(101) }
+}

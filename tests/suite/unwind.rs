@@ -1,0 +1,156 @@
+//! Rust panics and backtraces through frames of loaded code.
+
+use std::backtrace::Backtrace;
+use std::cell::RefCell;
+use std::panic::catch_unwind;
+
+use crate::common::{self, Checked, compile, compile_with};
+use slabjit::{Library, Symbol};
+
+common::tests![
+    panic_through_c,
+    panic_runs_cxx_destructors,
+    backtrace_sees_past_loaded_code,
+    exception_of_one_library_caught_in_another,
+    frames_are_gone_after_removal,
+    exceptions_with_many_objects,
+];
+
+extern "C-unwind" fn host_panics(value: i32) -> i32 {
+    // No message on standard error: `resume_unwind` does not call the hook.
+    std::panic::resume_unwind(Box::new(value))
+}
+
+type CallsHost = extern "C-unwind" fn(i32) -> i32;
+
+fn calls_host(library: &Library) -> Symbol<CallsHost> {
+    // SAFETY: `through` is int(int).
+    unsafe { library.get("through").unwrap() }
+}
+
+fn panic_through_c() {
+    let engine = Checked::new();
+    // SAFETY: `host` is int(int).
+    let library = unsafe { engine.library("panics").symbol("host", host_panics as *const ()).build().unwrap() };
+    let source = "int host(int); static __attribute__((noinline)) int deeper(int x) { return host(x + 1) + 1; } int through(int x) { return deeper(x) * 2; }";
+    library.add_object_file(compile("panics.c", source, &[])).unwrap();
+    let through = calls_host(&library);
+    for i in 0..10 {
+        let payload = catch_unwind(|| through(i)).unwrap_err();
+        assert_eq!(*payload.downcast::<i32>().unwrap(), i + 1);
+    }
+    drop((through, library));
+    engine.finish();
+}
+
+fn panic_runs_cxx_destructors() {
+    let engine = Checked::new();
+    // SAFETY: `host` is int(int).
+    let builder = unsafe { engine.library("cleanup").symbol("host", host_panics as *const ()).shared_library("libstdc++.so.6").build() };
+    let library = builder.unwrap();
+    let source = "extern \"C\" int host(int); static int cleaned;
+                  struct Guard { ~Guard() { cleaned++; } };
+                  extern \"C\" int through(int x) { Guard g; return host(x) + 1; }
+                  extern \"C\" int count(int) { return cleaned; }";
+    library.add_object_file(compile_with("g++", "cleanup.cc", source, &[])).unwrap();
+    let through = calls_host(&library);
+    assert!(catch_unwind(|| through(1)).is_err());
+    // SAFETY: `count` is int(int).
+    assert_eq!(unsafe { library.get::<CallsHost>("count").unwrap()(0) }, 1);
+    drop((through, library));
+    engine.finish();
+}
+
+thread_local! {
+    static SEEN: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+extern "C-unwind" fn host_looks(value: i32) -> i32 {
+    SEEN.set(Backtrace::force_capture().to_string());
+    value
+}
+
+/// A function of this program that calls loaded code.
+#[inline(never)]
+fn the_caller_of_loaded_code(through: CallsHost) -> i32 {
+    std::hint::black_box(through(4)) + 1
+}
+
+fn backtrace_sees_past_loaded_code() {
+    for compiler in ["gcc", "clang-19", "clang-22"] {
+        let engine = Checked::new();
+        // SAFETY: `host` is int(int).
+        let library = unsafe { engine.library("looks").symbol("host", host_looks as *const ()).build().unwrap() };
+        library.add_object_file(compile_with(compiler, "looks.c", "int host(int); int through(int x) { return host(x) * 10; }", &[])).unwrap();
+        let through = calls_host(&library);
+        assert_eq!(the_caller_of_loaded_code(*through), 41);
+        let seen = SEEN.take();
+        assert!(seen.contains("host_looks") && seen.contains("the_caller_of_loaded_code"), "{seen}");
+        drop((through, library));
+        engine.finish();
+    }
+}
+
+fn exception_of_one_library_caught_in_another() {
+    let engine = Checked::new();
+    // SAFETY: libstdc++ is a shared library like any other.
+    let base = unsafe { engine.library("base").shared_library("libstdc++.so.6").build().unwrap() };
+    base.add_object_file(compile_with("g++", "throws_int.cc", "extern \"C\" int throws(int x) { throw x * 2; }", &[])).unwrap();
+    // SAFETY: as above.
+    let user = unsafe { engine.library("user").link(&base).shared_library("libstdc++.so.6").build().unwrap() };
+    let source = "extern \"C\" int throws(int); extern \"C\" int through(int x) { try { return throws(x); } catch (int e) { return e; } }";
+    user.add_object_file(compile_with("clang-22", "catches_int.cc", source, &[])).unwrap();
+    assert_eq!(calls_host(&user)(21), 42);
+    drop((base, user));
+    engine.finish();
+}
+
+/// New code at the addresses of removed code: its frames count, not those of before.
+fn frames_are_gone_after_removal() {
+    let engine = Checked::new();
+    let variants: Vec<_> = (0..4)
+        .map(|i| {
+            let padding = (0..i * 7).map(|_| "__asm__ volatile(\"nop\");").collect::<String>();
+            let source = format!(
+                "static __attribute__((noinline)) int deep(int x) {{ {padding} if (x > {i}) throw x + {i}; return x; }}
+                 extern \"C\" int through(int x) {{ volatile char space[{}]; space[0] = 1; {padding} try {{ return deep(x) - 1; }} catch (int e) {{ return e * 2 + space[0] - 1; }} }}",
+                100 + i * 300
+            );
+            compile_with("g++", &format!("frames_{i}.cc"), &source, &[])
+        })
+        .collect();
+    for round in 0..40 {
+        let i = round % 4;
+        // SAFETY: libstdc++ is a shared library like any other.
+        let library = unsafe { engine.library("frames").shared_library("libstdc++.so.6").build().unwrap() };
+        library.add_object_file(&variants[i]).unwrap();
+        assert_eq!(calls_host(&library)(10), (10 + i as i32) * 2);
+        common::freed(&library);
+    }
+    engine.finish();
+}
+
+fn exceptions_with_many_objects() {
+    let source = "extern \"C\" int through(int x) { try { throw x; } catch (int e) { return e + 1; } }";
+    let path = compile_with("g++", "one_of_many.cc", source, &[]);
+    let engine = Checked::new();
+    let libraries: Vec<_> = (0..300)
+        .map(|_| {
+            // SAFETY: libstdc++ is a shared library like any other.
+            let library = unsafe { engine.library("many").shared_library("libstdc++.so.6").build().unwrap() };
+            library.add_object_file(&path).unwrap();
+            library
+        })
+        .collect();
+    for (i, library) in libraries.iter().enumerate() {
+        assert_eq!(calls_host(library)(i as i32), i as i32 + 1);
+    }
+    // Every second one goes, in no particular order; the others still catch.
+    let (gone, rest): (Vec<_>, Vec<_>) = libraries.into_iter().enumerate().partition(|(i, _)| i * 7 % 2 == 0);
+    gone.into_iter().rev().for_each(|(_, l)| common::freed(&l));
+    for (i, library) in &rest {
+        assert_eq!(calls_host(library)(*i as i32), *i as i32 + 1);
+    }
+    drop(rest);
+    engine.finish();
+}
