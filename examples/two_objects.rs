@@ -12,7 +12,7 @@ const EVEN: &str = "
     int is_odd(unsigned n);
     static int calls;
     __attribute__((visibility(\"hidden\"))) void count(void) { calls++; }
-    __attribute__((constructor)) static void start(void) { puts(\"even.o is initialised\"); }
+    __attribute__((constructor)) static void start(void) { puts(\"even.o is initialised\"); fflush(stdout); }
     int is_even(unsigned n) { count(); return n == 0 ? 1 : is_odd(n - 1); }
     int number_of_calls(void) { return calls; }";
 

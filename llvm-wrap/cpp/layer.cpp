@@ -78,13 +78,13 @@ extern "C" char *slabjit_graph_create(slabjit_session *Session, const char *Byte
   return nullptr;
 }
 
-extern "C" void slabjit_graph_bind(slabjit_graph *Graph, void *Object) noexcept {
+extern "C" void slabjit_graph_bind(slabjit_graph *Graph, void *Object, int Retain) noexcept {
   auto &G = *Graph->Graph;
   Graph->Link->Callbacks = &Graph->Session->Callbacks;
   Graph->Link->Object = Object;
 
   for (auto &Sec : G.sections()) {
-    if (!isAllocated(Sec))
+    if (!Retain || !isAllocated(Sec))
       continue;
     for (auto *B : Sec.blocks()) {
       auto *Content = B->isZeroFill() ? nullptr : B->getContent().data();

@@ -1,6 +1,9 @@
 // A JITLinkMemoryManager that asks the caller for memory. Address space, protections and lifetimes are the caller's.
 #include "internal.h"
 
+#include "llvm/ExecutionEngine/JITLink/aarch64.h"
+#include "llvm/ExecutionEngine/JITLink/x86_64.h"
+
 using namespace llvm;
 using namespace llvm::jitlink;
 
@@ -42,19 +45,87 @@ private:
   void *Object, *Memory;
 };
 
-void describeLargestSection(LinkGraph &G, orc::AllocGroup Group, slabjit_segment &Out) {
-  for (auto &Sec : G.sections()) {
-    if (Sec.getMemProt() != Group.getMemProt() || Sec.getMemLifetime() != Group.getMemLifetime())
-      continue;
-    uint64_t Bytes = 0;
-    for (auto *B : Sec.blocks())
-      Bytes += B->getSize();
-    if (Bytes > Out.largest_section_bytes) {
-      Out.largest_section_bytes = Bytes;
-      Out.largest_section = Sec.getName().data();
-      Out.largest_section_len = Sec.getName().size();
+/// Whether a reference of this kind reaches all of the address space.
+bool isWide(const LinkGraph &G, Edge::Kind K) {
+  if (K < Edge::FirstRelocation)
+    return true;
+  if (G.getTargetTriple().isAArch64())
+    return K == aarch64::Pointer64 || K == aarch64::Delta64 || K == aarch64::NegDelta64 || K == aarch64::MoveWide16;
+  return K == x86_64::Pointer64 || K == x86_64::Delta64 || K == x86_64::NegDelta64 || K == x86_64::Delta64FromGOT;
+}
+
+/// A section that gets a segment of its own, away from the others.
+struct Leaving {
+  Section *Sec;
+  orc::MemLifetime Lifetime;
+  SmallVector<Block *, 4> Blocks;
+  slabjit_segment Segment;
+};
+
+void describe(orc::MemProt Prot, orc::MemLifetime Lifetime, slabjit_segment &S) {
+  S.readable = (Prot & orc::MemProt::Read) != orc::MemProt::None;
+  S.writable = (Prot & orc::MemProt::Write) != orc::MemProt::None;
+  S.executable = (Prot & orc::MemProt::Exec) != orc::MemProt::None;
+  S.finalize = Lifetime == orc::MemLifetime::Finalize;
+}
+
+/// The sections that may leave and are kept by no reference.
+SmallVector<Section *, 2> findLeaving(const slabjit_callbacks &Callbacks, void *Object, LinkGraph &G) {
+  SmallVector<Section *, 2> Candidates;
+  for (auto &Sec : G.sections())
+    if (Sec.getMemLifetime() != orc::MemLifetime::NoAlloc && !Sec.blocks().empty() &&
+        Callbacks.may_leave(Object, Sec.getName().data(), Sec.getName().size()))
+      Candidates.push_back(&Sec);
+  if (Candidates.empty())
+    return Candidates;
+  DenseSet<Section *> Kept;
+  for (auto *B : G.blocks())
+    for (auto &E : B->edges()) {
+      auto *Target = E.getTarget().isDefined() ? &E.getTarget().getBlock().getSection() : nullptr;
+      if (Target == &B->getSection() || isWide(G, E.getKind()))
+        continue;
+      Kept.insert(&B->getSection());
+      Kept.insert(Target);
     }
+  llvm::erase_if(Candidates, [&](Section *Sec) { return Kept.contains(Sec); });
+  llvm::sort(Candidates, [](Section *L, Section *R) { return L->getOrdinal() < R->getOrdinal(); });
+  return Candidates;
+}
+
+/// What BasicLayout does for a segment, for one section. Takes the section away from BasicLayout until `settle`.
+Leaving takeAway(Section &Sec) {
+  Leaving L{&Sec, Sec.getMemLifetime(), {Sec.blocks().begin(), Sec.blocks().end()}, {}};
+  Sec.setMemLifetime(orc::MemLifetime::NoAlloc);
+  llvm::sort(L.Blocks, [](Block *A, Block *B) {
+    return std::make_tuple(A->isZeroFill(), A->getAddress(), A->getSize()) <
+           std::make_tuple(B->isZeroFill(), B->getAddress(), B->getSize());
+  });
+  describe(Sec.getMemProt(), L.Lifetime, L.Segment);
+  L.Segment.outside = 1;
+  L.Segment.alignment = 1;
+  uint64_t End = 0;
+  for (auto *B : L.Blocks) {
+    End = alignToBlock(End, *B) + B->getSize();
+    (B->isZeroFill() ? L.Segment.zero_fill_bytes : L.Segment.content_bytes) = End;
+    L.Segment.alignment = std::max<uint64_t>(L.Segment.alignment, B->getAlignment());
   }
+  if (L.Segment.zero_fill_bytes)
+    L.Segment.zero_fill_bytes -= L.Segment.content_bytes;
+  return L;
+}
+
+void settle(Leaving &L, orc::ExecutorAddr At) {
+  for (auto *B : L.Blocks) {
+    At = alignToBlock(At, *B);
+    B->setAddress(At);
+    if (!B->isZeroFill()) {
+      auto *Memory = At.toPtr<char *>();
+      std::memcpy(Memory, B->getContent().data(), B->getSize());
+      B->setMutableContent({Memory, static_cast<size_t>(B->getSize())});
+    }
+    At += B->getSize();
+  }
+  L.Sec->setMemLifetime(L.Lifetime);
 }
 
 class MemoryManager final : public JITLinkMemoryManager {
@@ -67,21 +138,22 @@ public:
     if (!Link)
       return OnAllocated(refused("this session links only graphs that slabjit made; give other objects to an LLJIT of their own"));
 
+    SmallVector<Leaving, 2> Away;
+    for (auto *Sec : findLeaving(Callbacks, Link->Object, G))
+      Away.push_back(takeAway(*Sec));
     BasicLayout Layout(G);
     SmallVector<slabjit_segment, 4> Segments;
     for (auto &[Group, Segment] : Layout.segments()) {
-      auto Prot = Group.getMemProt();
       slabjit_segment S{};
-      S.readable = (Prot & orc::MemProt::Read) != orc::MemProt::None;
-      S.writable = (Prot & orc::MemProt::Write) != orc::MemProt::None;
-      S.executable = (Prot & orc::MemProt::Exec) != orc::MemProt::None;
-      S.finalize = Group.getMemLifetime() == orc::MemLifetime::Finalize;
+      describe(Group.getMemProt(), Group.getMemLifetime(), S);
       S.alignment = Segment.Alignment.value();
       S.content_bytes = Segment.ContentSize;
       S.zero_fill_bytes = Segment.ZeroFillSize;
-      describeLargestSection(G, Group, S);
       Segments.push_back(S);
     }
+
+    for (auto &L : Away)
+      Segments.push_back(L.Segment);
 
     SmallVector<uint64_t, 4> Addresses(Segments.size());
     void *Memory = nullptr;
@@ -93,6 +165,8 @@ public:
       Segment.Addr = orc::ExecutorAddr(Addresses[I++]);
       Segment.WorkingMem = Segment.Addr.toPtr<char *>();
     }
+    for (auto &L : Away)
+      settle(L, orc::ExecutorAddr(Addresses[I++]));
     if (auto E = Layout.apply()) {
       Callbacks.abandon(Link->Object, Memory);
       return OnAllocated(std::move(E));

@@ -72,9 +72,10 @@ extern "C" char *slabjit_call_catching(void (*Function)(void *), void *Argument)
   } catch (const std::exception &E) {
     return slabjit::copyText(E.what());
   } catch (...) {
+    // Null for another language's exception, which is not ours to end (libstdc++, eh_ptr.cc).
+    if (!std::current_exception())
+      throw;
     auto *Type = abi::__cxa_current_exception_type();
-    if (!Type)
-      throw; // Another language's exception: not ours to end.
     int Status = 0;
     char *Readable = abi::__cxa_demangle(Type->name(), nullptr, nullptr, &Status);
     auto Text = std::string("exception of type ") + (Status == 0 ? Readable : Type->name());

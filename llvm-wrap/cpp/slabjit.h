@@ -31,14 +31,10 @@ typedef struct slabjit_actions slabjit_actions;
 typedef struct {
   uint8_t readable, writable, executable;
   uint8_t finalize;         /* lifetime: 0 until removal, 1 until finalisation has ended */
-  uint8_t outside;          /* 1: the sections that `section_may_leave` let go; one segment for each */
+  uint8_t outside;          /* 1: a section that `may_leave` let go, and that only 64-bit references reach and leave */
   uint64_t alignment;       /* of the segment's first byte */
   uint64_t content_bytes;   /* bytes that have content; the zero-fill bytes follow */
   uint64_t zero_fill_bytes;
-  /* The largest section in it, for diagnostics. */
-  const char *largest_section;
-  size_t largest_section_len;
-  uint64_t largest_section_bytes;
 } slabjit_segment;
 
 /* A definition or block that the caller asked to be told about, at its final address. */
@@ -74,6 +70,9 @@ typedef struct {
   /* Whether a section's blocks are kept though nothing refers to them; returns a cookie to have them reported with
    * their addresses, or 0 for no. `content` is the block's bytes in the object, NULL for zero-fill. */
   uint64_t (*retain_block)(void *object, const char *section, size_t len, const char *content);
+
+  /* Whether a section need not be near the others, if no reference keeps it: 1 or 0. */
+  int (*may_leave)(void *object, const char *section, size_t len);
 
   /* -- memory: 0 is success; after a failure the caller has kept the reason, the text LLVM carries is unspecific -- */
   /* Addresses for all segments; the memory is readable and writable until `publish` (same process: working memory is
@@ -119,9 +118,9 @@ char *slabjit_session_dispose(slabjit_session *session) SLABJIT_NOEXCEPT;
  * `name` names the object in LLVM's messages. Owner: the caller, until slabjit_graph_define or slabjit_graph_dispose. */
 char *slabjit_graph_create(slabjit_session *session, const char *bytes, size_t len, const char *name, size_t name_len,
                            slabjit_graph **out) SLABJIT_NOEXCEPT;
-/* Asks `external`, `defined` and `retain_block` about everything in the graph and does what they decide.
+/* Asks `external`, `defined` and, if `retain`, `retain_block` about everything in the graph and does what they decide.
  * `object` is handed to all later callbacks of this graph. Cannot fail. */
-void slabjit_graph_bind(slabjit_graph *graph, void *object) SLABJIT_NOEXCEPT;
+void slabjit_graph_bind(slabjit_graph *graph, void *object, int retain) SLABJIT_NOEXCEPT;
 /* Adds the graph to the JITDylib of `tracker` (LLVMOrcResourceTrackerRef, borrowed). A lookup of `key` (weakly: it is
  * a materialisation-side-effects-only symbol) links it. Consumes the graph, also on failure. */
 char *slabjit_graph_define(slabjit_graph *graph, void *tracker, const char *key, size_t key_len) SLABJIT_NOEXCEPT;

@@ -38,9 +38,6 @@ pub struct slabjit_segment {
     pub alignment: u64,
     pub content_bytes: u64,
     pub zero_fill_bytes: u64,
-    pub largest_section: *const c_char,
-    pub largest_section_len: usize,
-    pub largest_section_bytes: u64,
 }
 
 #[repr(C)]
@@ -73,6 +70,7 @@ pub struct slabjit_callbacks {
     pub external: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *mut slabjit_decision),
     pub defined: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *mut slabjit_decision),
     pub retain_block: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char) -> u64,
+    pub may_leave: unsafe extern "C" fn(*mut c_void, *const c_char, usize) -> c_int,
     pub allocate:
         unsafe extern "C" fn(*mut c_void, *const slabjit_segment, usize, *mut u64, *mut *mut c_void) -> c_int,
     pub publish: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
@@ -107,7 +105,7 @@ unsafe extern "C" {
         name_len: usize,
         out: *mut *mut slabjit_graph,
     ) -> *mut c_char;
-    pub fn slabjit_graph_bind(graph: *mut slabjit_graph, object: *mut c_void);
+    pub fn slabjit_graph_bind(graph: *mut slabjit_graph, object: *mut c_void, retain: c_int);
     pub fn slabjit_graph_define(
         graph: *mut slabjit_graph,
         tracker: *mut c_void,

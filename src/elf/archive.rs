@@ -93,6 +93,7 @@ impl Archive {
     }
 
     /// All names that members define, in no order.
+    #[cfg(test)]
     pub(crate) fn symbols(&self) -> impl Iterator<Item = (&str, MemberId)> {
         self.symbols.iter().map(|(name, id)| (&**name, *id))
     }

@@ -1,6 +1,6 @@
 //! What the linker needs to know of an object, without looking at its bytes again.
 
-use super::raw::{SHF_ALLOC, SHF_GNU_RETAIN, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_PREINIT_ARRAY, SHT_PROGBITS};
+use super::raw::{SHF_ALLOC, SHF_EXECINSTR, SHF_GNU_RETAIN, SHF_WRITE, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_PREINIT_ARRAY, SHT_PROGBITS};
 
 /// A prepared object's names, sections and initialisers. It owns what it holds; names lie in one arena.
 #[derive(Debug, Clone, Default)]
@@ -36,16 +36,12 @@ impl ObjectIndex {
     }
 
     /// The section whose contents begin at this offset of the prepared bytes.
+    #[cfg(test)]
     pub(crate) fn section_at(&self, offset: u64) -> Option<u32> {
         let found = self.sections.iter().position(|s| s.has_contents && s.size != 0 && s.offset == offset)?;
         u32::try_from(found).ok()
     }
 
-    /// The mapped section with the most bytes.
-    pub(crate) fn largest_section(&self) -> Option<(&str, u64)> {
-        let largest = self.sections.iter().filter(|s| s.flags & SHF_ALLOC != 0).max_by_key(|s| s.size)?;
-        Some((self.name(largest.name), largest.size))
-    }
 }
 
 /// A name in an index's arena.
@@ -150,6 +146,13 @@ pub(crate) struct Section {
     /// Where its contents are in the prepared bytes.
     pub offset: u64,
     pub has_contents: bool,
+}
+
+impl Section {
+    /// Whether it is mapped, and if so whether code and whether writable.
+    pub(crate) fn mapped(&self) -> Option<(bool, bool)> {
+        (self.flags & SHF_ALLOC != 0).then_some((self.flags & SHF_EXECINSTR != 0, self.flags & SHF_WRITE != 0))
+    }
 }
 
 /// Recognises initialisers and finalisers by type and by name: old assemblers give `.init_array` the type `PROGBITS`.

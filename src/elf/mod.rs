@@ -31,11 +31,10 @@ mod tests;
 
 pub(crate) use archive::{Archive, MemberId};
 pub(crate) use index::{
-    Array, ArrayKind, Binding, Definition, Group, Import, Name, ObjectIndex, PLAIN_PRIORITY, Section, SymbolKind,
-    Visibility,
+    Array, ArrayKind, Binding, Definition, Import, ObjectIndex, Section, SymbolKind, Visibility,
 };
 pub use limits::{Limits, SectionConflicts};
 pub use plan::{LinkPlan, PlannedDefinition, PlannedImport, PlannedRelocation, PlannedSection, Problem, Severity};
 pub use plugin::{ObjectInput, ObjectPlugin, ObjectReport};
-pub(crate) use prepare::{Preparation, Prepared, Target};
+pub(crate) use prepare::{Preparation, Target};
 pub use report::{Change, ChangeKind, ChangedSection};

@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 
 use super::raw::{EM_AARCH64, EM_X86_64, SECTION_SIZE, SectionHeader};
 use super::view::{View, lossy};
-use super::{Preparation, Prepared, SectionConflicts, Target};
+use super::prepare::Prepared;
+use super::{Preparation, SectionConflicts, Target};
 use crate::{Limits, LinkPlan, Result};
 
 pub(crate) const X86: Target = Target { machine: EM_X86_64, llvm: 22 };

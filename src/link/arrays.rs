@@ -60,6 +60,10 @@ impl Arrays {
         Self { initialisers: flatten(initialisers), finalisers }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.initialisers.is_empty() && self.finalisers.is_empty()
+    }
+
     pub(super) fn has_finalisers(&self) -> bool {
         !self.finalisers.is_empty()
     }

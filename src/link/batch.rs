@@ -80,7 +80,9 @@ fn materialize(session: &Session, links: &[Arc<ObjectLink>], slots: &mut Slots<'
 
 fn define(session: &Session, tracker: &Tracker<'_>, link: &Arc<ObjectLink>, key: &CString) -> Result<(), String> {
     let graph = session.graph(&link.object.name, &link.object.bytes)?;
-    graph.bind(Arc::clone(link).into_shim());
+    let index = &link.object.index;
+    let retain = !index.arrays.is_empty() || !index.retain.is_empty();
+    graph.bind(Arc::clone(link).into_shim(), retain);
     graph.define(tracker, key)
 }
 

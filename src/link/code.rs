@@ -80,7 +80,8 @@ pub(super) struct Image {
     // Dropped in this order: frames describe the memory.
     _frames: Option<Frames>,
     allocation: Option<Arc<Allocation>>,
-    arrays: Arrays,
+    /// `None` where there is nothing to call.
+    arrays: Option<Box<Arrays>>,
     initialised: bool,
 }
 
@@ -98,7 +99,7 @@ impl Image {
             number,
             _frames: frames,
             allocation: linked.allocation,
-            arrays,
+            arrays: (!arrays.is_empty()).then(|| Box::new(arrays)),
             initialised: false,
         }
     }
@@ -115,32 +116,36 @@ pub(crate) struct Code {
     library: Arc<str>,
     arena: Arc<Arena>,
     images: Mutex<Vec<Image>>,
-    handlers: Arc<Handlers>,
-    support: OnceCell<Support>,
+    /// What few libraries need.
+    support: OnceCell<Box<Support>>,
     enlisted: AtomicBool,
     finalised: AtomicBool,
-    /// What this library was linked against; dropped after everything of its own.
-    dependencies: Vec<Arc<Code>>,
+    /// What this library was linked against, if anything; dropped after everything of its own.
+    ties: Option<Box<Ties>>,
+}
+
+#[derive(Debug)]
+struct Ties {
     shared: Vec<SharedLibrary>,
+    _libraries: Vec<Arc<Code>>,
 }
 
 impl Code {
     pub(super) fn new(
         library: Arc<str>,
         arena: Arc<Arena>,
-        dependencies: Vec<Arc<Code>>,
+        libraries: Vec<Arc<Code>>,
         shared: Vec<SharedLibrary>,
     ) -> Self {
+        let any = !libraries.is_empty() || !shared.is_empty();
         Self {
             library,
             arena,
             images: Mutex::default(),
-            handlers: Arc::default(),
             support: OnceCell::new(),
             enlisted: AtomicBool::new(false),
             finalised: AtomicBool::new(false),
-            dependencies,
-            shared,
+            ties: any.then(|| Box::new(Ties { shared, _libraries: libraries })),
         }
     }
 
@@ -148,12 +153,27 @@ impl Code {
         &self.library
     }
 
-    pub(super) fn handlers(&self) -> &Handlers {
-        &self.handlers
+    /// Exit handlers, if the library's code can register any.
+    pub(super) fn handlers(&self) -> Option<&Handlers> {
+        self.support.get().map(|support| support.handlers())
+    }
+
+    /// # Safety
+    /// The code is still there.
+    unsafe fn run_handlers(&self, since: u64) {
+        if let Some(handlers) = self.handlers() {
+            // SAFETY: by the caller.
+            unsafe { handlers.run(&self.library, since) };
+        }
     }
 
     pub(super) fn shared(&self) -> &[SharedLibrary] {
-        &self.shared
+        self.ties.as_ref().map_or(&[], |ties| &ties.shared)
+    }
+
+    /// The name of a linked object.
+    pub(super) fn object_name(&self, number: u32) -> Option<Arc<str>> {
+        self.images().iter().find(|i| i.number == number).map(|i| Arc::clone(&i.object))
     }
 
     fn images(&self) -> MutexGuard<'_, Vec<Image>> {
@@ -165,12 +185,14 @@ impl Code {
         if let Some(address) = own.shared_address() {
             return Ok(address);
         }
-        let support = self.support.get_or_try_init(|| Support::new(&self.arena, &self.library, &self.handlers))?;
+        let support = self.support.get_or_try_init(|| Support::new(&self.arena, &self.library).map(Box::new))?;
         Ok(support.address(own))
     }
 
     pub(super) fn add(&self, images: Vec<Image>) {
-        self.images().extend(images);
+        let mut all = self.images();
+        all.reserve_exact(images.len());
+        all.extend(images);
     }
 
     /// Runs the initialisers of the objects with these numbers, in order. On failure says which object failed, and how.
@@ -179,10 +201,12 @@ impl Code {
     /// They may be run, and are run by one thread.
     pub(super) unsafe fn initialise(self: &Arc<Self>, numbers: &[u32]) -> Result<(), (Arc<str>, String)> {
         for &number in numbers {
-            let Some((object, arrays)) = self.with_image(number, |i| (Arc::clone(&i.object), std::mem::take(&mut i.arrays)))
-            else {
-                continue;
-            };
+            let taken = self.with_image(number, |i| {
+                // Without initialisers, it is initialised.
+                i.initialised = i.arrays.is_none();
+                Some((Arc::clone(&i.object), i.arrays.take()?))
+            });
+            let Some((object, arrays)) = taken.flatten() else { continue };
             // Before its initialisers: a process that ends in one of them has them to finalise, as with dlopen.
             if (arrays.has_finalisers() || self.support.get().is_some()) && !self.enlisted.swap(true, Ordering::Relaxed) {
                 super::exit::enlist(self);
@@ -191,7 +215,7 @@ impl Code {
             // SAFETY: by the caller; the object is published, and `Image::new` registered its frames.
             let result = unsafe { arrays.initialise() };
             self.with_image(number, |i| {
-                i.arrays = arrays;
+                i.arrays = Some(arrays);
                 i.initialised = result.is_ok();
             });
             result.map_err(|message| (object, message))?;
@@ -210,13 +234,15 @@ impl Code {
     /// As for [`initialise`](Self::initialise).
     pub(super) unsafe fn undo(&self, numbers: &[u32], since: u64, unshared: impl FnOnce() -> bool) {
         // SAFETY: the images are still there.
-        unsafe { self.handlers.run(&self.library, since) };
-        self.handlers.forget_other_lists(since);
+        unsafe { self.run_handlers(since) };
+        if let Some(handlers) = self.handlers() {
+            handlers.forget_other_lists(since);
+        }
         for &number in numbers.iter().rev() {
             let taken = self.with_image(number, |i| {
-                (std::mem::take(&mut i.initialised), std::mem::take(&mut i.arrays), Arc::clone(&i.object))
+                (std::mem::take(&mut i.initialised), i.arrays.take(), Arc::clone(&i.object))
             });
-            if let Some((true, arrays, object)) = taken {
+            if let Some((true, Some(arrays), object)) = taken {
                 // SAFETY: initialised, and not finalised before: `initialised` was true.
                 unsafe { arrays.finalise(&object) };
             }
@@ -243,11 +269,11 @@ impl Code {
             return;
         }
         // SAFETY: the images are dropped by our Drop, hence still there.
-        unsafe { self.handlers.run(&self.library, 0) };
+        unsafe { self.run_handlers(0) };
         let taken: Vec<_> = {
             let mut images = self.images();
             let initialised = images.iter_mut().rev().filter(|i| i.initialised);
-            initialised.map(|i| (std::mem::take(&mut i.arrays), Arc::clone(&i.object))).collect()
+            initialised.filter_map(|i| Some((i.arrays.take()?, Arc::clone(&i.object)))).collect()
         };
         for (arrays, object) in taken {
             // SAFETY: initialised, and finalised once.
@@ -255,7 +281,7 @@ impl Code {
         }
         // What finalisers registered.
         // SAFETY: as above.
-        unsafe { self.handlers.run(&self.library, 0) };
+        unsafe { self.run_handlers(0) };
     }
 
     /// The ranges of the slab that contains this address.

@@ -125,6 +125,7 @@ fn find(dso: usize) -> Option<Arc<Handlers>> {
 #[derive(Debug)]
 pub(super) struct Support {
     dso: usize,
+    handlers: Arc<Handlers>,
     _slab: PublishedSlab,
 }
 
@@ -166,7 +167,7 @@ impl Own {
 const SLOT: usize = 64;
 
 impl Support {
-    pub(super) fn new(arena: &Arc<Arena>, library: &str, handlers: &Arc<Handlers>) -> Result<Self> {
+    pub(super) fn new(arena: &Arc<Arena>, library: &str) -> Result<Self> {
         let request = SegmentRequest {
             protection: Protection::ReadExecute,
             lifetime: Lifetime::Standard,
@@ -194,9 +195,14 @@ impl Support {
             }
         }
         let slab = slab.publish()?;
+        let handlers = Arc::<Handlers>::default();
         hook_process();
-        BY_DSO.write().unwrap_or_else(PoisonError::into_inner).insert(dso, Arc::downgrade(handlers));
-        Ok(Self { dso, _slab: slab })
+        BY_DSO.write().unwrap_or_else(PoisonError::into_inner).insert(dso, Arc::downgrade(&handlers));
+        Ok(Self { dso, handlers, _slab: slab })
+    }
+
+    pub(super) fn handlers(&self) -> &Handlers {
+        &self.handlers
     }
 
     pub(super) fn address(&self, own: Own) -> u64 {
@@ -322,10 +328,10 @@ fn hook_process() {
 extern "C" fn process_exits() {
     let codes = live();
     loop {
-        let last = codes.iter().filter_map(|c| Some((c.handlers().last(0)?, c))).max_by_key(|(s, _)| *s);
-        let Some((_, code)) = last else { break };
+        let last = codes.iter().filter_map(|c| Some((c.handlers()?.last(0)?, c.handlers()?, c)));
+        let Some((_, handlers, code)) = last.max_by_key(|(sequence, ..)| *sequence) else { break };
         // SAFETY: the reference keeps the code.
-        unsafe { code.handlers().run_last(code.library()) };
+        unsafe { handlers.run_last(code.library()) };
     }
     for code in codes.iter().rev() {
         code.finalise();
@@ -337,9 +343,9 @@ extern "C" fn process_exits() {
 extern "C" fn process_exits_quickly() {
     let codes = live();
     loop {
-        let last = codes.iter().filter_map(|c| Some((c.handlers().lists().quick.last()?.sequence, c)));
-        let Some((_, code)) = last.max_by_key(|(s, _)| *s) else { break };
-        let handler = code.handlers().lists().quick.pop();
+        let last = codes.iter().filter_map(|c| Some((c.handlers()?.lists().quick.last()?.sequence, c.handlers()?, c)));
+        let Some((_, handlers, code)) = last.max_by_key(|(sequence, ..)| *sequence) else { break };
+        let handler = handlers.lists().quick.pop();
         if let Some(handler) = handler {
             // SAFETY: the reference keeps the code.
             unsafe { handler.call(code.library()) };
@@ -369,8 +375,12 @@ extern "C" fn fork_child() {
 
 /// POSIX: prepare handlers in reverse order of registration, the others in order.
 fn run_fork_handlers(codes: &[Arc<Code>], which: usize) {
-    let mut handlers: Vec<_> =
-        codes.iter().flat_map(|c| c.handlers().lists().fork.iter().map(|f| (f.sequence, *f, c)).collect::<Vec<_>>()).collect();
+    let mut handlers = Vec::new();
+    for code in codes {
+        if let Some(of_library) = code.handlers() {
+            handlers.extend(of_library.lists().fork.iter().map(|fork| (fork.sequence, *fork, code)));
+        }
+    }
     handlers.sort_by_key(|(sequence, ..)| *sequence);
     if which == 0 {
         handlers.reverse();

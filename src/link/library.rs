@@ -26,31 +26,31 @@ pub(crate) struct Scope {
 pub(crate) struct Library {
     name: Arc<str>,
     context: Arc<Context>,
-    scope: Scope,
+    /// `None` for a library that has the process's symbols and nothing else.
+    scope: Option<Box<Scope>>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    objects: Vec<Object>,
-    /// Numbers of objects that wait to be linked, in order.
-    pending: Vec<u32>,
+    /// Objects that wait to be linked, in order.
+    pending: Vec<Pending>,
+    /// The number of the next object.
+    next: u32,
     names: Names,
-    archives: Vec<Arc<Archive>>,
+    /// What few libraries have.
+    archives: Option<Box<Vec<Arc<Archive>>>>,
     /// `None` once removed.
     code: Option<Arc<Code>>,
     /// To count holders after removal.
     holders: Weak<Code>,
     /// How many batches are being linked or initialised; more than one where an initialiser adds objects to its own
     /// library.
-    busy: usize,
+    busy: u32,
 }
 
-struct Object {
-    name: Arc<str>,
-    /// Until it is linked and initialised.
-    prepared: Option<Arc<PreparedObject>>,
-}
+/// An object and its number in the library.
+type Pending = (u32, Arc<PreparedObject>);
 
 /// A symbol that was found, and what keeps it.
 pub(crate) struct Found {
@@ -66,6 +66,8 @@ impl Library {
         let dependencies = scope.links.iter().filter_map(|l| l.state().code.clone()).collect();
         let code = Arc::new(Code::new(Arc::clone(&name), Arc::clone(&context.arena), dependencies, shared));
         context.register(&code);
+        let plain = scope.links.is_empty() && scope.given.is_empty() && !scope.isolated;
+        let scope = (!plain).then(|| Box::new(scope));
         let state = State { holders: Arc::downgrade(&code), code: Some(code), ..State::default() };
         Arc::new(Self { name, context, scope, state: Mutex::new(state) })
     }
@@ -89,22 +91,26 @@ impl Library {
 
     /// Prepares an object and takes it into the library. Runs nothing but plugins.
     pub(crate) fn add_object(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        // An object that gave the library its name shares it.
+        let name = if *name == *self.name { Arc::clone(&self.name) } else { name.into() };
         let object = self.prepare(name, bytes)?;
-        let mut state = self.state();
-        if state.code.is_none() {
-            return Err(self.removed());
-        }
-        state.add(&self.name, object)
+        self.add(object)
     }
 
-    fn prepare(&self, name: &str, bytes: &[u8]) -> Result<PreparedObject> {
-        let span = tracing::debug_span!(target: "slabjit", "slabjit::prepare", object = name, bytes = bytes.len());
+    fn add(&self, object: PreparedObject) -> Result<()> {
+        let mut state = self.state();
+        let code = state.code.clone().ok_or_else(|| self.removed())?;
+        state.add(&self.name, &code, object)
+    }
+
+    fn prepare(&self, name: Arc<str>, bytes: &[u8]) -> Result<PreparedObject> {
+        let span = tracing::debug_span!(target: "slabjit", "slabjit::prepare", object = &*name, bytes = bytes.len());
         let _entered = span.enter();
-        let prepared = self.context.preparation.prepare(name, bytes)?;
+        let prepared = self.context.preparation.prepare(&name, bytes)?;
         for change in &prepared.changes {
-            tracing::info!(target: "slabjit", object = name, %change, "preparation changed the object");
+            tracing::info!(target: "slabjit", object = &*name, %change, "preparation changed the object");
         }
-        Ok(PreparedObject::new(name.into(), prepared.bytes.into(), prepared.index))
+        Ok(PreparedObject::new(name, prepared.bytes.into(), prepared.index))
     }
 
     pub(crate) fn add_archive(&self, name: &str, bytes: &[u8]) -> Result<()> {
@@ -113,7 +119,7 @@ impl Library {
         if state.code.is_none() {
             return Err(self.removed());
         }
-        state.archives.push(Arc::new(archive));
+        state.archives.get_or_insert_default().push(Arc::new(archive));
         Ok(())
     }
 
@@ -133,7 +139,7 @@ impl Library {
             }
         }
         // Before the claim: whoever holds one waits for nobody but initialisers.
-        for library in &self.scope.links {
+        for library in self.scope.iter().flat_map(|scope| &scope.links) {
             // SAFETY: by the caller.
             match unsafe { library.make_ready() } {
                 // Its code is kept; it has no names any more.
@@ -173,57 +179,51 @@ impl Library {
     /// As for [`link_pending`](Self::link_pending).
     unsafe fn link_and_initialise(&self, code: &Arc<Code>) -> Result<()> {
         let since = exit::now();
-        let numbers = self.link(code)?;
+        let batch = self.link(code)?;
+        let numbers: Vec<u32> = batch.iter().map(|(number, _)| *number).collect();
         // SAFETY: by the caller. `link` published these objects, and nobody else has initialised them: they are no longer
         // pending, and the claim is ours.
         if let Err((object, message)) = unsafe { code.initialise(&numbers) } {
             // SAFETY: as above.
-            unsafe { self.undo(code, &numbers, since) };
+            unsafe { self.undo(code, batch, &numbers, since) };
             return Err(Error::InitializerFailed { object: object.to_string(), message });
-        }
-        let mut state = self.state();
-        for number in numbers {
-            if let Some(object) = state.objects.get_mut(number as usize) {
-                object.prepared = None;
-            }
         }
         Ok(())
     }
 
-    /// Links everything pending, in one batch. Returns its objects' numbers.
-    fn link(&self, code: &Arc<Code>) -> Result<Vec<u32>> {
+    /// Links everything pending, in one batch, and returns it.
+    fn link(&self, code: &Arc<Code>) -> Result<Vec<Pending>> {
         self.add_archive_members()?;
         let session = &self.context.session;
         let mut slots = batch::Slots::new(session);
-        let (numbers, decided) = {
+        let (batch, decided) = {
             let mut state = self.state();
-            let batch = state.batch();
-            let decided = resolve::decide(&self.name, &self.scope, code, &state.names, &batch, &mut slots)?;
+            let pending = &state.pending;
+            let decided = resolve::decide(&self.name, self.scope.as_deref(), code, &state.names, pending, &mut slots)?;
             (std::mem::take(&mut state.pending), decided)
         };
-        let objects: Vec<_> = decided.iter().map(|d| Arc::clone(&d.object)).collect();
-        let span = tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name, objects = objects.len());
+        let span = tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name, objects = batch.len());
         let _entered = span.enter();
         let linked = batch::link(session, &self.context.arena, decided, &mut slots);
         let mut state = self.state();
         let linked = match linked {
             Ok(linked) => linked,
             Err(error) => {
-                state.restore(numbers);
+                state.restore(batch);
                 return Err(error);
             }
         };
         if state.code.is_none() {
             return Err(self.removed());
         }
-        let mut images = Vec::with_capacity(numbers.len());
-        for ((number, object), linked) in numbers.iter().zip(&objects).zip(linked) {
+        let mut images = Vec::with_capacity(batch.len());
+        for ((number, object), linked) in batch.iter().zip(linked) {
             state.publish(*number, object, &linked);
             trace_slab(object, &linked);
             images.push(Image::new(object, *number, linked));
         }
         code.add(images);
-        Ok(numbers)
+        Ok(batch)
     }
 
     /// Takes members of archives for names that nothing else of the library defines, until no more are needed.
@@ -235,8 +235,8 @@ impl Library {
             }
             for (archive, member) in wanted {
                 let (name, bytes) = archive.member(member);
-                let object = self.prepare(&name, bytes)?;
-                self.state().add(&self.name, object)?;
+                let object = self.prepare(name.into(), bytes)?;
+                self.add(object)?;
             }
         }
     }
@@ -247,7 +247,7 @@ impl Library {
         let mut slots = batch::Slots::new(&self.context.session);
         let state = self.state();
         let code = state.code.clone().ok_or_else(|| self.removed())?;
-        match resolve::decide(&self.name, &self.scope, &code, &state.names, &state.batch(), &mut slots) {
+        match resolve::decide(&self.name, self.scope.as_deref(), &code, &state.names, &state.pending, &mut slots) {
             Ok(_) => Ok(Vec::new()),
             Err(Error::UndefinedSymbols { symbols, .. }) => Ok(symbols),
             Err(error) => Err(error),
@@ -256,14 +256,14 @@ impl Library {
 
     /// # Safety
     /// As for [`link_pending`](Self::link_pending).
-    unsafe fn undo(&self, code: &Arc<Code>, numbers: &[u32], since: u64) {
+    unsafe fn undo(&self, code: &Arc<Code>, batch: Vec<Pending>, numbers: &[u32], since: u64) {
         // Names first: nobody finds what is about to go.
         {
             let mut state = self.state();
-            for &number in numbers {
-                state.withdraw(number);
+            for (number, object) in &batch {
+                state.withdraw(*number, object);
             }
-            state.restore(numbers.to_vec());
+            state.restore(batch);
         }
         // One reference is the library's, one is this call's. More cannot appear once the names are gone.
         let unshared = || {
@@ -298,12 +298,13 @@ impl Library {
     fn add_member_for(&self, name: &str) -> Result<()> {
         let Some((archive, member)) = self.state().member_defining(name) else { return Ok(()) };
         let (member_name, bytes) = archive.member(member);
-        let object = self.prepare(&member_name, bytes)?;
+        let object = self.prepare(member_name.into(), bytes)?;
         let mut state = self.state();
+        let code = state.code.clone().ok_or_else(|| self.removed())?;
         match state.names.get(name) {
             // Another thread was faster.
             Some(_) => Ok(()),
-            None => state.add(&self.name, object),
+            None => state.add(&self.name, &code, object),
         }
     }
 
@@ -355,9 +356,8 @@ impl Library {
         let (code, holders) = {
             let mut state = self.state();
             state.names.clear();
-            state.objects.clear();
-            state.pending.clear();
-            state.archives.clear();
+            state.pending = Vec::new();
+            state.archives = None;
             (state.code.take(), state.holders.clone())
         };
         // Finalisers run here if this was the last holder; no lock is held.
@@ -385,25 +385,24 @@ fn trace_slab(object: &PreparedObject, linked: &Linked) {
 }
 
 impl State {
-    fn add(&mut self, library: &str, object: PreparedObject) -> Result<()> {
-        let number = self.objects.len() as u32;
-        let objects = &self.objects;
-        self.names.add(library, number, &object, |n| objects.get(n as usize).map_or("", |o| &*o.name))?;
-        self.objects.push(Object { name: Arc::clone(&object.name), prepared: Some(Arc::new(object)) });
-        self.pending.push(number);
+    fn add(&mut self, library: &str, code: &Code, object: PreparedObject) -> Result<()> {
+        let number = self.next;
+        let pending = &self.pending;
+        let name_of = |n: u32| match pending.iter().find(|(number, _)| *number == n) {
+            Some((_, object)) => object.name.to_string(),
+            None => code.object_name(n).map_or_else(String::new, |name| name.to_string()),
+        };
+        self.names.add(library, number, &object, name_of)?;
+        self.next += 1;
+        self.pending.push((number, Arc::new(object)));
         Ok(())
     }
 
-    fn batch(&self) -> Vec<(u32, Arc<PreparedObject>)> {
-        let prepared = |n: &u32| Some((*n, Arc::clone(self.objects.get(*n as usize)?.prepared.as_ref()?)));
-        self.pending.iter().filter_map(prepared).collect()
-    }
-
     /// Puts objects back to the front of those that wait.
-    fn restore(&mut self, mut numbers: Vec<u32>) {
+    fn restore(&mut self, mut batch: Vec<Pending>) {
         if self.code.is_some() {
-            numbers.append(&mut self.pending);
-            self.pending = numbers;
+            batch.append(&mut self.pending);
+            self.pending = batch;
         }
     }
 
@@ -420,8 +419,7 @@ impl State {
     }
 
     /// Forgets where an object's definitions are.
-    fn withdraw(&mut self, number: u32) {
-        let Some(object) = self.objects.get(number as usize).and_then(|o| o.prepared.clone()) else { return };
+    fn withdraw(&mut self, number: u32, object: &PreparedObject) {
         let index = &object.index;
         for definition in index.definitions.iter().filter(|d| !d.absolute) {
             let name = index.name(definition.name);
@@ -432,16 +430,16 @@ impl State {
     }
 
     fn member_defining(&self, name: &str) -> Option<(Arc<Archive>, crate::elf::MemberId)> {
-        self.archives.iter().find_map(|archive| Some((Arc::clone(archive), archive.find(name)?)))
+        self.archives.iter().flat_map(|a| a.iter()).find_map(|archive| Some((Arc::clone(archive), archive.find(name)?)))
     }
 
     /// Members that define what pending objects import, each once.
     fn wanted_members(&self) -> Vec<(Arc<Archive>, crate::elf::MemberId)> {
-        if self.archives.is_empty() {
+        if self.archives.is_none() {
             return Vec::new();
         }
         let mut wanted: Vec<(Arc<Archive>, crate::elf::MemberId)> = Vec::new();
-        for (_, object) in self.batch() {
+        for (_, object) in &self.pending {
             // A weak reference takes no member out of an archive (gABI, Symbol Table).
             for import in object.index.imports.iter().filter(|i| !i.weak) {
                 let name = object.index.name(import.name);

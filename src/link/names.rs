@@ -1,8 +1,10 @@
 //! One library's namespace: which definition of a name counts.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
 
+use hashbrown::HashTable;
 
 use super::object::PreparedObject;
 use crate::elf::{Binding, Definition, SymbolKind, Visibility};
@@ -15,12 +17,12 @@ pub(super) struct Symbol {
     pub(super) object: u32,
     /// Position of the definition in the object.
     pub(super) definition: u32,
-    strength: Strength,
-    pub(super) kind: SymbolKind,
-    pub(super) hidden: bool,
     size: u64,
     /// `None` until its object is linked.
     pub(super) address: Option<u64>,
+    strength: Strength,
+    pub(super) kind: SymbolKind,
+    pub(super) hidden: bool,
 }
 
 /// How definitions of one name compare (System V gABI, Symbol Table; common over weak as GNU ld has it).
@@ -31,16 +33,47 @@ enum Strength {
     Strong,
 }
 
+/// Most libraries are one kernel: a few names are searched one by one, and have no hash table.
+const HASH_ABOVE: usize = 8;
+
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    symbols: HashMap<Box<str>, Symbol>,
+    symbols: Vec<(Box<str>, Symbol)>,
+    /// Positions in `symbols`, once there are more than [`HASH_ABOVE`].
+    positions: HashTable<u32>,
     /// The object whose COMDAT group of this signature is linked.
-    groups: HashMap<Box<str>, u32>,
+    groups: Option<Box<HashMap<Box<str>, u32>>>,
 }
 
 impl Names {
     pub(super) fn get(&self, name: &str) -> Option<&Symbol> {
-        self.symbols.get(name)
+        self.position(name).and_then(|i| self.symbols.get(i)).map(|(_, symbol)| symbol)
+    }
+
+    fn get_mut(&mut self, name: &str) -> Option<&mut Symbol> {
+        self.position(name).and_then(|i| self.symbols.get_mut(i)).map(|(_, symbol)| symbol)
+    }
+
+    fn position(&self, name: &str) -> Option<usize> {
+        if self.positions.is_empty() {
+            return self.symbols.iter().position(|(n, _)| **n == *name);
+        }
+        let same = |i: &u32| self.symbols.get(*i as usize).is_some_and(|(n, _)| **n == *name);
+        self.positions.find(hash(name), same).map(|i| *i as usize)
+    }
+
+    fn insert(&mut self, name: &str, symbol: Symbol) {
+        let position = self.symbols.len() as u32;
+        self.symbols.push((name.into(), symbol));
+        let symbols = &self.symbols;
+        let rehash = |i: &u32| symbols.get(*i as usize).map_or(0, |(name, _)| hash(name));
+        if !self.positions.is_empty() {
+            self.positions.insert_unique(hash(name), position, rehash);
+        } else if symbols.len() > HASH_ABOVE {
+            for (i, (name, _)) in symbols.iter().enumerate() {
+                self.positions.insert_unique(hash(name), i as u32, rehash);
+            }
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Symbol)> {
@@ -51,28 +84,31 @@ impl Names {
     ///
     /// # Errors
     /// A second strong definition; `name_of` gives the name of the object that has the first.
-    pub(super) fn add<'a>(
+    pub(super) fn add(
         &mut self,
         library: &str,
         number: u32,
         object: &PreparedObject,
-        name_of: impl Fn(u32) -> &'a str,
+        name_of: impl Fn(u32) -> String,
     ) -> Result<()> {
         let index = &object.index;
-        for definition in self.counting(number, object) {
+        for definition in index.definitions.iter().filter(|d| self.group_counts(number, object, d)) {
             let name = index.name(definition.name);
-            let Some(first) = self.symbols.get(name) else { continue };
-            if clashes(first, definition) {
+            if let Some(first) = self.get(name).filter(|first| clashes(first, definition)) {
                 return Err(Error::DuplicateDefinition {
                     symbol: name.to_owned(),
                     library: library.to_owned(),
-                    first: name_of(first.object).to_owned(),
+                    first: name_of(first.object),
                     second: object.name.to_string(),
                 });
             }
         }
         for group in &index.groups {
-            self.groups.entry(index.name(group.signature).into()).or_insert(number);
+            let groups = self.groups.get_or_insert_default();
+            groups.entry(index.name(group.signature).into()).or_insert(number);
+        }
+        if self.symbols.is_empty() {
+            self.symbols.reserve_exact(index.definitions.len());
         }
         for (i, definition) in index.definitions.iter().enumerate() {
             if !self.group_counts(number, object, definition) {
@@ -87,18 +123,15 @@ impl Names {
                 size: definition.size,
                 address: definition.absolute.then_some(definition.value),
             };
-            match self.symbols.entry(index.name(definition.name).into()) {
-                Entry::Vacant(entry) => _ = entry.insert(new),
-                Entry::Occupied(mut entry) if replaces(entry.get(), &new) => _ = entry.insert(new),
+            let name = index.name(definition.name);
+            match self.get_mut(name) {
+                None => self.insert(name, new),
+                Some(old) if replaces(old, &new) => *old = new,
                 // The most constraining visibility wins.
-                Entry::Occupied(mut entry) => entry.get_mut().hidden |= new.hidden,
+                Some(old) => old.hidden |= new.hidden,
             }
         }
         Ok(())
-    }
-
-    fn counting<'o>(&self, number: u32, object: &'o PreparedObject) -> impl Iterator<Item = &'o Definition> {
-        object.index.definitions.iter().filter(move |d| self.group_counts(number, object, d))
     }
 
     /// Whether the definition is in no COMDAT group, or in one that is linked from this object.
@@ -106,15 +139,17 @@ impl Names {
         definition.comdat.is_none_or(|group| self.group_is_from(number, object, group))
     }
 
+    /// Whether a COMDAT group is linked from this object, or from none yet.
     pub(super) fn group_is_from(&self, number: u32, object: &PreparedObject, group: u32) -> bool {
         let index = &object.index;
         let signature = index.groups.get(group as usize).map(|g| index.name(g.signature));
-        signature.and_then(|s| self.groups.get(s)).is_none_or(|owner| *owner == number)
+        let owner = signature.and_then(|s| self.groups.as_ref()?.get(s));
+        owner.is_none_or(|owner| *owner == number)
     }
 
-    /// Records where a linked definition is.
+    /// Records where a linked definition is, or that it is nowhere any more.
     pub(super) fn set_address(&mut self, name: &str, address: Option<u64>) {
-        if let Some(symbol) = self.symbols.get_mut(name) {
+        if let Some(symbol) = self.get_mut(name) {
             symbol.address = address;
         }
     }
@@ -122,6 +157,12 @@ impl Names {
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
+}
+
+/// Names come from files: the hash is keyed, with one key for the process.
+fn hash(name: &str) -> u64 {
+    static KEY: OnceLock<RandomState> = OnceLock::new();
+    KEY.get_or_init(RandomState::new).hash_one(name)
 }
 
 fn strength(definition: &Definition) -> Strength {
@@ -137,16 +178,12 @@ fn strength(definition: &Definition) -> Strength {
 fn clashes(first: &Symbol, second: &Definition) -> bool {
     match strength(second) {
         Strength::Strong => first.strength == Strength::Strong || first.address.is_some(),
-        Strength::Common => {
-            first.address.is_some() && first.strength != Strength::Strong && first.size < second.size
-        }
+        Strength::Common => first.address.is_some() && first.strength != Strength::Strong && first.size < second.size,
         Strength::Weak => false,
     }
 }
 
 fn replaces(old: &Symbol, new: &Symbol) -> bool {
-    old.address.is_none()
-        && (new.strength > old.strength
-            || new.strength == Strength::Common && old.strength == Strength::Common && new.size > old.size)
+    let larger_common = old.strength == Strength::Common && new.strength == Strength::Common && new.size > old.size;
+    old.address.is_none() && (new.strength > old.strength || larger_common)
 }
-

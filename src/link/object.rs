@@ -9,7 +9,7 @@ use slabjit_llvm_wrap as shim;
 
 use super::code::{Actions, Allocation};
 use super::signal::Signal;
-use crate::elf::ObjectIndex;
+use crate::elf::{ObjectIndex, Section};
 use crate::memory::{Arena, Blame, BlamedSection, Lifetime, Protection, SegmentRequest, WritableSlab};
 use crate::{Error, Result};
 
@@ -42,6 +42,15 @@ impl PreparedObject {
     /// The initialiser or finaliser section whose contents begin at this offset.
     fn array_at(&self, offset: u64) -> Option<usize> {
         self.index.arrays.iter().position(|a| a.offset == offset && a.size != 0)
+    }
+
+    /// Whether sections of this name say that they are reached by 64-bit references only.
+    fn is_large(&self, section: &str) -> bool {
+        if self.index.large_sections.is_empty() {
+            return false;
+        }
+        let mut same = self.index.sections.iter().zip(0..).filter(|(s, _)| self.index.name(s.name) == section).peekable();
+        same.peek().is_some() && same.all(|(_, i)| self.index.large_sections.contains(&i))
     }
 
     fn retains(&self, section: &str) -> bool {
@@ -148,7 +157,11 @@ impl ObjectLink {
 
     fn allocate(&self, segments: &[shim::slabjit_segment], addresses: &mut [u64]) -> Result<()> {
         let requests = segments.iter().map(|s| self.request(s)).collect::<Result<Vec<_>>>()?;
-        let slab = self.arena.allocate(&self.object.name, &requests, |blame| blamed_section(segments, blame))?;
+        let index = &self.object.index;
+        let slab = self.arena.allocate(&self.object.name, &requests, |blame| match blame {
+            Blame::Largest => blamed(index, None, |s| s.size),
+            Blame::Alignment { segment } => blamed(index, requests.get(segment).map(|r| r.protection), |s| s.alignment),
+        })?;
         for (address, placed) in addresses.iter_mut().zip(slab.placements()) {
             *address = placed.address as u64;
         }
@@ -159,7 +172,8 @@ impl ObjectLink {
     fn request(&self, s: &shim::slabjit_segment) -> Result<SegmentRequest> {
         let protection = match (s.executable != 0, s.writable != 0) {
             (true, true) => {
-                let (object, section) = (self.object.name.to_string(), section_name(s));
+                // Preparation refuses such sections, so it came from a pass of LLVM's.
+                let (object, section) = (self.object.name.to_string(), "(made by LLVM)".to_owned());
                 return Err(Error::WritableAndExecutable { object, section });
             }
             (true, false) => Protection::ReadExecute,
@@ -219,21 +233,19 @@ impl ObjectLink {
     }
 }
 
-/// The largest section, or the one that an error is about.
-fn blamed_section(segments: &[shim::slabjit_segment], blame: Blame) -> BlamedSection {
-    let segment = match blame {
-        Blame::Largest => segments.iter().max_by_key(|s| s.largest_section_bytes),
-        Blame::Alignment { segment } => segments.get(segment),
+/// The mapped section of which `by` is largest, among those with this protection if one is given.
+fn blamed(index: &ObjectIndex, protection: Option<Protection>, by: impl Fn(&Section) -> u64) -> BlamedSection {
+    let of = |s: &Section| match s.mapped()? {
+        (true, _) => Some(Protection::ReadExecute),
+        (false, true) => Some(Protection::ReadWrite),
+        (false, false) => Some(Protection::Read),
     };
-    segment.map_or_else(BlamedSection::default, |s| BlamedSection {
-        name: section_name(s),
-        bytes: s.largest_section_bytes,
+    let mapped = index.sections.iter().filter(|s| of(s).is_some());
+    let suspects = mapped.filter(|s| protection.is_none() || of(s) == protection);
+    suspects.max_by_key(|s| by(s)).map_or_else(BlamedSection::default, |s| BlamedSection {
+        name: index.name(s.name).to_owned(),
+        bytes: s.size,
     })
-}
-
-fn section_name(s: &shim::slabjit_segment) -> String {
-    // SAFETY: the shim lends a section's name for the duration of the call.
-    unsafe { text(s.largest_section, s.largest_section_len) }.to_owned()
 }
 
 /// Cookies are indices plus one: 0 means none.
@@ -250,6 +262,7 @@ pub(super) static CALLBACKS: shim::slabjit_callbacks = shim::slabjit_callbacks {
     external,
     defined,
     retain_block,
+    may_leave,
     allocate,
     publish,
     commit,
@@ -364,6 +377,12 @@ unsafe extern "C" fn retain_block(
             None => 0,
         }
     })
+}
+
+unsafe extern "C" fn may_leave(object: *mut c_void, section: *const c_char, len: usize) -> c_int {
+    // SAFETY: all pointers are the shim's, valid for this call.
+    let (link, section) = unsafe { (link(object), text(section, len)) };
+    guarded(0, || link.object.is_large(section).into())
 }
 
 unsafe extern "C" fn allocate(

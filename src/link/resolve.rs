@@ -20,7 +20,7 @@ use crate::{Error, Result};
 /// [`Error::UndefinedSymbols`] with everything that is missing; memory errors from making a library's `__dso_handle`.
 pub(super) fn decide(
     library: &str,
-    scope: &Scope,
+    scope: Option<&Scope>,
     code: &Code,
     names: &Names,
     batch: &[(u32, Arc<PreparedObject>)],
@@ -49,7 +49,7 @@ pub(super) fn decide(
 }
 
 struct Decision<'a, 's> {
-    scope: &'a Scope,
+    scope: Option<&'a Scope>,
     code: &'a Code,
     names: &'a Names,
     slots: &'a mut Slots<'s>,
@@ -102,16 +102,16 @@ impl Decision<'_, '_> {
         if let Some(symbol) = self.names.get(name) {
             return Ok(Some(self.own(*symbol)));
         }
-        let address = self.scope.links.iter().find_map(|library| library.exported(name));
+        let address = self.scope.and_then(|s| s.links.iter().find_map(|library| library.exported(name)));
         if address.is_some() {
             return Ok(address.map(External::Absolute));
         }
-        let given = self.scope.given.get(name).copied();
+        let given = self.scope.and_then(|s| s.given.get(name).copied());
         if let (Some(own), None) = (Own::named(name), given) {
             return self.code.own_function(own).map(|address| Some(External::Absolute(address)));
         }
         let address = self.code.shared().iter().find_map(|library| library.symbol(name)).or(given);
-        let process = || if self.scope.isolated { None } else { process::symbol(name) };
+        let process = || if self.scope.is_some_and(|s| s.isolated) { None } else { process::symbol(name) };
         Ok(address.or_else(process).map(External::Absolute))
     }
 

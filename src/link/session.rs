@@ -163,9 +163,9 @@ pub(super) struct Graph {
 
 impl Graph {
     /// Asks the object's callbacks what becomes of each symbol, and hands the object over until `end`.
-    pub(super) fn bind(&self, object: *mut c_void) {
+    pub(super) fn bind(&self, object: *mut c_void, retain: bool) {
         // SAFETY: the graph is ours; `object` is what the callbacks expect, and theirs until `end`.
-        unsafe { shim::slabjit_graph_bind(self.raw, object) }
+        unsafe { shim::slabjit_graph_bind(self.raw, object, retain.into()) }
     }
 
     pub(super) fn define(self, tracker: &Tracker<'_>, key: &CStr) -> std::result::Result<(), String> {

@@ -94,11 +94,6 @@ impl Arena {
         self.mapping.range()
     }
 
-    /// Whether an address lies in the reservation.
-    pub(crate) fn contains(&self, address: usize) -> bool {
-        self.range().contains(&address)
-    }
-
     pub(crate) fn stats(&self) -> ArenaStats {
         self.state().stats
     }

@@ -23,7 +23,7 @@ mod stats;
 mod tests;
 
 pub(crate) use arena::{Arena, ArenaConfig, Blame, BlamedSection};
-pub(crate) use layout::{Lifetime, MAX_ALIGNMENT, SegmentRequest};
+pub(crate) use layout::{Lifetime, SegmentRequest};
 pub use protection::Protection;
-pub(crate) use slab::{Placed, PublishedSlab, SlabRange, WritableSlab};
+pub(crate) use slab::{PublishedSlab, SlabRange, WritableSlab};
 pub use stats::ArenaStats;

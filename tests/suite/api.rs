@@ -1,9 +1,14 @@
 //! The public surface: what may cross threads, limits, plugins, reports.
 
-use std::sync::atomic::{AtomicPtr, AtomicUsize};
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::common::{self, Checked, compile_bytes};
-use slabjit::{EngineStats, Error, JitEngine, Library, LibraryBuilder, LinkPlan, Limits, Removal, SectionConflicts, Symbol};
+use slabjit::{
+    EngineStats, Error, JitEngine, Library, LibraryBuilder, Limits, LinkPlan, ObjectInput, ObjectPlugin, ObjectReport,
+    Removal, SectionConflicts, Symbol,
+};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 assert_impl_all!(JitEngine: Clone, Send, Sync);
@@ -34,6 +39,9 @@ common::tests![
     check_runs_nothing_and_keeps_nothing,
     check_reports_the_renamed_section,
     plan_survives_serde,
+    plugin_sees_every_object,
+    plugin_may_rewrite,
+    plugin_may_refuse,
     explain_address,
     symbol_address_is_the_function,
 ];
@@ -48,7 +56,7 @@ fn limited(change: impl FnOnce(&mut Limits)) -> Checked {
 #[track_caller]
 fn limited_by(bytes: &[u8], change: impl FnOnce(&mut Limits), is_expected: fn(&Error) -> bool) {
     let engine = limited(change);
-    let error = engine.add_object(bytes).err().expect("beyond the limit");
+    let error = engine.add_object(bytes).expect_err("beyond the limit");
     assert!(is_expected(&error), "{error:?}");
     assert!(error.to_string().contains("Limits::"), "it says which limit: {error}");
     engine.finish();
@@ -62,7 +70,11 @@ fn limited_by(bytes: &[u8], change: impl FnOnce(&mut Limits), is_expected: fn(&E
 
 fn limit_of_object_bytes() {
     let bytes = compile_bytes("bytes.c", "const char bytes[5000] = {1};", &[]);
-    limited_by(&bytes, |l| l.object_bytes = 4000, |e| matches!(e, Error::ObjectTooLarge { limit: 4000, bytes: 5001.., .. }));
+    limited_by(
+        &bytes,
+        |l| l.object_bytes = 4000,
+        |e| matches!(e, Error::ObjectTooLarge { limit: 4000, bytes: 5001.., .. }),
+    );
 }
 
 fn limit_of_sections() {
@@ -74,14 +86,22 @@ fn limit_of_sections() {
 fn limit_of_relocations() {
     let source = format!("int x; int *const table[] = {{{}}};", "&x, ".repeat(100));
     let bytes = compile_bytes("relocations.c", &source, &[]);
-    limited_by(&bytes, |l| l.relocations = 99, |e| matches!(e, Error::TooManyRelocations { limit: 99, count: 100.., .. }));
+    limited_by(
+        &bytes,
+        |l| l.relocations = 99,
+        |e| matches!(e, Error::TooManyRelocations { limit: 99, count: 100.., .. }),
+    );
 }
 
 fn limit_of_decompressed_bytes() {
     let source = ".section .debug_info,\"\",@progbits\n.skip 1000000\n.section .note.GNU-stack,\"\",@progbits\n";
     let bytes = compile_bytes("compressed.s", source, &["-Wa,--compress-debug-sections=zlib"]);
     assert!(bytes.len() < 10_000, "the tool did not compress");
-    limited_by(&bytes, |l| l.decompressed_bytes = 999_999, |e| matches!(e, Error::DecompressedTooLarge { bytes: 1_000_000.., .. }));
+    limited_by(
+        &bytes,
+        |l| l.decompressed_bytes = 999_999,
+        |e| matches!(e, Error::DecompressedTooLarge { bytes: 1_000_000.., .. }),
+    );
 }
 
 // ---- preparation ----
@@ -95,7 +115,7 @@ fn two_text() -> Vec<u8> {
 
 fn with_policy(policy: SectionConflicts) -> Result<(i32, String), Error> {
     let engine = Checked::of(JitEngine::builder().section_conflicts(policy).build().unwrap());
-    let result = engine.add_object(&two_text()).and_then(|library| {
+    let result = engine.add_object(two_text()).and_then(|library| {
         // SAFETY: `value` is int(void), `counter` an int.
         unsafe {
             let value = library.get::<extern "C" fn() -> i32>("value")?();
@@ -121,28 +141,100 @@ fn section_conflicts_reject() {
 }
 
 fn check_runs_nothing_and_keeps_nothing() {
-    let source = "__attribute__((constructor)) static void init(void) { __builtin_trap(); } int value(void) { return 1; }";
+    let source =
+        "__attribute__((constructor)) static void init(void) { __builtin_trap(); } int value(void) { return 1; }";
     let engine = Checked::new();
-    engine.check_object(&compile_bytes("traps.c", source, &[])).unwrap();
+    engine.check_object(compile_bytes("traps.c", source, &[])).unwrap();
     engine.finish();
 }
 
 fn check_reports_the_renamed_section() {
     let engine = Checked::new();
-    let plan = engine.check_object(&two_text()).unwrap();
+    let plan = engine.check_object(two_text()).unwrap();
     assert!(format!("{plan:?}").contains(".text"), "{plan:?}");
     assert!(!plan.changes.is_empty());
-    let plain = engine.check_object(&std::fs::read(common::good_object()).unwrap()).unwrap();
+    let plain = engine.check_object(std::fs::read(common::good_object()).unwrap()).unwrap();
     assert!(plain.changes.is_empty(), "{plain:?}");
     engine.finish();
 }
 
 fn plan_survives_serde() {
     let engine = Checked::new();
-    let plan = engine.check_object(&two_text()).unwrap();
+    let plan = engine.check_object(two_text()).unwrap();
     let json = serde_json::to_string(&plan).unwrap();
     let again: LinkPlan = serde_json::from_str(&json).unwrap();
     assert_eq!(serde_json::to_string(&again).unwrap(), json);
+    engine.finish();
+}
+
+/// Counts the objects it sees; replaces 41 by 42 in their data; refuses those that hold a word.
+struct TestPlugin(Arc<AtomicUsize>);
+
+impl ObjectPlugin for TestPlugin {
+    fn name(&self) -> &str {
+        "test-plugin"
+    }
+
+    fn prepare<'data>(
+        &self,
+        object: ObjectInput<'data>,
+        _: &mut ObjectReport,
+    ) -> Result<Cow<'data, [u8]>, Box<dyn std::error::Error + Send + Sync>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let contains = |word: &[u8]| object.bytes().windows(word.len()).position(|w| w == word);
+        if contains(b"unwanted_word").is_some() {
+            return Err("there is an unwanted word".into());
+        }
+        let Some(at) = contains(b"value is 41") else { return Ok(Cow::Borrowed(object.bytes())) };
+        let mut bytes = object.bytes().to_vec();
+        bytes[at + 10] = b'2';
+        Ok(Cow::Owned(bytes))
+    }
+}
+
+fn with_plugin() -> (Checked, Arc<AtomicUsize>) {
+    let seen = Arc::<AtomicUsize>::default();
+    (Checked::of(JitEngine::builder().plugin(TestPlugin(seen.clone())).build().unwrap()), seen)
+}
+
+fn plugin_sees_every_object() {
+    let (engine, seen) = with_plugin();
+    let member = common::compile("seen_member.c", "int member(void) { return 7; }", &[]);
+    let archive = common::once_per(&["archive", "seen"], "a", |path| {
+        common::tool("ar", &["rcs".as_ref(), path.as_os_str(), member.as_os_str()]);
+    });
+    // SAFETY: no shared libraries.
+    let library = unsafe { engine.library("seen").build().unwrap() };
+    library.add_object(compile_bytes("seen.c", "int member(void); int value(void) { return member(); }", &[])).unwrap();
+    library.add_archive_file(archive).unwrap();
+    assert_eq!(seen.load(Ordering::Relaxed), 1);
+    // SAFETY: `value` is int(void).
+    assert_eq!(unsafe { library.get::<extern "C" fn() -> i32>("value").unwrap()() }, 7);
+    assert_eq!(seen.load(Ordering::Relaxed), 2, "the archive's member, too");
+    common::freed(&library);
+    engine.finish();
+}
+
+fn plugin_may_rewrite() {
+    let (engine, _) = with_plugin();
+    let source = "static const char *volatile text = \"value is 41\"; int value(void) { return (text[9] - 48) * 10 + text[10] - 48; }";
+    let bytes = compile_bytes("rewritten.c", source, &[]);
+    let plan = engine.check_object(&bytes).unwrap();
+    assert!(format!("{:?}", plan.changes).contains("test-plugin"), "{plan}");
+    let library = engine.add_object(&bytes).unwrap();
+    // SAFETY: `value` is int(void).
+    assert_eq!(unsafe { library.get::<extern "C" fn() -> i32>("value").unwrap()() }, 42);
+    common::freed(&library);
+    engine.finish();
+}
+
+fn plugin_may_refuse() {
+    let (engine, _) = with_plugin();
+    let error =
+        engine.add_object(compile_bytes("unwanted.c", "const char text[] = \"unwanted_word\";", &[])).unwrap_err();
+    assert!(matches!(&error, Error::Plugin { plugin, .. } if plugin == "test-plugin"), "{error:?}");
+    assert!(error.to_string().contains("there is an unwanted word"), "{error}");
+    engine.assert_usable();
     engine.finish();
 }
 

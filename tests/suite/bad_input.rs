@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{self, Checked, Random, compile, compile_bytes, compile_with, good_object, link_shared, once_per, temporary, tool};
+use crate::common::{
+    self, Checked, Random, compile, compile_bytes, compile_with, good_object, link_shared, once_per, temporary, tool,
+};
 use slabjit::{Error, JitEngine, Library};
 
 common::tests![
@@ -102,7 +104,7 @@ fn folder() {
 fn empty() {
     refused(&file("empty.o", b""), |e| matches!(e, Error::EmptyObject { .. }), &["empty"]);
     let engine = Checked::new();
-    assert!(matches!(engine.add_object(&[]).err(), Some(Error::EmptyObject { .. })));
+    assert!(matches!(engine.add_object([]).err(), Some(Error::EmptyObject { .. })));
     engine.finish();
 }
 
@@ -118,7 +120,11 @@ fn random_bytes() {
 }
 
 fn text_file() {
-    refused(&file("text.o", b"int main(void) { return 0; }\n"), |e| matches!(e, Error::NotAnObject { .. }), &["69 6e 74"]);
+    refused(
+        &file("text.o", b"int main(void) { return 0; }\n"),
+        |e| matches!(e, Error::NotAnObject { .. }),
+        &["69 6e 74"],
+    );
 }
 
 fn truncated_everywhere() {
@@ -204,7 +210,11 @@ fn no_symbol_table() {
             bytes[header + 4..header + 8].copy_from_slice(&1u32.to_le_bytes());
         }
     }
-    refused(&file("nosymtab.o", &bytes), |e| matches!(e, Error::NoSymbolTable { .. }), &["no symbol table", ".rela.text"]);
+    refused(
+        &file("nosymtab.o", &bytes),
+        |e| matches!(e, Error::NoSymbolTable { .. }),
+        &["no symbol table", ".rela.text"],
+    );
 }
 
 fn aarch64() {
@@ -300,7 +310,10 @@ fn undefined_then_provided() {
     for _ in 0..2 {
         // SAFETY: `f` is int(int).
         let error = unsafe { library.get::<extern "C" fn(i32) -> i32>("f") }.err().unwrap();
-        assert!(matches!(&error, Error::UndefinedSymbols { symbols, .. } if symbols[0].name == "provided"), "{error:?}");
+        assert!(
+            matches!(&error, Error::UndefinedSymbols { symbols, .. } if symbols[0].name == "provided"),
+            "{error:?}"
+        );
     }
     library.add_object_file(&provider).unwrap();
     // SAFETY: `f` is int(int).
@@ -394,7 +407,9 @@ fn arena_exhausted() {
     let big = compile("big.c", "char big_buffer[48 << 20]; char *f(void) { return big_buffer; }", &[]);
     let engine = Checked::of(JitEngine::builder().arena_size(16 << 20).build().unwrap());
     let error = error_of(&engine, &big);
-    let Error::ArenaExhausted { section, section_bytes, requested, arena_bytes, .. } = &error else { panic!("{error:?}") };
+    let Error::ArenaExhausted { section, section_bytes, requested, arena_bytes, .. } = &error else {
+        panic!("{error:?}")
+    };
     assert_eq!((section.as_str(), *section_bytes), (".bss", 48 << 20));
     assert!(*requested >= 48 << 20 && *arena_bytes <= 16 << 20, "{error:?}");
     assert!(error.to_string().contains("'.bss'"), "{error}");
@@ -416,7 +431,7 @@ fn throwing(name: &str, thrown: &str) -> Error {
     let library = unsafe { engine.library("thrower").shared_library("libstdc++.so.6").build().unwrap() };
     library.add_object_file(&path).unwrap();
     // SAFETY: `f` is int(void).
-    let error = unsafe { library.get::<extern "C" fn() -> i32>("f") }.err().expect("the initialiser throws");
+    let error = unsafe { library.get::<extern "C" fn() -> i32>("f") }.expect_err("the initialiser throws");
     common::freed(&library);
     engine.assert_unchanged();
     engine.assert_usable();
@@ -438,7 +453,8 @@ fn initializer_throws_class() {
 
 /// Headers and tables damaged at random: an error, or an object that loads; never a crash of the loader. Nothing of it is run.
 fn random_damage() {
-    let whole = compile_bytes("damaged.c", "extern int x; static int y[3]; int *f(int i) { return i ? &x : y; }", &["-g"]);
+    let whole =
+        compile_bytes("damaged.c", "extern int x; static int y[3]; int *f(int i) { return i ? &x : y; }", &["-g"]);
     let headers = section_headers(&whole);
     let mut places: Vec<usize> = (0..64).chain(headers[0]..headers[0] + 64 * headers.len()).collect();
     for &header in &headers {

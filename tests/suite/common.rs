@@ -59,7 +59,8 @@ pub fn run_as_child() -> bool {
     let Ok(name) = std::env::var(CHILD) else { return false };
     let tests = crate::TABLES.iter().flat_map(|(_, tests, _)| *tests).map(|t| (t.name, t.run));
     let parts = crate::TABLES.iter().flat_map(|(_, _, parts)| *parts).copied();
-    let (_, run) = tests.chain(parts).find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no test or part is called '{name}'"));
+    let (_, run) =
+        tests.chain(parts).find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no test or part is called '{name}'"));
     run();
     remove_temporary_files();
     true
@@ -88,6 +89,7 @@ pub struct ChildEnd {
     /// Its standard output.
     pub stdout: String,
     /// Its standard error.
+    #[expect(dead_code, reason = "shown by Debug")]
     pub stderr: String,
 }
 

@@ -23,12 +23,13 @@ common::tests![
     finalizer_may_call_linked_library,
     finalizers_of_a_failed_link_do_not_run,
     exit_runs_handlers_and_finalizers_once,
+    exit_runs_handlers_registered_by_calls,
     exit_unmaps_nothing,
     exit_after_removal_runs_nothing,
     quick_exit_runs_its_handlers,
     stale_pointer_traps;
     alone: ten_thousand_cycles, dropped_engine_leaves_nothing;
-    parts: exit_part, exit_unmap_part, exit_removed_part, quick_exit_part, stale_part,
+    parts: exit_part, exit_later_part, exit_unmap_part, exit_removed_part, quick_exit_part, stale_part,
 ];
 
 type IntFunction = extern "C" fn() -> i32;
@@ -106,7 +107,11 @@ fn chain_of_linked_libraries_is_freed_in_order() {
     take_trace();
     let engine = Checked::new();
     let library = |i: usize, links: &[&Library]| {
-        let below = if i == 0 { "static int f_(void) { return 0; }".into() } else { format!("int f{0}(void); static int f_(void) {{ return f{0}(); }}", i - 1) };
+        let below = if i == 0 {
+            "static int f_(void) { return 0; }".into()
+        } else {
+            format!("int f{0}(void); static int f_(void) {{ return f{0}(); }}", i - 1)
+        };
         let source = format!(
             "{below} void trace(int); int f{i}(void) {{ return f_() + 1; }}
              __attribute__((constructor)) static void init(void) {{ trace({i} * 10 + f{i}()); }}
@@ -156,7 +161,10 @@ fn removal_frees() {
     assert!(matches!(library.remove().unwrap(), Removal::Freed));
     engine.assert_unchanged();
     assert!(matches!(library.remove().unwrap(), Removal::Freed), "removal is idempotent");
-    let executable = mappings().into_iter().find(|m| (m.start..m.end).contains(&address)).is_some_and(|m| m.permissions.contains('x'));
+    let executable = mappings()
+        .into_iter()
+        .find(|m| (m.start..m.end).contains(&address))
+        .is_some_and(|m| m.permissions.contains('x'));
     assert!(!executable, "the code is still there");
     drop(library);
     engine.finish();
@@ -255,7 +263,12 @@ fn finalizers_run_on_drop() {
 fn finalizer_may_call_linked_library() {
     take_trace();
     let engine = Checked::new();
-    let base = traced(&engine, "log", "void trace(int); void log_it(int v) { trace(v + 1000); } int value(void) { return 1; }", &[]);
+    let base = traced(
+        &engine,
+        "log",
+        "void trace(int); void log_it(int v) { trace(v + 1000); } int value(void) { return 1; }",
+        &[],
+    );
     let source = "void log_it(int); __attribute__((destructor)) static void fini(void) { log_it(7); } int value(void) { return 2; }";
     let user = traced(&engine, "logger", source, &[&base]);
     assert_eq!(int(&user, "value")(), 2);
@@ -268,7 +281,8 @@ fn finalizer_may_call_linked_library() {
 fn finalizers_of_a_failed_link_do_not_run() {
     take_trace();
     let engine = Checked::new();
-    let library = traced(&engine, "failed", &format!("{TRACED} int absent(void); int bad(void) {{ return absent(); }}"), &[]);
+    let library =
+        traced(&engine, "failed", &format!("{TRACED} int absent(void); int bad(void) {{ return absent(); }}"), &[]);
     // SAFETY: the link fails.
     assert!(unsafe { library.get::<IntFunction>("value") }.is_err());
     common::freed(&library);
@@ -344,6 +358,34 @@ fn exit_unmaps_nothing() {
     assert_eq!(end.code, Some(0), "{end:?}");
     assert_eq!(end.stdout.lines().last(), Some("still 42"), "{end:?}");
     assert!(end.stdout.contains("A handler 1") && end.stdout.contains("A fini"), "{end:?}");
+}
+
+const SPEAKING_LATER: &str = "#include <stdlib.h>
+    #include <pthread.h>
+    #include <unistd.h>
+    static void first(void) { (void)!write(1, \"later\\n\", 6); }
+    static void prepare(void) { (void)!write(1, \"prepare\\n\", 8); }
+    int value(void) { return atexit(first) + pthread_atfork(prepare, 0, 0); }";
+
+fn exit_later_part() {
+    let engine = JitEngine::new().unwrap();
+    let library = engine.add_object_file(compile("later.c", SPEAKING_LATER, &[])).unwrap();
+    assert_eq!(int(&library, "value")(), 0);
+    // SAFETY: the child ends at once.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::_exit(0);
+        }
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+    std::process::exit(5);
+}
+
+/// Handlers of a library that has neither initialisers nor finalisers.
+fn exit_runs_handlers_registered_by_calls() {
+    let end = child("exit_later_part");
+    assert_eq!((end.code, end.stdout.as_str()), (Some(5), "prepare\nlater\n"), "{end:?}");
 }
 
 fn exit_removed_part() {

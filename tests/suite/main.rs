@@ -6,6 +6,8 @@
 mod api;
 mod bad_input;
 mod case;
+#[cfg(feature = "cli")]
+mod cli;
 mod common;
 mod lifetime;
 mod memory;
@@ -22,6 +24,8 @@ use common::{Part, Test};
 const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("api", api::TESTS, api::PARTS),
     ("bad_input", bad_input::TESTS, bad_input::PARTS),
+    #[cfg(feature = "cli")]
+    ("cli", cli::TESTS, cli::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),

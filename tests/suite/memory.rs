@@ -59,7 +59,12 @@ fn one_contiguous_slab_per_object() {
     let libraries: Vec<Library> = (0..3).map(|_| engine.add_object_file(&path).unwrap()).collect();
     let mut slabs = Vec::new();
     for library in &libraries {
-        let places = [function(library, "function"), address(library, "data"), address(library, "zero"), address(library, "constant")];
+        let places = [
+            function(library, "function"),
+            address(library, "data"),
+            address(library, "zero"),
+            address(library, "constant"),
+        ];
         let slab = only_slab(library);
         for (place, size) in places.into_iter().zip([1, 8000, 12000, 8000]) {
             assert!(slab.start <= place && place + size <= slab.end, "{place:#x} is outside of {slab:x?}");
@@ -139,7 +144,7 @@ fn aligned(bytes: usize) -> Vec<u8> {
 fn alignment_up_to_two_mebibytes() {
     let engine = Checked::new();
     for alignment in [64, 4096, 8192, 65536, 1 << 20, 2 << 20] {
-        let library = engine.add_object(&aligned(alignment)).unwrap();
+        let library = engine.add_object(aligned(alignment)).unwrap();
         for name in ["constant", "data", "zero"] {
             let place = address(&library, name);
             assert_eq!(place % alignment, 0, "{name} with alignment {alignment} is at {place:#x}");
@@ -151,7 +156,7 @@ fn alignment_up_to_two_mebibytes() {
 
 fn alignment_above_two_mebibytes() {
     let engine = Checked::new();
-    let result = engine.add_object(&aligned(4 << 20)).and_then(|library| {
+    let result = engine.add_object(aligned(4 << 20)).and_then(|library| {
         // SAFETY: nothing to run.
         unsafe { library.initialize() }
     });
@@ -180,8 +185,16 @@ fn half_a_gibibyte_of_bss() {
 }
 
 fn bss_is_zero_when_memory_is_used_again() {
-    let dirty = compile_bytes("dirty.c", "char bytes[1 << 20]; char *fill(void) { return __builtin_memset(bytes, 255, sizeof bytes); }", &[]);
-    let clean = compile_bytes("clean.c", "char bytes[1 << 20]; int sum(void) { int s = 0; for (int i = 0; i < sizeof bytes; i++) s += bytes[i]; return s; }", &[]);
+    let dirty = compile_bytes(
+        "dirty.c",
+        "char bytes[1 << 20]; char *fill(void) { return __builtin_memset(bytes, 255, sizeof bytes); }",
+        &[],
+    );
+    let clean = compile_bytes(
+        "clean.c",
+        "char bytes[1 << 20]; int sum(void) { int s = 0; for (int i = 0; i < sizeof bytes; i++) s += bytes[i]; return s; }",
+        &[],
+    );
     let engine = Checked::of(JitEngine::builder().arena_size(8 << 20).build().unwrap());
     for _ in 0..50 {
         let library = engine.add_object(&dirty).unwrap();
@@ -199,7 +212,11 @@ fn bss_is_zero_when_memory_is_used_again() {
 // ---- the arena ----
 
 fn buffer(mebibytes: usize) -> Vec<u8> {
-    compile_bytes(&format!("buffer_{mebibytes}.c"), &format!("char big_buffer[{mebibytes} << 20]; int value(void) {{ return big_buffer[5] + 42; }}"), &[])
+    compile_bytes(
+        &format!("buffer_{mebibytes}.c"),
+        &format!("char big_buffer[{mebibytes} << 20]; int value(void) {{ return big_buffer[5] + 42; }}"),
+        &[],
+    )
 }
 
 fn value(library: &Library) -> Result<i32, Error> {
@@ -214,7 +231,10 @@ fn arena_exhausted_then_removal() {
     assert_eq!(value(&first).unwrap(), 42);
     let second = engine.add_object(&bytes).unwrap();
     let error = value(&second).unwrap_err();
-    assert!(matches!(&error, Error::ArenaExhausted { section, section_bytes: 0x280_0000, .. } if section == ".bss"), "{error:?}");
+    assert!(
+        matches!(&error, Error::ArenaExhausted { section, section_bytes: 0x280_0000, .. } if section == ".bss"),
+        "{error:?}"
+    );
     assert_eq!(value(&first).unwrap(), 42, "what was loaded goes on working");
     common::freed(&first);
     assert_eq!(value(&second).unwrap(), 42, "there is room now");
@@ -225,7 +245,7 @@ fn arena_exhausted_then_removal() {
 fn arena_of_eight_mebibytes() {
     let engine = Checked::of(JitEngine::builder().arena_size(8 << 20).build().unwrap());
     engine.assert_usable();
-    let library = engine.add_object(&buffer(4)).unwrap();
+    let library = engine.add_object(buffer(4)).unwrap();
     assert_eq!(value(&library).unwrap(), 42);
     drop(library);
     engine.finish();
@@ -244,7 +264,7 @@ fn free_space_coalesces() {
     for library in libraries {
         common::freed(&library);
     }
-    let library = engine.add_object(&buffer(48)).unwrap();
+    let library = engine.add_object(buffer(48)).unwrap();
     assert_eq!(value(&library).unwrap(), 42);
     drop(library);
     engine.finish();
@@ -272,10 +292,10 @@ fn hidden_symbols_across_many_objects() {
              __attribute__((visibility(\"hidden\"))) int h{i}(void) {{ return padding{i}[9] + 1 + {next}; }}",
             i + 1
         );
-        library.add_object(&compile_bytes(&format!("hidden_{i}.c"), &source, &[])).unwrap();
+        library.add_object(compile_bytes(&format!("hidden_{i}.c"), &source, &[])).unwrap();
     }
     let entry = "__attribute__((visibility(\"hidden\"))) int h0(void); int value(void) { return h0(); }";
-    library.add_object(&compile_bytes("hidden_entry.c", entry, &[])).unwrap();
+    library.add_object(compile_bytes("hidden_entry.c", entry, &[])).unwrap();
     assert_eq!(value(&library).unwrap(), 50);
     common::freed(&library);
     engine.finish();
@@ -329,7 +349,7 @@ fn address_space_limit() {
 fn no_address_space() {
     let _ = JitEngine::new().unwrap();
     limit_address_space(virtual_size() + (6 << 20));
-    let error = JitEngine::new().err().expect("there is no room for 8 MiB");
+    let error = JitEngine::new().expect_err("there is no room for 8 MiB");
     assert!(matches!(error, Error::AddressSpace { minimum: 0x80_0000, .. }), "{error:?}");
     limit_address_space(libc::RLIM_INFINITY);
     let engine = Checked::new();
@@ -338,7 +358,11 @@ fn no_address_space() {
 }
 
 fn freed_pages_are_returned() {
-    let bytes = compile_bytes("fill.c", "char big[64 << 20]; int value(void) { __builtin_memset(big, 1, sizeof big); return big[7]; }", &[]);
+    let bytes = compile_bytes(
+        "fill.c",
+        "char big[64 << 20]; int value(void) { __builtin_memset(big, 1, sizeof big); return big[7]; }",
+        &[],
+    );
     let engine = Checked::new();
     engine.assert_usable();
     let before = resident();
@@ -359,7 +383,9 @@ fn mappings_do_not_grow_with_objects() {
     engine.assert_usable();
     let before = mappings().len();
     let libraries: Vec<_> = (0..500).map(|_| engine.add_object(&bytes).unwrap()).collect();
-    libraries.iter().for_each(|l| drop(function(l, "function")));
+    libraries.iter().for_each(|l| {
+        function(l, "function");
+    });
     let grown = mappings().len() - before;
     assert!(grown <= 3 * 500 + 16, "500 objects took {grown} mappings");
     drop(libraries);

@@ -1,6 +1,5 @@
 //! Which definition a name gets: inside the library, then along `.link(…)`, then the host.
 
-
 use crate::common::{self, Checked, compile, compile_with, link_shared};
 use slabjit::{Error, JitEngine, Library};
 
@@ -38,7 +37,7 @@ fn int(library: &Library, name: &str) -> i32 {
 
 fn error(library: &Library, name: &str) -> Error {
     // SAFETY: nothing is found.
-    unsafe { library.get::<IntFunction>(name) }.err().expect("must not be found")
+    unsafe { library.get::<IntFunction>(name) }.expect_err("must not be found")
 }
 
 /// A library linked against others, with one object.
@@ -51,7 +50,9 @@ fn library(engine: &JitEngine, name: &str, links: &[&Library], source: &str) -> 
 
 fn one_name_in_two_libraries() {
     let engine = Checked::new();
-    let source = |i: i32| format!("int state = {i}; int same(void) {{ return state; }} int value(void) {{ return same() + state++; }}");
+    let source = |i: i32| {
+        format!("int state = {i}; int same(void) {{ return state; }} int value(void) {{ return same() + state++; }}")
+    };
     let (one, two) = (library(&engine, "one", &[], &source(1)), library(&engine, "two", &[], &source(10)));
     assert_eq!((int(&one, "value"), int(&two, "value")), (2, 20));
     assert_eq!((int(&one, "value"), int(&two, "value")), (4, 22));
@@ -110,7 +111,9 @@ fn host_symbol_before_process() {
     let engine = Checked::new();
     // SAFETY: `abs` is int(int).
     let library = unsafe { engine.library("host").symbol("abs", host_abs as *const ()).build().unwrap() };
-    library.add_object_file(compile("call_abs.c", "int abs(int); int value(void) { return abs(-7); }", &["-fno-builtin"])).unwrap();
+    library
+        .add_object_file(compile("call_abs.c", "int abs(int); int value(void) { return abs(-7); }", &["-fno-builtin"]))
+        .unwrap();
     assert_eq!(int(&library, "value"), 300);
     drop(library);
     engine.finish();
@@ -121,7 +124,9 @@ fn host_symbol_as_data() {
     let engine = Checked::new();
     // SAFETY: `host_number` is an int.
     let library = unsafe { engine.library("host").symbol("host_number", (&raw const NUMBER).cast()).build().unwrap() };
-    library.add_object_file(compile("number.c", "extern int host_number; int value(void) { return ++host_number; }", &[])).unwrap();
+    library
+        .add_object_file(compile("number.c", "extern int host_number; int value(void) { return ++host_number; }", &[]))
+        .unwrap();
     assert_eq!(int(&library, "value"), 18);
     assert_eq!(NUMBER.load(std::sync::atomic::Ordering::Relaxed), 18);
     drop(library);
@@ -134,7 +139,10 @@ fn isolated_sees_no_process() {
     let library = unsafe { engine.library("isolated").isolated().build().unwrap() };
     library.add_object_file(compile("uses_libc.c", "int rand(void); int value(void) { return rand(); }", &[])).unwrap();
     let error = error(&library, "value");
-    assert!(matches!(&error, Error::UndefinedSymbols { symbols, .. } if symbols.len() == 1 && symbols[0].name == "rand"), "{error:?}");
+    assert!(
+        matches!(&error, Error::UndefinedSymbols { symbols, .. } if symbols.len() == 1 && symbols[0].name == "rand"),
+        "{error:?}"
+    );
     drop(library);
     engine.finish();
 }
@@ -151,7 +159,8 @@ fn isolated_sees_its_shared_library() {
 }
 
 fn shared_library_before_process() {
-    let object = compile("abs_400.c", "int abs(int x) { return 400; } int only_there(void) { return 7; }", &["-fno-builtin"]);
+    let object =
+        compile("abs_400.c", "int abs(int x) { return 400; } int only_there(void) { return 7; }", &["-fno-builtin"]);
     let shared = link_shared("libabs400.so", &[&object], &[]);
     let engine = Checked::new();
     // SAFETY: the shared library runs nothing when it is opened.
@@ -167,7 +176,10 @@ fn shared_library_missing() {
     let engine = Checked::new();
     // SAFETY: there is no such library.
     let error = unsafe { engine.library("missing").shared_library("libnowhere-at-all.so.9").build() }.err().unwrap();
-    assert!(matches!(error, Error::SharedLibrary { .. }) && error.to_string().contains("libnowhere-at-all.so.9"), "{error:?}");
+    assert!(
+        matches!(error, Error::SharedLibrary { .. }) && error.to_string().contains("libnowhere-at-all.so.9"),
+        "{error:?}"
+    );
     engine.assert_usable();
     engine.finish();
 }
@@ -222,7 +234,7 @@ fn archive_members_on_demand() {
     );
     let engine = Checked::new();
     let library = library(&engine, "uses_archive", &[], "int from_a(void); int value(void) { return from_a() + 1; }");
-    library.add_archive(&std::fs::read(path).unwrap()).unwrap();
+    library.add_archive(std::fs::read(path).unwrap()).unwrap();
     assert_eq!(int(&library, "value"), 42);
     drop(library);
     engine.finish();
@@ -232,14 +244,17 @@ fn archive_member_with_an_initializer_is_not_loaded_unasked() {
     let path = archive(
         "unasked",
         &[
-            ("member_init.c", "int absent(void); __attribute__((constructor)) static void init(void) { absent(); } int asked(void) { return 1; }"),
+            (
+                "member_init.c",
+                "int absent(void); __attribute__((constructor)) static void init(void) { absent(); } int asked(void) { return 1; }",
+            ),
             ("member_plain.c", "int plain(void) { return 8; }"),
         ],
     );
     let engine = Checked::new();
     // SAFETY: no shared libraries.
     let library = unsafe { engine.library("archive").build().unwrap() };
-    library.add_archive(&std::fs::read(path).unwrap()).unwrap();
+    library.add_archive_file(path).unwrap();
     assert_eq!(int(&library, "plain"), 8);
     let error = error(&library, "asked");
     assert!(error.to_string().contains("absent"), "{error}");
@@ -259,7 +274,8 @@ fn get_of_a_missing_name() {
 
 fn get_of_data_as_function() {
     let engine = Checked::new();
-    let library = library(&engine, "kinds", &[], "int data = 1; int zero; const int constant = 2; int value(void) { return 1; }");
+    let library =
+        library(&engine, "kinds", &[], "int data = 1; int zero; const int constant = 2; int value(void) { return 1; }");
     for name in ["data", "zero", "constant"] {
         assert!(matches!(error(&library, name), Error::WrongSymbolKind { .. }), "{name}");
     }
@@ -273,7 +289,11 @@ fn get_of_data_as_function() {
 
 fn get_of_null() {
     let engine = Checked::new();
-    let path = compile("null.s", ".globl nothing\nnothing = 0\n.globl value\n.type value, @function\n.text\nvalue: ret\n", &[]);
+    let path = compile(
+        "null.s",
+        ".globl nothing\nnothing = 0\n.globl value\n.type value, @function\n.text\nvalue: ret\n",
+        &[],
+    );
     let library = engine.add_object_file(path).unwrap();
     assert!(matches!(error(&library, "nothing"), Error::NullSymbol { .. }));
     drop(library);
@@ -301,8 +321,20 @@ fn get_of_a_local_symbol() {
 
 fn objects_that_need_each_other() {
     let engine = Checked::new();
-    let library = library(&engine, "ping", &[], "int pong(int); int ping(int n) { return n ? pong(n - 1) + 1 : 0; } int value(void) { return ping(9); }");
-    library.add_object_file(compile_with("clang-19", "pong.c", "int ping(int); int pong(int n) { return n ? ping(n - 1) + 1 : 0; }", &[])).unwrap();
+    let library = library(
+        &engine,
+        "ping",
+        &[],
+        "int pong(int); int ping(int n) { return n ? pong(n - 1) + 1 : 0; } int value(void) { return ping(9); }",
+    );
+    library
+        .add_object_file(compile_with(
+            "clang-19",
+            "pong.c",
+            "int ping(int); int pong(int n) { return n ? ping(n - 1) + 1 : 0; }",
+            &[],
+        ))
+        .unwrap();
     assert_eq!(int(&library, "value"), 9);
     drop(library);
     engine.finish();
@@ -312,7 +344,9 @@ fn objects_added_after_the_first_get() {
     let engine = Checked::new();
     let library = library(&engine, "grows", &[], "int value(void) { return 1; }");
     assert_eq!(int(&library, "value"), 1);
-    library.add_object_file(compile("later.c", "int value(void); int later(void) { return value() + 1; }", &[])).unwrap();
+    library
+        .add_object_file(compile("later.c", "int value(void); int later(void) { return value() + 1; }", &[]))
+        .unwrap();
     assert_eq!(int(&library, "later"), 2);
     common::freed(&library);
     drop(library);

@@ -50,7 +50,7 @@ fn each_thread_gets_its_own_error() {
                 scope.spawn(move || {
                     barrier.wait();
                     for _ in 0..10 {
-                        let far = std::ptr::without_provenance(0x7eadbe_f000_0000 + i);
+                        let far = std::ptr::without_provenance(0x007e_adbe_f000_0000 + i);
                         let bad = engine.library(&format!("bad {i}")).link(shared).symbol(&format!("far_{i}"), far);
                         // SAFETY: no shared libraries; nothing is called.
                         let bad = unsafe { bad.build().unwrap() };
@@ -79,12 +79,14 @@ fn fine(i: usize) -> String {
 #[track_caller]
 fn assert_is_about(error: &Error, i: usize) {
     let text = format!("{error} {error:?}");
-    let symbol = if i % 2 == 0 { format!("absent_{i}") } else { format!("far_{i}") };
+    let symbol = if i.is_multiple_of(2) { format!("absent_{i}") } else { format!("far_{i}") };
     assert!(text.contains(&symbol), "nothing about {symbol}: {text}");
     for other in (0..THREADS).filter(|&o| o != i) {
         for name in [format!("absent_{other}"), format!("far_{other}"), format!("failing_{other}.")] {
             // `absent_1` is a part of `absent_10`.
-            let found = text.match_indices(&name).any(|(at, n)| !text[at + n.len()..].starts_with(|c: char| c.is_ascii_digit()));
+            let found = text
+                .match_indices(&name)
+                .any(|(at, n)| !text[at + n.len()..].starts_with(|c: char| c.is_ascii_digit()));
             assert!(!found, "thread {i} got something of thread {other}: {text}");
         }
     }
@@ -107,7 +109,8 @@ fn one_object_is_linked_once() {
         let engine = Checked::new();
         for round in 1..=5 {
             // SAFETY: `count_start` is void(void).
-            let library = unsafe { engine.library("once").symbol("count_start", count_start as *const ()).build().unwrap() };
+            let library =
+                unsafe { engine.library("once").symbol("count_start", count_start as *const ()).build().unwrap() };
             library.add_object(&bytes).unwrap();
             let barrier = Barrier::new(THREADS);
             std::thread::scope(|scope| {
@@ -115,7 +118,11 @@ fn one_object_is_linked_once() {
                     let (library, barrier) = (&library, &barrier);
                     scope.spawn(move || {
                         barrier.wait();
-                        assert_eq!(int(library, ["value", "value_too"][i % 2]).unwrap(), 1, "called before it was initialised");
+                        assert_eq!(
+                            int(library, ["value", "value_too"][i % 2]).unwrap(),
+                            1,
+                            "called before it was initialised"
+                        );
                     });
                 }
             });
@@ -165,7 +172,8 @@ fn get_from_an_initializer() {
                       int pure(void) { return 6; } int value(void) { return 7; }";
         let engine = Checked::new();
         // SAFETY: `ask_own_library` is void(void).
-        let library = unsafe { engine.library("self").symbol("ask_own_library", ask_own_library as *const ()).build().unwrap() };
+        let library =
+            unsafe { engine.library("self").symbol("ask_own_library", ask_own_library as *const ()).build().unwrap() };
         library.add_object_file(compile("self.c", source, &[])).unwrap();
         *SELF_LIBRARY.lock().unwrap() = Some(library.clone());
         assert_eq!(int(&library, "value").unwrap(), 7);
@@ -213,7 +221,7 @@ fn get_from_two_crossed_initializers() {
         assert_eq!(CROSSED_RESULTS[0].load(Ordering::SeqCst), 41);
         assert_eq!(CROSSED_RESULTS[1].load(Ordering::SeqCst), 40);
         for library in &libraries {
-            common::freed(&library);
+            common::freed(library);
         }
         drop(libraries);
         engine.finish();
@@ -251,7 +259,8 @@ fn get_while_an_initializer_runs_waits_for_it() {
 
 fn removal_while_others_load() {
     within(LIMIT, "removal while others load", || {
-        let source = "static int values[64]; int *address(void) { return values; } int value(void) { return values[3] + 9; }";
+        let source =
+            "static int values[64]; int *address(void) { return values; } int value(void) { return values[3] + 9; }";
         let bytes = Arc::new(compile_bytes("churn.c", source, &[]));
         let engine = Checked::new();
         let removed = AtomicUsize::new(0);

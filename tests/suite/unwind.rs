@@ -46,7 +46,9 @@ fn panic_through_c() {
 fn panic_runs_cxx_destructors() {
     let engine = Checked::new();
     // SAFETY: `host` is int(int).
-    let builder = unsafe { engine.library("cleanup").symbol("host", host_panics as *const ()).shared_library("libstdc++.so.6").build() };
+    let builder = unsafe {
+        engine.library("cleanup").symbol("host", host_panics as *const ()).shared_library("libstdc++.so.6").build()
+    };
     let library = builder.unwrap();
     let source = "extern \"C\" int host(int); static int cleaned;
                   struct Guard { ~Guard() { cleaned++; } };
@@ -81,7 +83,14 @@ fn backtrace_sees_past_loaded_code() {
         let engine = Checked::new();
         // SAFETY: `host` is int(int).
         let library = unsafe { engine.library("looks").symbol("host", host_looks as *const ()).build().unwrap() };
-        library.add_object_file(compile_with(compiler, "looks.c", "int host(int); int through(int x) { return host(x) * 10; }", &[])).unwrap();
+        library
+            .add_object_file(compile_with(
+                compiler,
+                "looks.c",
+                "int host(int); int through(int x) { return host(x) * 10; }",
+                &[],
+            ))
+            .unwrap();
         let through = calls_host(&library);
         assert_eq!(the_caller_of_loaded_code(*through), 41);
         let seen = SEEN.take();
@@ -95,7 +104,8 @@ fn exception_of_one_library_caught_in_another() {
     let engine = Checked::new();
     // SAFETY: libstdc++ is a shared library like any other.
     let base = unsafe { engine.library("base").shared_library("libstdc++.so.6").build().unwrap() };
-    base.add_object_file(compile_with("g++", "throws_int.cc", "extern \"C\" int throws(int x) { throw x * 2; }", &[])).unwrap();
+    base.add_object_file(compile_with("g++", "throws_int.cc", "extern \"C\" int throws(int x) { throw x * 2; }", &[]))
+        .unwrap();
     // SAFETY: as above.
     let user = unsafe { engine.library("user").link(&base).shared_library("libstdc++.so.6").build().unwrap() };
     let source = "extern \"C\" int throws(int); extern \"C\" int through(int x) { try { return throws(x); } catch (int e) { return e; } }";

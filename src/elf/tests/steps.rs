@@ -124,6 +124,7 @@ fn compressed_sections_are_what_objcopy_makes_of_them() {
             assert_eq!(found, format);
             let name = &change.section.as_ref().unwrap().name;
             assert_eq!(contents(&prepared.bytes, name), contents(&oracle, name), "{name}");
+            assert_eq!(section(&prepared.bytes, name, 0).1.flags, section(&oracle, name, 0).1.flags, "{name}");
         }
         readelf(&prepared.bytes, &["-SW"]);
     }
@@ -191,6 +192,7 @@ impl ObjectPlugin for Renamer {
                 report.change(None, ChangeKind::Other("swapped".into()));
                 Ok(Cow::Owned(gcc(&[], SOURCE)))
             }
+            "foreign.o" => Ok(Cow::Owned(clang(&["-target", "aarch64-linux-gnu"], SOURCE))),
             "broken.o" => Ok(Cow::Borrowed(&object.bytes()[..70])),
             _ => Err("not today".into()),
         }
@@ -213,6 +215,7 @@ fn a_callers_plugin_runs_before_what_is_built_in() {
     assert_eq!(described.changes.len(), 1);
     assert_eq!(described.changes[0].to_string(), "renamer: swapped");
     assert!(matches!(preparation.prepare("broken.o", &bytes), Err(Error::Truncated { .. })));
+    assert!(matches!(preparation.prepare("foreign.o", &bytes), Err(Error::WrongMachine { .. })));
     let error = preparation.prepare("refused.o", &bytes).unwrap_err();
     assert!(matches!(&error, Error::Plugin { plugin, .. } if plugin == "renamer"), "{error:?}");
     assert_eq!(error.source().unwrap().to_string(), "not today");

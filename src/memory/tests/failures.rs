@@ -1,5 +1,6 @@
 //! System calls that fail: nothing leaks, and nothing that could not be cleaned is used again.
 
+use super::super::slab::Placed;
 use super::*;
 use crate::error::Error;
 use crate::memory::os::{Call, faults};

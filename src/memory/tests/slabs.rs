@@ -1,5 +1,6 @@
 //! The states of a slab.
 
+use super::super::slab::Placed;
 use proptest::prelude::*;
 
 use super::*;
@@ -54,7 +55,7 @@ proptest! {
                 prop_assert_eq!(p.size as u64, r.content_bytes + r.zero_fill_bytes);
                 prop_assert_eq!(p.address as u64 % r.alignment, 0);
                 prop_assert_eq!(p.address % page, 0);
-                prop_assert_eq!(arena.contains(p.address), !r.outside || p.size == 0);
+                prop_assert_eq!(arena.range().contains(&p.address), !r.outside || p.size == 0);
                 if p.size > 0 {
                     prop_assert_eq!(access(&(p.address..p.address + p.size)), "rw-p");
                 }
@@ -163,7 +164,7 @@ fn as_few_system_calls_as_can_be() {
             |_, _| false,
             || {
                 let slab = allocate(&arena, empty).unwrap();
-                assert!(slab.placements().iter().all(|p| arena.contains(p.address) && p.size == 0));
+                assert!(slab.placements().iter().all(|p| arena.range().contains(&p.address) && p.size == 0));
                 assert_eq!((arena.stats().slabs, arena.stats().slab_bytes), (1, 0));
                 let mut slab = slab.publish().unwrap();
                 slab.release_finalize_segments();

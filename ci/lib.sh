@@ -1,0 +1,62 @@
+# What the scripts beside this file share; they source it. bash, in the repository's root.
+
+# Each line: what is needed, the Debian package that brings it, and whether it is there.
+have_command() { command -v "$1" >/dev/null 2>&1; }
+
+have_llvm() { # major version
+    local prefix="LLVM_SYS_${1}1_PREFIX" config
+    config="llvm-config-$1"
+    if [ -n "${!prefix:-}" ]; then config="${!prefix}/bin/llvm-config"; fi
+    have_command "$config" && [ -f "$("$config" --includedir)/llvm/ExecutionEngine/Orc/LLJIT.h" ]
+}
+
+# Prints the packages that are missing for the needs given: gcc, g++, llvm-N, clang-N, llc-N, lld-N.
+missing_packages() {
+    local need
+    for need in "$@"; do
+        case "$need" in
+            gcc) have_command gcc || echo gcc ;;
+            g++) have_command g++ || echo g++ ;;
+            binutils) { have_command ld && have_command ar; } || echo binutils ;;
+            llvm-*) have_llvm "${need#llvm-}" || echo "$need-dev" ;;
+            clang-*) have_command "$need" || echo "$need" ;;
+            llc-*) have_command "$need" || echo "llvm-${need#llc-}" ;;
+            lld-*) have_command "ld.$need" || echo "$need" ;;
+            *) echo "unknown need '$need'" >&2; return 1 ;;
+        esac
+    done
+}
+
+# Installs what is missing, as root or through sudo; else says what to run. Does nothing, quickly, when nothing is missing.
+install_missing() {
+    have_command cargo || { echo "cargo is missing: install Rust (rustup), version 1.88 or newer" >&2; exit 1; }
+    local packages as_root=()
+    packages=$(missing_packages "$@" | sort -u | tr '\n' ' ')
+    if [ -z "${packages// /}" ]; then return; fi
+    local install="apt-get install -y --no-install-recommends $packages"
+    if ! have_command apt-get; then
+        echo "missing: $packages(names of Debian's packages); there is no apt-get to install them with" >&2
+        exit 1
+    fi
+    if [ "$(id -u)" != 0 ]; then
+        if have_command sudo && sudo -n true 2>/dev/null; then
+            as_root=(sudo -n)
+        else
+            echo "missing: $packages" >&2
+            echo "run this, then try again:" >&2
+            echo "  sudo apt-get update && sudo $install" >&2
+            exit 1
+        fi
+    fi
+    echo "installing $packages" >&2
+    "${as_root[@]}" apt-get update -qq </dev/null >&2 || true
+    # shellcheck disable=SC2086 # a list of words
+    if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive $install </dev/null >&2; then
+        echo "this failed, run it yourself: $install" >&2
+        exit 1
+    fi
+    if [ -n "$(missing_packages "$@")" ]; then
+        echo "still missing after installing: $(missing_packages "$@" | tr '\n' ' ')" >&2
+        exit 1
+    fi
+}

@@ -1,0 +1,389 @@
+//! Each exported function, called as `cpp/slabjit.h` says, with the smallest caller that can link an object.
+#![cfg(any(feature = "llvm19-1", feature = "llvm22-1"))]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::process::Command;
+use std::ptr;
+use std::sync::Mutex;
+
+use slabjit_llvm_wrap::llvm_sys::orc2::lljit::*;
+use slabjit_llvm_wrap::llvm_sys::orc2::*;
+use slabjit_llvm_wrap::llvm_sys::target::{LLVM_InitializeNativeAsmPrinter, LLVM_InitializeNativeTarget};
+use slabjit_llvm_wrap::*;
+
+/// What a linked object told its caller.
+#[derive(Default)]
+struct Caller {
+    events: Mutex<Vec<String>>,
+    /// Where `answer` is.
+    address: Mutex<u64>,
+    refuse_memory: bool,
+}
+
+impl Caller {
+    fn event(&self, event: impl Into<String>) {
+        self.events.lock().unwrap().push(event.into());
+    }
+
+    fn events(&self) -> Vec<String> {
+        self.events.lock().unwrap().clone()
+    }
+}
+
+/// # Safety
+/// `object` is a `Caller` that outlives its link.
+unsafe fn caller<'a>(object: *mut c_void) -> &'a Caller {
+    // SAFETY: by the caller.
+    unsafe { &*object.cast::<Caller>() }
+}
+
+unsafe fn text(data: *const c_char, len: usize) -> String {
+    // SAFETY: the shim's pointer and length.
+    String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) }).into_owned()
+}
+
+unsafe extern "C" fn external(object: *mut c_void, name: *const c_char, len: usize, _: *mut slabjit_decision) {
+    // SAFETY: the shim's pointers.
+    unsafe { caller(object).event(format!("external {}", text(name, len))) }
+}
+
+unsafe extern "C" fn defined(object: *mut c_void, name: *const c_char, len: usize, out: *mut slabjit_decision) {
+    // SAFETY: the shim's pointers.
+    unsafe {
+        caller(object).event(format!("defined {}", text(name, len)));
+        (*out).verdict = SLABJIT_KEEP;
+        (*out).cookie = 7;
+    }
+}
+
+unsafe extern "C" fn retain_block(object: *mut c_void, name: *const c_char, len: usize, _: *const c_char) -> u64 {
+    // SAFETY: the shim's pointers.
+    unsafe { caller(object).event(format!("block {}", text(name, len))) };
+    0
+}
+
+unsafe extern "C" fn may_leave(_: *mut c_void, _: *const c_char, _: usize) -> c_int {
+    0
+}
+
+unsafe extern "C" fn allocate(
+    object: *mut c_void,
+    segments: *const slabjit_segment,
+    n: usize,
+    addresses: *mut u64,
+    allocation: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: the shim's pointers; a mapping of our own, a page for each segment.
+    unsafe {
+        if caller(object).refuse_memory {
+            return 1;
+        }
+        let base = mmap(ptr::null_mut(), n * 4096, 3, 0x22, -1, 0);
+        for (i, segment) in std::slice::from_raw_parts(segments, n).iter().enumerate() {
+            assert!(segment.content_bytes + segment.zero_fill_bytes <= 4096);
+            *addresses.add(i) = base as u64 + 4096 * i as u64;
+        }
+        *allocation = base;
+        caller(object).event("allocate");
+    }
+    0
+}
+
+unsafe extern "C" {
+    fn mmap(at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void;
+    fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int;
+}
+
+unsafe extern "C" fn publish(object: *mut c_void, allocation: *mut c_void) -> c_int {
+    // SAFETY: our mapping of two pages: the object has code and frames, and no data.
+    unsafe {
+        caller(object).event("publish");
+        for page in 0..2 {
+            mprotect(allocation.byte_add(page * 4096), 4096, 5);
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn commit(object: *mut c_void, allocation: *mut c_void, actions: *mut slabjit_actions) -> u64 {
+    assert!(actions.is_null());
+    // SAFETY: as above.
+    unsafe { caller(object).event("commit") };
+    allocation as u64
+}
+
+unsafe extern "C" fn abandon(object: *mut c_void, _: *mut c_void) {
+    // SAFETY: as above.
+    unsafe { caller(object).event("abandon") }
+}
+
+static RELEASED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn release(token: u64) {
+    RELEASED.lock().unwrap().push(token);
+}
+
+unsafe extern "C" fn placed(
+    object: *mut c_void,
+    symbols: *const slabjit_placed,
+    n: usize,
+    _: *const slabjit_placed,
+    _: usize,
+    eh_frame: u64,
+    _: u64,
+) {
+    // SAFETY: as above.
+    unsafe {
+        for symbol in std::slice::from_raw_parts(symbols, n) {
+            assert_eq!(symbol.cookie, 7);
+            *caller(object).address.lock().unwrap() = symbol.address;
+        }
+        caller(object).event(format!("placed {n} {}", eh_frame != 0));
+    }
+}
+
+unsafe extern "C" fn failed(object: *mut c_void, message: *const c_char, len: usize, secondary: c_int) {
+    // SAFETY: as above.
+    unsafe { caller(object).event(format!("failed {secondary} {}", text(message, len))) }
+}
+
+unsafe extern "C" fn end(object: *mut c_void) {
+    // SAFETY: as above.
+    unsafe { caller(object).event("end") }
+}
+
+unsafe extern "C" fn session_error(message: *const c_char, len: usize) {
+    // SAFETY: as above.
+    panic!("{}", unsafe { text(message, len) });
+}
+
+const CALLBACKS: slabjit_callbacks = slabjit_callbacks {
+    external,
+    defined,
+    retain_block,
+    may_leave,
+    allocate,
+    publish,
+    commit,
+    abandon,
+    release,
+    placed,
+    failed,
+    end,
+    session_error,
+};
+
+fn take(text: *mut c_char) -> Option<String> {
+    // SAFETY: a string of the shim's, freed once; NULL may be freed, too.
+    unsafe {
+        let copy = (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned());
+        slabjit_string_free(text);
+        copy
+    }
+}
+
+fn session() -> *mut slabjit_session {
+    let mut session = ptr::null_mut();
+    // SAFETY: as the header says.
+    unsafe {
+        LLVM_InitializeNativeTarget();
+        LLVM_InitializeNativeAsmPrinter();
+        assert_eq!(take(slabjit_session_create(&CALLBACKS, &mut session)), None);
+    }
+    session
+}
+
+fn compile(source: &str) -> Vec<u8> {
+    let dir = std::env::temp_dir().join(format!("slabjit-interface-{}-{}", std::process::id(), source.len()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (c, o) = (dir.join("t.c"), dir.join("t.o"));
+    std::fs::write(&c, source).unwrap();
+    assert!(Command::new("cc").args(["-O1", "-fPIC", "-c", "-o"]).arg(&o).arg(&c).status().unwrap().success());
+    let bytes = std::fs::read(&o).unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+    bytes
+}
+
+fn graph(session: *mut slabjit_session, bytes: &[u8]) -> Result<*mut slabjit_graph, String> {
+    let (mut graph, name) = (ptr::null_mut(), "t.o");
+    // SAFETY: pointers and lengths of slices; the bytes live until the test's end.
+    let text = unsafe {
+        let (bytes, len) = (bytes.as_ptr().cast(), bytes.len());
+        slabjit_graph_create(session, bytes, len, name.as_ptr().cast(), name.len(), &mut graph)
+    };
+    take(text).map_or(Ok(graph), Err)
+}
+
+/// Links an object for `caller`, and returns what the lookup said.
+fn link(session: *mut slabjit_session, bytes: &[u8], caller: &Caller) -> Option<String> {
+    extern "C" fn looked_up(
+        error: slabjit_llvm_wrap::llvm_sys::error::LLVMErrorRef,
+        _: LLVMOrcCSymbolMapPairs,
+        _: usize,
+        context: *mut c_void,
+    ) {
+        if !error.is_null() {
+            // SAFETY: the error is ours; `context` is the string below.
+            unsafe {
+                let message = slabjit_llvm_wrap::llvm_sys::error::LLVMGetErrorMessage(error);
+                *context.cast::<Option<String>>() = Some(CStr::from_ptr(message).to_string_lossy().into_owned());
+                slabjit_llvm_wrap::llvm_sys::error::LLVMDisposeErrorMessage(message);
+            }
+        }
+    }
+    let mut said: Option<String> = None;
+    // SAFETY: as the headers say; nothing is dispatched to other threads here.
+    unsafe {
+        let jit: LLVMOrcLLJITRef = slabjit_session_lljit(session).cast();
+        let execution = LLVMOrcLLJITGetExecutionSession(jit);
+        let dylib = LLVMOrcExecutionSessionCreateBareJITDylib(execution, c"test".as_ptr());
+        let tracker = LLVMOrcJITDylibCreateResourceTracker(dylib);
+        let graph = graph(session, bytes).unwrap();
+        slabjit_graph_bind(graph, ptr::from_ref(caller).cast_mut().cast(), 1);
+        let key = CString::new("key").unwrap();
+        assert_eq!(take(slabjit_graph_define(graph, tracker.cast(), key.as_ptr(), 3)), None);
+        let mut order = [LLVMOrcCJITDylibSearchOrderElement {
+            JD: dylib,
+            JDLookupFlags: LLVMOrcJITDylibLookupFlags::LLVMOrcJITDylibLookupFlagsMatchAllSymbols,
+        }];
+        let mut set = [LLVMOrcCLookupSetElement {
+            Name: LLVMOrcExecutionSessionIntern(execution, key.as_ptr()),
+            LookupFlags: LLVMOrcSymbolLookupFlags::LLVMOrcSymbolLookupFlagsWeaklyReferencedSymbol,
+        }];
+        let kind = LLVMOrcLookupKind::LLVMOrcLookupKindStatic;
+        let context = (&raw mut said).cast();
+        LLVMOrcExecutionSessionLookup(execution, kind, order.as_mut_ptr(), 1, set.as_mut_ptr(), 1, looked_up, context);
+        assert!(LLVMOrcResourceTrackerRemove(tracker).is_null());
+        LLVMOrcReleaseResourceTracker(tracker);
+    }
+    said
+}
+
+#[test]
+fn the_version_is_the_feature_s() {
+    assert_eq!(slabjit_llvm_major(), if cfg!(feature = "llvm22-1") { 22 } else { 19 });
+}
+
+#[test]
+fn an_object_links_and_ends_once() {
+    let session = session();
+    let bytes = compile("int answer(void) { return 42; }");
+    let caller = Caller::default();
+    assert_eq!(link(session, &bytes, &caller), None);
+    let events = caller.events();
+    assert!(events.contains(&"defined answer".to_owned()) && events.contains(&"block .text".to_owned()), "{events:?}");
+    let tail = ["allocate", "placed 1 true", "publish", "commit", "end"];
+    assert_eq!(events[events.len() - tail.len()..], tail);
+    let address = *caller.address.lock().unwrap();
+    // SAFETY: it was linked there, and published.
+    let answer: extern "C" fn() -> i32 = unsafe { std::mem::transmute(address as usize) };
+    assert_eq!(answer(), 42);
+    let released = RELEASED.lock().unwrap().clone();
+    assert!(released.iter().any(|token| (*token..*token + 2 * 4096).contains(&address)), "ORC gave its share back");
+    // SAFETY: ours, nothing is under way.
+    assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);
+}
+
+#[test]
+fn bytes_that_are_no_object_are_refused_in_llvms_words() {
+    let session = session();
+    let error = graph(session, &[0x7f; 64]).unwrap_err();
+    assert!(error.contains("t.o") || error.contains("magic") || error.contains("format"), "{error}");
+    // SAFETY: ours, nothing is under way.
+    assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);
+}
+
+#[test]
+fn a_failed_object_is_told_why_and_ends_once() {
+    let session = session();
+    let bytes = compile("int nowhere(void); int f(void) { return 1 + nowhere(); }");
+    let caller = Caller::default();
+    assert!(link(session, &bytes, &caller).is_some());
+    let events = caller.events();
+    assert!(events.contains(&"external nowhere".to_owned()) && events.contains(&"abandon".to_owned()), "{events:?}");
+    assert!(events.iter().any(|e| e.starts_with("failed") && e.contains("nowhere")), "{events:?}");
+    assert_eq!(events.iter().filter(|e| *e == "end").count(), 1);
+    // SAFETY: ours, nothing is under way.
+    assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);
+}
+
+#[test]
+fn memory_can_be_refused() {
+    let session = session();
+    let bytes = compile("int g(void) { return 3; }");
+    let caller = Caller { refuse_memory: true, ..Caller::default() };
+    assert!(link(session, &bytes, &caller).is_some());
+    let events = caller.events();
+    assert!(events.iter().any(|e| e.starts_with("failed 0") && e.contains("no memory")), "{events:?}");
+    assert_eq!(events.last().map(String::as_str), Some("end"));
+    // SAFETY: ours, nothing is under way.
+    assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);
+}
+
+#[test]
+fn a_graph_that_is_not_defined_ends_when_it_is_disposed_of() {
+    let session = session();
+    let bytes = compile("int h(void) { return 5; }");
+    let caller = Caller::default();
+    let graph = graph(session, &bytes).unwrap();
+    // SAFETY: as the header says.
+    unsafe {
+        slabjit_graph_bind(graph, ptr::from_ref(&caller).cast_mut().cast(), 0);
+        slabjit_graph_dispose(graph);
+        slabjit_graph_dispose(ptr::null_mut());
+        assert_eq!(take(slabjit_session_dispose(session)), None);
+    }
+    assert_eq!(caller.events(), ["defined h", "end"]);
+}
+
+#[test]
+fn no_actions_are_nothing_to_run() {
+    // SAFETY: NULL is allowed.
+    assert_eq!(take(unsafe { slabjit_actions_run(ptr::null_mut()) }), None);
+}
+
+mod exceptions {
+    use super::*;
+
+    unsafe extern "C-unwind" {
+        // Itanium C++ ABI, from libstdc++.
+        fn __cxa_allocate_exception(bytes: usize) -> *mut c_void;
+        fn __cxa_throw(object: *mut c_void, kind: *const c_void, destructor: *const c_void) -> !;
+        #[link_name = "_ZTIi"]
+        static TYPE_OF_INT: c_void;
+    }
+
+    unsafe extern "C-unwind" fn throws(_: *mut c_void) {
+        // SAFETY: as C++ does for `throw 7`.
+        unsafe {
+            let object = __cxa_allocate_exception(4);
+            object.cast::<c_int>().write(7);
+            __cxa_throw(object, &raw const TYPE_OF_INT, ptr::null())
+        }
+    }
+
+    unsafe extern "C-unwind" fn panics(_: *mut c_void) {
+        panic!("not C++'s");
+    }
+
+    unsafe extern "C-unwind" fn counts(argument: *mut c_void) {
+        // SAFETY: the test's counter.
+        unsafe { *argument.cast::<u32>() += 1 }
+    }
+
+    #[test]
+    fn end_in_the_shim_if_they_are_cs() {
+        // SAFETY: functions of this file.
+        assert_eq!(take(unsafe { slabjit_call_catching(throws, ptr::null_mut()) }).as_deref(), Some("exception of type int"));
+        let mut n = 0u32;
+        assert_eq!(take(unsafe { slabjit_call_catching(counts, (&raw mut n).cast()) }), None);
+        assert_eq!(n, 1);
+    }
+
+    #[test]
+    fn pass_through_if_they_are_panics() {
+        // SAFETY: a function of this file.
+        let caught = std::panic::catch_unwind(|| unsafe { slabjit_call_catching(panics, ptr::null_mut()) });
+        assert_eq!(caught.unwrap_err().downcast_ref::<&str>(), Some(&"not C++'s"));
+    }
+}
