@@ -200,6 +200,10 @@ impl Code {
     /// # Safety
     /// They may be run, and are run by one thread.
     pub(super) unsafe fn initialise(self: &Arc<Self>, numbers: &[u32]) -> Result<(), (Arc<str>, String)> {
+        // Before anything runs: a process that ends in an initialiser has handlers and finalisers to run, as with dlopen.
+        if self.support.get().is_some() {
+            self.enlist();
+        }
         for &number in numbers {
             let taken = self.with_image(number, |i| {
                 // Without initialisers, it is initialised.
@@ -207,9 +211,8 @@ impl Code {
                 Some((Arc::clone(&i.object), i.arrays.take()?))
             });
             let Some((object, arrays)) = taken.flatten() else { continue };
-            // Before its initialisers: a process that ends in one of them has them to finalise, as with dlopen.
-            if (arrays.has_finalisers() || self.support.get().is_some()) && !self.enlisted.swap(true, Ordering::Relaxed) {
-                super::exit::enlist(self);
+            if arrays.has_finalisers() {
+                self.enlist();
             }
             // No lock is held: initialisers may look up, load and remove.
             // SAFETY: by the caller; the object is published, and `Image::new` registered its frames.
@@ -223,21 +226,22 @@ impl Code {
         Ok(())
     }
 
+    fn enlist(self: &Arc<Self>) {
+        if !self.enlisted.swap(true, Ordering::Relaxed) {
+            super::exit::enlist(self);
+        }
+    }
+
     fn with_image<R>(&self, number: u32, with: impl FnOnce(&mut Image) -> R) -> Option<R> {
         self.images().iter_mut().find(|i| i.number == number).map(with)
     }
 
-    /// Undoes a batch whose initialisation failed: runs the exit handlers registered since, and the finalisers of what was
-    /// initialised. Its memory goes if nobody else holds the library: `unshared` says so.
+    /// Undoes a batch whose initialisation failed: runs the finalisers of what was initialised, and the exit handlers
+    /// registered since. Its memory goes if nobody else holds the library: `unshared` says so.
     ///
     /// # Safety
     /// As for [`initialise`](Self::initialise).
     pub(super) unsafe fn undo(&self, numbers: &[u32], since: u64, unshared: impl FnOnce() -> bool) {
-        // SAFETY: the images are still there.
-        unsafe { self.run_handlers(since) };
-        if let Some(handlers) = self.handlers() {
-            handlers.forget_other_lists(since);
-        }
         for &number in numbers.iter().rev() {
             let taken = self.with_image(number, |i| {
                 (std::mem::take(&mut i.initialised), i.arrays.take(), Arc::clone(&i.object))
@@ -246,6 +250,11 @@ impl Code {
                 // SAFETY: initialised, and not finalised before: `initialised` was true.
                 unsafe { arrays.finalise(&object) };
             }
+        }
+        // SAFETY: the images are still there.
+        unsafe { self.run_handlers(since) };
+        if let Some(handlers) = self.handlers() {
+            handlers.forget_other_lists(since);
         }
         if unshared() {
             let mut gone = Vec::new();
@@ -263,13 +272,12 @@ impl Code {
         }
     }
 
-    /// Runs exit handlers and finalisers, once.
+    /// Runs finalisers and then exit handlers, once. It is the order of `dlclose`; a process that ends has run the handlers
+    /// before it calls this.
     pub(super) fn finalise(&self) {
         if self.finalised.swap(true, Ordering::AcqRel) {
             return;
         }
-        // SAFETY: the images are dropped by our Drop, hence still there.
-        unsafe { self.run_handlers(0) };
         let taken: Vec<_> = {
             let mut images = self.images();
             let initialised = images.iter_mut().rev().filter(|i| i.initialised);
@@ -279,8 +287,7 @@ impl Code {
             // SAFETY: initialised, and finalised once.
             unsafe { arrays.finalise(&object) };
         }
-        // What finalisers registered.
-        // SAFETY: as above.
+        // SAFETY: the images are dropped by our Drop, hence still there.
         unsafe { self.run_handlers(0) };
     }
 
