@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::layout::{Layout, LayoutError, MAX_ALIGNMENT, SegmentRequest};
 use super::os::{self, Mapping};
 use super::outside::Outside;
+use super::protection::Protection;
 use super::ranges::Ranges;
 use super::slab::WritableSlab;
 use super::stats::ArenaStats;
@@ -65,8 +66,15 @@ pub(crate) struct Arena {
 #[derive(Debug)]
 struct State {
     ranges: Ranges,
+    /// Pages that are writable, present and taken from `ranges` already, for the next small slabs.
+    ready: Range<usize>,
     stats: ArenaStats,
 }
+
+/// Small slabs are taken from pages that were made ready this many bytes at a time: two system calls for all of them.
+const READY_BYTES: usize = 64 << 10;
+/// Larger slabs gain nothing by it.
+const READY_LIMIT: usize = READY_BYTES / 4;
 
 impl Arena {
     /// Reserves what is asked for, or half of it, and so on down to [`ArenaConfig::MIN`].
@@ -85,7 +93,7 @@ impl Arena {
         };
         let stats = ArenaStats { reserved_bytes: size, ..ArenaStats::default() };
         let ranges = Ranges::new(mapping.range(), page);
-        let state = Mutex::new(State { ranges, stats });
+        let state = Mutex::new(State { ranges, ready: 0..0, stats });
         Ok(Arc::new(Self { mapping, page, populates: AtomicBool::new(true), state }))
     }
 
@@ -127,10 +135,51 @@ impl Arena {
                 });
             }
         };
-        match self.take(&layout) {
-            Some(span) => WritableSlab::new(Arc::clone(self), object, span, layout, segments),
+        if layout.is_all_content(self.page) && (1..=READY_LIMIT).contains(&layout.size) && layout.align <= self.page {
+            if let Some(span) = self.take_ready(layout.size) {
+                return WritableSlab::new(Arc::clone(self), object, span, true, layout, segments);
+            }
+        }
+        let span = self.take(&layout).or_else(|| {
+            self.give_ready_back();
+            self.take(&layout)
+        });
+        match span {
+            Some(span) => WritableSlab::new(Arc::clone(self), object, span, false, layout, segments),
             None => Err(self.exhausted(object, layout.size as u64, name_section)),
         }
+    }
+
+    /// Takes addresses whose pages are writable and present.
+    fn take_ready(&self, len: usize) -> Option<Range<usize>> {
+        if let Some(span) = self.state().carve(len) {
+            return Some(span);
+        }
+        let fresh = self.state().ranges.allocate(READY_BYTES, self.page)?;
+        if self.mapping.protect(&fresh, Protection::ReadWrite).is_err() {
+            // The call that is made for the slab alone will say why, if it fails as well.
+            self.state().ranges.free(fresh);
+            return None;
+        }
+        self.populate(&fresh);
+        let (span, rest) = {
+            let mut state = self.state();
+            let rest = if state.ready.end == fresh.start {
+                state.ready.end = fresh.end;
+                0..0
+            } else {
+                std::mem::replace(&mut state.ready, fresh)
+            };
+            (state.carve(len), rest)
+        };
+        self.clean(rest);
+        span
+    }
+
+    /// Makes the pages that are ready free again: nobody is to find the arena fuller than it is.
+    fn give_ready_back(&self) {
+        let rest = std::mem::take(&mut self.state().ready);
+        self.clean(rest);
     }
 
     /// Takes the addresses of a slab, and counts it.
@@ -179,8 +228,14 @@ impl Arena {
         }
     }
 
-    /// Takes the memory of a range away and makes its addresses free again.
+    /// Gives a slab's addresses, or a part of them, back.
     pub(super) fn release(&self, range: Range<usize>) {
+        self.state().stats.slab_bytes -= range.len();
+        self.clean(range);
+    }
+
+    /// Takes the memory of a range away and makes its addresses free again.
+    fn clean(&self, range: Range<usize>) {
         if range.is_empty() {
             return;
         }
@@ -190,7 +245,6 @@ impl Arena {
             self.mapping.discard(&range).and(denied)
         });
         let mut state = self.state();
-        state.stats.slab_bytes -= range.len();
         match clean {
             Ok(()) => state.ranges.free(range),
             Err(_) => state.stats.lost_bytes += range.len(),
@@ -213,12 +267,31 @@ impl Arena {
     }
 
     pub(super) fn count_slab_gone(&self) {
-        self.state().stats.slabs -= 1;
+        let idle = {
+            let mut state = self.state();
+            state.stats.slabs -= 1;
+            state.stats.slabs == 0
+        };
+        if idle {
+            self.give_ready_back();
+        }
     }
 
     /// No code that can panic runs under the lock, so a poisoned one holds a sound state.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes the front of what is ready, for a slab.
+    fn carve(&mut self, len: usize) -> Option<Range<usize>> {
+        let start = self.ready.start;
+        let end = start.checked_add(len).filter(|end| *end <= self.ready.end)?;
+        self.ready.start = end;
+        self.stats.slabs += 1;
+        self.stats.slab_bytes += len;
+        Some(start..end)
     }
 }
 

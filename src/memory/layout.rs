@@ -116,6 +116,12 @@ impl Layout {
         Ok(layout)
     }
 
+    /// Whether no page of the slab is zero-fill, alignment or absent: bringing all of it in wastes nothing.
+    pub(super) fn is_all_content(&self, page: usize) -> bool {
+        let content: usize = self.content_pages(page).iter().map(Range::len).sum();
+        content == self.size && self.segments.iter().all(|s| !s.outside)
+    }
+
     /// Pages with content, as runs of neighbours.
     pub(super) fn content_pages(&self, page: usize) -> Vec<Range<usize>> {
         let written = self.segments.iter().filter(|s| !s.has_own_mapping() && s.content > 0);

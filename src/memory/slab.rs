@@ -62,11 +62,13 @@ struct Memory {
 }
 
 impl WritableSlab {
-    /// Makes a range of the arena writable. `span` was taken for `layout`, which was made of `requests`.
+    /// Makes a range of the arena writable, unless it is `ready`: writable and present. `span` was taken for `layout`, which
+    /// was made of `requests`.
     pub(super) fn new(
         arena: Arc<Arena>,
         object: &str,
         span: Range<usize>,
+        ready: bool,
         layout: Layout,
         requests: &[SegmentRequest],
     ) -> Result<Self> {
@@ -83,7 +85,7 @@ impl WritableSlab {
             span: span.clone(),
         };
         let arena = &memory.arena;
-        if !span.is_empty() {
+        if !span.is_empty() && !ready {
             arena.mapping().protect(&span, Protection::ReadWrite).map_err(|e| failed("mprotect", e))?;
             for segment in layout.segments.iter().filter(|s| !s.has_own_mapping()) {
                 keep_huge_pages_out(arena.mapping(), &span, &at(&segment.zero_pages(page)));

@@ -1,6 +1,7 @@
 //# call: misaligned() = 0
 //# call: function_misaligned() = 0
 #include <stdint.h>
+#pragma GCC visibility push(hidden)
 __attribute__((aligned(64))) int a64 = 1;
 __attribute__((aligned(4096))) int a4096 = 2;
 __attribute__((aligned(65536))) int a65536 = 3;
@@ -11,6 +12,7 @@ __attribute__((aligned(64))) int b64;
 __attribute__((aligned(4096))) int b4096;
 __attribute__((aligned(65536))) int b65536;
 char after;
+#pragma GCC visibility pop
 __attribute__((aligned(4096))) int function(void) { return 1; }
 // The compiler knows the alignments it asked for; do not let it answer from that.
 static uintptr_t at(const volatile void *p) { uintptr_t v = (uintptr_t)p; __asm__("" : "+r"(v)); return v; }

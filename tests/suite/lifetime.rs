@@ -371,6 +371,10 @@ fn exit_later_part() {
     let engine = JitEngine::new().unwrap();
     let library = engine.add_object_file(compile("later.c", SPEAKING_LATER, &[])).unwrap();
     assert_eq!(int(&library, "value")(), 0);
+    let source = "#include <unistd.h>
+                  __attribute__((destructor)) static void fini(void) { (void)!write(1, \"fini\\n\", 5); } int value(void) { return 1; }";
+    let finalised = engine.add_object_file(compile("only_fini.c", source, &[])).unwrap();
+    assert_eq!(int(&finalised, "value")(), 1);
     // SAFETY: the child ends at once.
     unsafe {
         let child = libc::fork();
@@ -382,10 +386,10 @@ fn exit_later_part() {
     std::process::exit(5);
 }
 
-/// Handlers of a library that has neither initialisers nor finalisers.
+/// Handlers of a library that has neither initialisers nor finalisers, and finalisers of one that has nothing else.
 fn exit_runs_handlers_registered_by_calls() {
     let end = child("exit_later_part");
-    assert_eq!((end.code, end.stdout.as_str()), (Some(5), "prepare\nlater\n"), "{end:?}");
+    assert_eq!((end.code, end.stdout.as_str()), (Some(5), "prepare\nlater\nfini\n"), "{end:?}");
 }
 
 fn exit_removed_part() {

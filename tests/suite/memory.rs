@@ -131,9 +131,11 @@ fn two_text_sections_keep_their_permissions() {
 
 // ---- alignment and size ----
 
+/// Reached in 32 bits, and so in the arena.
 fn aligned(bytes: usize) -> Vec<u8> {
     let source = format!(
-        ".section .rodata\n.globl constant\n.type constant, @object\n.balign {bytes}\nconstant: .quad 1\n
+        ".text\n.globl near\n.type near, @function\nnear: mov constant(%rip), %eax\n add data(%rip), %eax\n add zero(%rip), %eax\n ret\n
+         .section .rodata\n.globl constant\n.type constant, @object\n.balign {bytes}\nconstant: .quad 1\n
          .data\n.globl data\n.type data, @object\n.balign {bytes}\ndata: .quad 2\n
          .bss\n.globl zero\n.type zero, @object\n.balign {bytes}\nzero: .skip 8\n
          .section .note.GNU-stack,\"\",@progbits\n"
@@ -143,14 +145,20 @@ fn aligned(bytes: usize) -> Vec<u8> {
 
 fn alignment_up_to_two_mebibytes() {
     let engine = Checked::new();
+    let mut libraries = Vec::new();
     for alignment in [64, 4096, 8192, 65536, 1 << 20, 2 << 20] {
+        // Something small before it, so that what is free does not happen to begin at a round address.
+        let small = engine.add_object_file(common::good_object()).unwrap();
+        function(&small, "text");
         let library = engine.add_object(aligned(alignment)).unwrap();
         for name in ["constant", "data", "zero"] {
             let place = address(&library, name);
             assert_eq!(place % alignment, 0, "{name} with alignment {alignment} is at {place:#x}");
+            assert!(engine.arena().contains(&place));
         }
-        common::freed(&library);
+        libraries.extend([small, library]);
     }
+    drop(libraries);
     engine.finish();
 }
 

@@ -154,9 +154,21 @@ fn code_runs_once_published() {
 #[test]
 fn as_few_system_calls_as_can_be() {
     let arena = arena(8 * MIB);
-    let ((), calls) =
-        faults::with(|_, _| false, || drop(allocate(&arena, &small_object()).unwrap().publish().unwrap()));
-    assert_eq!(calls, [Call::Protect, Call::Populate, Call::Protect, Call::Protect, Call::Replace]);
+    let small = || faults::with(|_, _| false, || allocate(&arena, &small_object()).unwrap().publish().unwrap());
+    let (first, calls) = small();
+    assert_eq!(calls, [Call::Protect, Call::Populate, Call::Protect, Call::Protect], "pages are made ready");
+    let (second, calls) = small();
+    assert_eq!(calls, [Call::Protect, Call::Protect], "and used");
+    let ((), calls) = faults::with(|_, _| false, || drop(first));
+    assert_eq!(calls, [Call::Replace]);
+    let ((), calls) = faults::with(|_, _| false, || drop(second));
+    assert_eq!(calls, [Call::Replace, Call::Replace], "with the last slab, what is ready goes");
+    assert_pristine(&arena);
+
+    // Larger ones have their pages to themselves.
+    let large = [segment(Protection::Read, 64 << 10)];
+    let ((), calls) = faults::with(|_, _| false, || drop(allocate(&arena, &large).unwrap().publish().unwrap()));
+    assert_eq!(calls, [Call::Protect, Call::Populate, Call::Protect, Call::Replace]);
 
     let nothing = SegmentRequest { alignment: 64, ..segment(Protection::Read, 0) };
     for empty in [&[][..], &[nothing, SegmentRequest { outside: true, ..nothing }]] {
