@@ -31,7 +31,12 @@ fn main() {
 
 fn compare() {
     let objects = Objects::compile();
-    println!("LLVM {}, {} live objects of {} bytes, medians of {ROUNDS} interleaved rounds of {PER_ROUND}", slabjit::llvm_version(), LIVE, objects.bytes.len());
+    println!(
+        "LLVM {}, {} live objects of {} bytes, medians of {ROUNDS} interleaved rounds of {PER_ROUND}",
+        slabjit::llvm_version(),
+        LIVE,
+        objects.bytes.len()
+    );
 
     let (mut ours, mut stock) = (Ours::new(), Stock::new());
     let live: Vec<usize> = (0..LIVE).collect();
@@ -94,7 +99,8 @@ impl Objects {
         let dir = tempfile::tempdir().unwrap();
         let (source, object) = (dir.path().join("kernel.c"), dir.path().join("kernel.o"));
         std::fs::write(&source, format!("int {NAME}(int x) {{ return x + 42; }}\n")).unwrap();
-        let status = Command::new("cc").args(["-O2", "-fPIC", "-c"]).arg(&source).arg("-o").arg(&object).status().unwrap();
+        let status =
+            Command::new("cc").args(["-O2", "-fPIC", "-c"]).arg(&source).arg("-o").arg(&object).status().unwrap();
         assert!(status.success());
         let bytes = std::fs::read(&object).unwrap();
         let name_at = bytes.windows(NAME.len()).position(|w| w == NAME.as_bytes()).unwrap();
@@ -168,7 +174,8 @@ impl Stock {
         // SAFETY: plain use of the C API; the buffer is copied, as ours is.
         unsafe {
             let tracker = LLVMOrcJITDylibCreateResourceTracker(LLVMOrcLLJITGetMainJITDylib(self.jit));
-            let buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), c"object".as_ptr());
+            let buffer =
+                LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), c"object".as_ptr());
             check(LLVMOrcLLJITAddObjectFileWithRT(self.jit, tracker, buffer));
             let mut address = 0;
             check(LLVMOrcLLJITLookup(self.jit, &mut address, name.as_ptr()));
@@ -186,7 +193,8 @@ impl Stock {
     }
 
     fn round(&mut self, objects: &Objects, names: &[usize]) -> (Duration, Duration) {
-        let inputs: Vec<_> = names.iter().map(|i| (objects.with_name(*i), CString::new(objects.name(*i)).unwrap())).collect();
+        let inputs: Vec<_> =
+            names.iter().map(|i| (objects.with_name(*i), CString::new(objects.name(*i)).unwrap())).collect();
         let start = Instant::now();
         let trackers: Vec<_> = inputs.iter().map(|(bytes, name)| self.load(bytes, name)).collect();
         let added = start.elapsed();

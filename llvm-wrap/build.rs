@@ -19,7 +19,8 @@ fn main() {
     // None or several: lib.rs says so in one compile error, which this script must not hide.
     let [(_, major, key, prefix_var)] = chosen[..] else { return };
 
-    let missing = format!("LLVM {major} or its headers are missing: install llvm-{major}-dev, or set {prefix_var} to its prefix");
+    let missing =
+        format!("LLVM {major} or its headers are missing: install llvm-{major}-dev, or set {prefix_var} to its prefix");
     let config = env::var(key).unwrap_or_else(|_| fail(&missing));
     let ask = |argument: &str| {
         let output = Command::new(&config).arg(argument).output().ok().filter(|o| o.status.success());

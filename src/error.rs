@@ -38,7 +38,9 @@ pub enum Error {
         magic: Vec<u8>,
     },
     /// An archive where an object was expected.
-    #[error("'{object}' is an archive, not an object; load it with Library::add_archive, or extract the member you want (ar x)")]
+    #[error(
+        "'{object}' is an archive, not an object; load it with Library::add_archive, or extract the member you want (ar x)"
+    )]
     ArchiveNotObject {
         /// The object's name.
         object: String,
@@ -54,13 +56,17 @@ pub enum Error {
         kind: &'static str,
     },
     /// LLVM bitcode where an object was expected.
-    #[error("'{object}' is LLVM bitcode, not an object; compile it first (llc -filetype=obj, or clang without -flto / -emit-llvm)")]
+    #[error(
+        "'{object}' is LLVM bitcode, not an object; compile it first (llc -filetype=obj, or clang without -flto / -emit-llvm)"
+    )]
     BitcodeNotObject {
         /// The object's name.
         object: String,
     },
     /// A GCC object that holds only intermediate code (`-flto` without `-ffat-lto-objects`).
-    #[error("'{object}' holds only GCC's LTO intermediate code and no machine code; compile without -flto or with -ffat-lto-objects")]
+    #[error(
+        "'{object}' holds only GCC's LTO intermediate code and no machine code; compile without -flto or with -ffat-lto-objects"
+    )]
     SlimLtoObject {
         /// The object's name.
         object: String,
@@ -88,7 +94,9 @@ pub enum Error {
         expected: &'static str,
     },
     /// ELF of the wrong class: 32-bit, also x32 and ILP32.
-    #[error("'{object}' is a 32-bit ELF object for {machine}, this process is 64-bit; compile without -m32, -mx32 or -mabi=ilp32")]
+    #[error(
+        "'{object}' is a 32-bit ELF object for {machine}, this process is 64-bit; compile without -m32, -mx32 or -mabi=ilp32"
+    )]
     WrongClass {
         /// The object's name.
         object: String,
@@ -104,7 +112,9 @@ pub enum Error {
         expected: &'static str,
     },
     /// ELF for another operating system or ABI version.
-    #[error("'{object}' has ELF OS/ABI {abi} version {version}; only System V (0) and GNU/Linux (3) objects can be loaded")]
+    #[error(
+        "'{object}' has ELF OS/ABI {abi} version {version}; only System V (0) and GNU/Linux (3) objects can be loaded"
+    )]
     WrongOsAbi {
         /// The object's name.
         object: String,
@@ -114,7 +124,9 @@ pub enum Error {
         version: u8,
     },
     /// The file ends before something that its headers announce.
-    #[error("'{object}' is cut off: {what} lies at {offset:#x}..{end:#x}, the file has {len:#x} bytes; copy or build it again")]
+    #[error(
+        "'{object}' is cut off: {what} lies at {offset:#x}..{end:#x}, the file has {len:#x} bytes; copy or build it again"
+    )]
     Truncated {
         /// The object's name.
         object: String,
@@ -128,7 +140,10 @@ pub enum Error {
         len: u64,
     },
     /// Headers, sections, symbols or relocations that contradict each other.
-    #[error("'{object}' is malformed{}: {problem}; build it again, and report it to the compiler's authors if it comes from one", place(section, offset))]
+    #[error(
+        "'{object}' is malformed{}: {problem}; build it again, and report it to the compiler's authors if it comes from one",
+        place(section, offset)
+    )]
     Malformed {
         /// The object's name.
         object: String,
@@ -140,7 +155,9 @@ pub enum Error {
         problem: String,
     },
     /// Relocations, but no symbol table for them to refer to.
-    #[error("'{object}' has relocations in '{section}' but no symbol table; it was stripped too far (strip --strip-debug keeps what is needed)")]
+    #[error(
+        "'{object}' has relocations in '{section}' but no symbol table; it was stripped too far (strip --strip-debug keeps what is needed)"
+    )]
     NoSymbolTable {
         /// The object's name.
         object: String,
@@ -148,7 +165,9 @@ pub enum Error {
         section: String,
     },
     /// A relocation that this LLVM cannot link.
-    #[error("'{object}', section '{section}' offset {offset:#x}: relocation {relocation} against '{symbol}' cannot be linked: {reason}")]
+    #[error(
+        "'{object}', section '{section}' offset {offset:#x}: relocation {relocation} against '{symbol}' cannot be linked: {reason}"
+    )]
     UnsupportedRelocation {
         /// The object's name.
         object: String,
@@ -164,7 +183,9 @@ pub enum Error {
         reason: String,
     },
     /// Thread-local storage.
-    #[error("'{object}' uses thread-local storage ({what}), which is not supported; compile without thread_local / __thread, or with -femulated-tls")]
+    #[error(
+        "'{object}' uses thread-local storage ({what}), which is not supported; compile without thread_local / __thread, or with -femulated-tls"
+    )]
     ThreadLocal {
         /// The object's name.
         object: String,
@@ -172,7 +193,9 @@ pub enum Error {
         what: String,
     },
     /// An indirect function (`STT_GNU_IFUNC`).
-    #[error("'{object}' defines '{symbol}' as an indirect function (IFUNC), which is not supported; compile without target_clones / ifunc attributes")]
+    #[error(
+        "'{object}' defines '{symbol}' as an indirect function (IFUNC), which is not supported; compile without target_clones / ifunc attributes"
+    )]
     IndirectFunction {
         /// The object's name.
         object: String,
@@ -180,7 +203,9 @@ pub enum Error {
         symbol: String,
     },
     /// Same-named sections that differ, under [`SectionConflicts::Reject`](crate::SectionConflicts::Reject).
-    #[error("'{object}' has {count} sections named '{section}' that differ ({difference}), and the policy is to reject them; SectionConflicts::Rename loads such objects")]
+    #[error(
+        "'{object}' has {count} sections named '{section}' that differ ({difference}), and the policy is to reject them; SectionConflicts::Rename loads such objects"
+    )]
     SectionConflict {
         /// The object's name.
         object: String,
@@ -192,7 +217,9 @@ pub enum Error {
         difference: String,
     },
     /// A section that is writable and executable, or same-named sections that would be if they had one set of flags.
-    #[error("'{object}': section '{section}' is writable and executable, by itself or together with others of its name, which is never mapped; put code and data into sections of different names")]
+    #[error(
+        "'{object}': section '{section}' is writable and executable, by itself or together with others of its name, which is never mapped; put code and data into sections of different names"
+    )]
     WritableAndExecutable {
         /// The object's name.
         object: String,
@@ -230,7 +257,9 @@ pub enum Error {
         limit: u64,
     },
     /// Compressed sections that would grow beyond [`Limits::decompressed_bytes`](crate::Limits::decompressed_bytes).
-    #[error("'{object}': section '{section}' brings the decompressed bytes to {bytes}, the limit is {limit}; raise Limits::decompressed_bytes if it is genuine")]
+    #[error(
+        "'{object}': section '{section}' brings the decompressed bytes to {bytes}, the limit is {limit}; raise Limits::decompressed_bytes if it is genuine"
+    )]
     DecompressedTooLarge {
         /// The object's name.
         object: String,
@@ -254,7 +283,9 @@ pub enum Error {
 
     // ---- names ----
     /// Two strong definitions of one name in one library.
-    #[error("'{symbol}' is defined twice in library '{library}': by '{first}' and by '{second}'; put one of them into a library of its own, or make one weak")]
+    #[error(
+        "'{symbol}' is defined twice in library '{library}': by '{first}' and by '{second}'; put one of them into a library of its own, or make one weak"
+    )]
     DuplicateDefinition {
         /// The name.
         symbol: String,
@@ -284,7 +315,9 @@ pub enum Error {
         hint: String,
     },
     /// A function type was asked for a data symbol.
-    #[error("'{symbol}' in library '{library}' is data, but was asked for as a function ({requested}); ask for a pointer type such as *const T")]
+    #[error(
+        "'{symbol}' in library '{library}' is data, but was asked for as a function ({requested}); ask for a pointer type such as *const T"
+    )]
     WrongSymbolKind {
         /// The library.
         library: String,
@@ -308,7 +341,9 @@ pub enum Error {
         name: String,
     },
     /// The library was removed.
-    #[error("library '{library}' was removed; handles taken before go on working, new ones need the object to be added again")]
+    #[error(
+        "library '{library}' was removed; handles taken before go on working, new ones need the object to be added again"
+    )]
     Removed {
         /// The library.
         library: String,
@@ -348,7 +383,9 @@ pub enum Error {
 
     // ---- memory ----
     /// No address space for the arena, however small.
-    #[error("cannot reserve address space for an arena of {requested} bytes, nor for {minimum}: {source}; raise the process's address-space limit (ulimit -v)")]
+    #[error(
+        "cannot reserve address space for an arena of {requested} bytes, nor for {minimum}: {source}; raise the process's address-space limit (ulimit -v)"
+    )]
     AddressSpace {
         /// The bytes asked for first.
         requested: usize,
@@ -376,7 +413,9 @@ pub enum Error {
         arena_bytes: u64,
     },
     /// Alignment above 2 MiB.
-    #[error("'{object}', section '{section}' wants an alignment of {alignment} bytes, the largest supported is {limit}; lower the alignment")]
+    #[error(
+        "'{object}', section '{section}' wants an alignment of {alignment} bytes, the largest supported is {limit}; lower the alignment"
+    )]
     UnsupportedAlignment {
         /// The object's name.
         object: String,

@@ -64,7 +64,14 @@ impl fmt::Display for Slab {
         let place = if self.in_arena { "in the arena" } else { "outside the arena" };
         write!(f, "{:#x}..{:#x} {} bytes, {place}", self.addresses.start, self.addresses.end, self.addresses.len())?;
         self.segments.iter().try_for_each(|s| {
-            write!(f, "\n  {} {:#x}..{:#x} {} bytes", s.protection, s.addresses.start, s.addresses.end, s.addresses.len())
+            write!(
+                f,
+                "\n  {} {:#x}..{:#x} {} bytes",
+                s.protection,
+                s.addresses.start,
+                s.addresses.end,
+                s.addresses.len()
+            )
         })
     }
 }
@@ -130,10 +137,8 @@ impl Library {
     /// `T` is a function pointer such as `unsafe extern "C" fn(i32) -> i32`, or a data pointer such as `*const f32`; it must
     /// have the size of a pointer, which is checked at compile time:
     /// ```compile_fail
-    /// # fn f(library: &slabjit::Library) -> slabjit::Result<()> {
-    /// let wrong: slabjit::Symbol<u8> = unsafe { library.get("x")? };
-    /// # Ok(())
-    /// # }
+    /// # let library = slabjit::JitEngine::new().unwrap().add_object([]).unwrap();
+    /// let wrong: slabjit::Symbol<u8> = unsafe { library.get("x").unwrap() };
     /// ```
     ///
     /// # Errors

@@ -13,6 +13,9 @@ Error refused(const char *What) {
   return make_error<StringError>(Twine("slabjit: ") + What, inconvertibleErrorCode());
 }
 
+/// ORC wants a token for each allocation. Ours says nothing: what was committed is the caller's.
+const orc::ExecutorAddr NothingHeld(1);
+
 class Allocation final : public JITLinkMemoryManager::InFlightAlloc {
 public:
   Allocation(const slabjit_callbacks &Callbacks, LinkGraph &G, void *Object, void *Memory)
@@ -25,8 +28,8 @@ public:
     if (!Actions)
       return fail(std::move(OnFinalized), Actions.takeError());
     auto *Owned = Actions->empty() ? nullptr : new slabjit_actions{std::move(*Actions)};
-    uint64_t Token = Callbacks.commit(Object, Memory, Owned);
-    OnFinalized(JITLinkMemoryManager::FinalizedAlloc(orc::ExecutorAddr(Token)));
+    Callbacks.commit(Object, Memory, Owned);
+    OnFinalized(JITLinkMemoryManager::FinalizedAlloc(NothingHeld));
   }
 
   void abandon(OnAbandonedFunction OnAbandoned) override {
@@ -176,7 +179,7 @@ public:
 
   void deallocate(std::vector<FinalizedAlloc> Allocs, OnDeallocatedFunction OnDeallocated) override {
     for (auto &A : Allocs)
-      Callbacks.release(A.release().getValue());
+      A.release();
     OnDeallocated(Error::success());
   }
 

@@ -80,13 +80,11 @@ typedef struct {
   int (*allocate)(void *object, const slabjit_segment *segments, size_t n, uint64_t *addresses, void **allocation);
   /* Content is final: apply protections. */
   int (*publish)(void *object, void *allocation);
-  /* Finalisation actions have run. Ownership of `actions` (may be NULL) passes to the caller, who runs them with
-   * slabjit_actions_run before the memory goes. Returns ORC's share, a non-zero token. */
-  uint64_t (*commit)(void *object, void *allocation, slabjit_actions *actions);
+  /* Finalisation actions have run. Memory and `actions` (may be NULL) are the caller's alone from here on; ORC keeps no
+   * share in them. The caller runs the actions with slabjit_actions_run before the memory goes. */
+  void (*commit)(void *object, void *allocation, slabjit_actions *actions);
   /* The link failed after `allocate`. */
   void (*abandon)(void *object, void *allocation);
-  /* ORC drops the share that `commit` returned. No object: this may come long after the link. */
-  void (*release)(uint64_t token);
 
   /* -- addresses are known; symbols and blocks are those with cookies; .eh_frame is {0,0} where there is none -- */
   void (*placed)(void *object, const slabjit_placed *symbols, size_t n_symbols, const slabjit_placed *blocks,

@@ -1,6 +1,9 @@
 //! What the linker needs to know of an object, without looking at its bytes again.
 
-use super::raw::{SHF_ALLOC, SHF_EXECINSTR, SHF_GNU_RETAIN, SHF_WRITE, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_PREINIT_ARRAY, SHT_PROGBITS};
+use super::raw::{
+    SHF_ALLOC, SHF_EXECINSTR, SHF_GNU_RETAIN, SHF_WRITE, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_PREINIT_ARRAY,
+    SHT_PROGBITS,
+};
 
 /// A prepared object's names, sections and initialisers. It owns what it holds; names lie in one arena.
 #[derive(Debug, Clone, Default)]
@@ -41,7 +44,6 @@ impl ObjectIndex {
         let found = self.sections.iter().position(|s| s.has_contents && s.size != 0 && s.offset == offset)?;
         u32::try_from(found).ok()
     }
-
 }
 
 /// A name in an index's arena.

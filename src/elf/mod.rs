@@ -30,9 +30,7 @@ pub(crate) mod testing;
 mod tests;
 
 pub(crate) use archive::{Archive, MemberId};
-pub(crate) use index::{
-    Array, ArrayKind, Binding, Definition, Import, ObjectIndex, Section, SymbolKind, Visibility,
-};
+pub(crate) use index::{Array, ArrayKind, Binding, Definition, Import, ObjectIndex, Section, SymbolKind, Visibility};
 pub use limits::{Limits, SectionConflicts};
 pub use plan::{LinkPlan, PlannedDefinition, PlannedImport, PlannedRelocation, PlannedSection, Problem, Severity};
 pub use plugin::{ObjectInput, ObjectPlugin, ObjectReport};

@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use super::prepare::Prepared;
 use super::raw::{EM_AARCH64, EM_X86_64, SECTION_SIZE, SectionHeader};
 use super::view::{View, lossy};
-use super::prepare::Prepared;
 use super::{Preparation, SectionConflicts, Target};
 use crate::{Limits, LinkPlan, Result};
 

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::sync::{Arc, Mutex};
 
 use super::object::{Defined, External, Linked, ObjectLink, PreparedObject, Progress};
-use super::session::{Session, Tracker};
+use super::session::{Graph, Session, Tracker};
 use crate::memory::Arena;
 use crate::{Error, Result};
 
@@ -15,41 +15,22 @@ pub(super) struct Decided {
     pub(super) definitions: Vec<Defined>,
 }
 
-/// Numbers that are in use while a batch is under way, for names that are unique in ORC.
-pub(super) struct Slots<'s> {
-    session: &'s Session,
-    taken: Vec<u32>,
-}
-
-impl<'s> Slots<'s> {
-    pub(super) fn new(session: &'s Session) -> Self {
-        Self { session, taken: Vec::new() }
-    }
-
-    pub(super) fn take(&mut self) -> u32 {
-        let slot = self.session.slot();
-        self.taken.push(slot);
-        slot
-    }
-}
-
-impl Drop for Slots<'_> {
-    fn drop(&mut self) {
-        self.session.release_slots(self.taken.drain(..));
-    }
-}
-
-/// Links all objects, or none. `slots` must outlive the call: ORC knows the batch by them.
+/// Links all objects, or none. Names that objects need of each other were made with slots of `tracker`.
 pub(super) fn link(
     session: &Session,
     arena: &Arc<Arena>,
     objects: Vec<Decided>,
-    slots: &mut Slots<'_>,
+    tracker: Arc<Tracker>,
 ) -> Result<Vec<Linked>> {
     let progress = Arc::new(Progress::default());
     let links: Vec<_> = objects.into_iter().map(|object| under_way(object, arena, &progress)).collect();
-    let result = materialize(session, &links, slots);
-    // The tracker is gone: what was not begun has ended. What another thread has begun ends here.
+    let result = materialize(session, &links, &tracker);
+    if result.is_err() {
+        // ORC is to forget what failed, so that it is not found under way by `wait`.
+        session.retire(&tracker);
+    }
+    drop(tracker);
+    // ORC hands work out to whoever looks something up: what another thread has begun ends here.
     progress.wait();
 
     if let Err(message) = result {
@@ -64,26 +45,26 @@ fn under_way(decided: Decided, arena: &Arc<Arena>, progress: &Arc<Progress>) -> 
     Arc::new(ObjectLink { object, externals, definitions, arena, progress, state })
 }
 
-fn materialize(session: &Session, links: &[Arc<ObjectLink>], slots: &mut Slots<'_>) -> Result<(), String> {
-    let tracker = session.tracker();
+fn materialize(session: &Session, links: &[Arc<ObjectLink>], tracker: &Tracker) -> Result<(), String> {
+    // All graphs before the first is defined: most of what fails, fails here.
+    let graphs = links.iter().map(|link| graph(session, link)).collect::<Result<Vec<_>, _>>()?;
     let mut keys = Vec::with_capacity(links.len());
-    for link in links {
-        let key = CString::new(format!("k{}", slots.take())).unwrap_or_default();
-        if let Err(message) = define(session, &tracker, link, &key) {
-            link.state().failure = Some(Error::Link { object: link.object.name.to_string(), message: message.clone() });
-            return Err(message);
-        }
+    for graph in graphs {
+        let key = CString::new(format!("k{}", tracker.slot())).unwrap_or_default();
+        graph.define(tracker, &key)?;
         keys.push(key);
     }
     session.materialize(&keys)
 }
 
-fn define(session: &Session, tracker: &Tracker<'_>, link: &Arc<ObjectLink>, key: &CString) -> Result<(), String> {
-    let graph = session.graph(&link.object.name, &link.object.bytes)?;
-    let index = &link.object.index;
-    let retain = !index.arrays.is_empty() || !index.retain.is_empty();
+fn graph(session: &Session, link: &Arc<ObjectLink>) -> Result<Graph, String> {
+    let object = &link.object;
+    let graph = session.graph(&object.name, &object.bytes).inspect_err(|message| {
+        link.state().failure = Some(Error::Link { object: object.name.to_string(), message: message.clone() });
+    })?;
+    let retain = !object.index.arrays.is_empty() || !object.index.retain.is_empty();
     graph.bind(Arc::clone(link).into_shim(), retain);
-    graph.define(tracker, key)
+    Ok(graph)
 }
 
 /// The cause: the first object that failed for a reason of its own.

@@ -53,7 +53,7 @@ impl Drop for Actions {
     }
 }
 
-/// The memory of one linked object. ORC and the library hold shares of it; the last one frees.
+/// The memory of one linked object. It is Rust's alone: ORC holds no share, so the session may go first.
 #[derive(Debug)]
 pub(super) struct Allocation {
     // Dropped in this order: the actions refer to the memory.
@@ -79,7 +79,7 @@ pub(super) struct Image {
     number: u32,
     // Dropped in this order: frames describe the memory.
     _frames: Option<Frames>,
-    allocation: Option<Arc<Allocation>>,
+    allocation: Option<Allocation>,
     /// `None` where there is nothing to call.
     arrays: Option<Box<Arrays>>,
     initialised: bool,
@@ -243,9 +243,8 @@ impl Code {
     /// As for [`initialise`](Self::initialise).
     pub(super) unsafe fn undo(&self, numbers: &[u32], since: u64, unshared: impl FnOnce() -> bool) {
         for &number in numbers.iter().rev() {
-            let taken = self.with_image(number, |i| {
-                (std::mem::take(&mut i.initialised), i.arrays.take(), Arc::clone(&i.object))
-            });
+            let taken = self
+                .with_image(number, |i| (std::mem::take(&mut i.initialised), i.arrays.take(), Arc::clone(&i.object)));
             if let Some((true, Some(arrays), object)) = taken {
                 // SAFETY: initialised, and not finalised before: `initialised` was true.
                 unsafe { arrays.finalise(&object) };

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock, Weak};
 
 use super::arrays::catching;
 use super::code::Code;
-use crate::memory::{Arena, Lifetime, Protection, PublishedSlab, SegmentRequest};
 use crate::Result;
+use crate::memory::{Arena, Lifetime, Protection, PublishedSlab, SegmentRequest};
 
 /// Handlers registered by one library's code.
 #[derive(Debug, Default)]
@@ -393,4 +393,3 @@ fn run_fork_handlers(codes: &[Arc<Code>], which: usize) {
         }
     }
 }
-

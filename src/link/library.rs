@@ -195,16 +195,17 @@ impl Library {
     fn link(&self, code: &Arc<Code>) -> Result<Vec<Pending>> {
         self.add_archive_members()?;
         let session = &self.context.session;
-        let mut slots = batch::Slots::new(session);
+        let tracker = session.tracker();
         let (batch, decided) = {
             let mut state = self.state();
             let pending = &state.pending;
-            let decided = resolve::decide(&self.name, self.scope.as_deref(), code, &state.names, pending, &mut slots)?;
+            let decided = resolve::decide(&self.name, self.scope.as_deref(), code, &state.names, pending, &tracker)?;
             (std::mem::take(&mut state.pending), decided)
         };
-        let span = tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name, objects = batch.len());
+        let span =
+            tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name, objects = batch.len());
         let _entered = span.enter();
-        let linked = batch::link(session, &self.context.arena, decided, &mut slots);
+        let linked = batch::link(session, &self.context.arena, decided, tracker);
         let mut state = self.state();
         let linked = match linked {
             Ok(linked) => linked,
@@ -244,10 +245,10 @@ impl Library {
     /// What a link would find missing now. Nothing is linked; members are taken from archives.
     pub(crate) fn undefined_symbols(&self) -> Result<Vec<UndefinedSymbol>> {
         self.add_archive_members()?;
-        let mut slots = batch::Slots::new(&self.context.session);
+        let tracker = self.context.session.tracker();
         let state = self.state();
         let code = state.code.clone().ok_or_else(|| self.removed())?;
-        match resolve::decide(&self.name, self.scope.as_deref(), &code, &state.names, &state.pending, &mut slots) {
+        match resolve::decide(&self.name, self.scope.as_deref(), &code, &state.names, &state.pending, &tracker) {
             Ok(_) => Ok(Vec::new()),
             Err(Error::UndefinedSymbols { symbols, .. }) => Ok(symbols),
             Err(error) => Err(error),
@@ -311,7 +312,8 @@ impl Library {
     fn find(&self, name: &str) -> Result<Found> {
         let state = self.state();
         let code = state.code.clone().ok_or_else(|| self.removed())?;
-        let not_found = |hint: String| Error::SymbolNotFound { library: self.name.to_string(), symbol: name.to_owned(), hint };
+        let not_found =
+            |hint: String| Error::SymbolNotFound { library: self.name.to_string(), symbol: name.to_owned(), hint };
         let Some(symbol) = state.names.get(name) else { return Err(not_found(self.hint(&state, name))) };
         if symbol.hidden {
             return Err(not_found(" for others: it is hidden; compile it with default visibility".to_owned()));
@@ -371,7 +373,8 @@ impl Library {
     /// Names of everything that can be asked for.
     pub(crate) fn symbols(&self) -> Vec<String> {
         let state = self.state();
-        let mut names: Vec<_> = state.names.iter().filter(|(_, s)| !s.hidden).map(|(name, _)| name.to_owned()).collect();
+        let mut names: Vec<_> =
+            state.names.iter().filter(|(_, s)| !s.hidden).map(|(name, _)| name.to_owned()).collect();
         names.sort_unstable();
         names
     }

@@ -49,7 +49,8 @@ impl PreparedObject {
         if self.index.large_sections.is_empty() {
             return false;
         }
-        let mut same = self.index.sections.iter().zip(0..).filter(|(s, _)| self.index.name(s.name) == section).peekable();
+        let mut same =
+            self.index.sections.iter().zip(0..).filter(|(s, _)| self.index.name(s.name) == section).peekable();
         same.peek().is_some() && same.all(|(_, i)| self.index.large_sections.contains(&i))
     }
 
@@ -93,7 +94,7 @@ pub(super) enum Defined {
 #[derive(Debug, Default)]
 pub(super) struct Linked {
     /// `None` where the object has no memory.
-    pub(super) allocation: Option<Arc<Allocation>>,
+    pub(super) allocation: Option<Allocation>,
     /// By index of the definition; 0 for those that were discarded.
     pub(super) definitions: Vec<u64>,
     /// Address of each initialiser or finaliser section, by its index in `ObjectIndex::arrays`; 0 where there is none.
@@ -197,14 +198,12 @@ impl ObjectLink {
         Ok(())
     }
 
-    /// Returns ORC's share.
-    fn commit(&self, actions: Actions) -> u64 {
+    fn commit(&self, actions: Actions) {
         let mut state = self.state();
-        let Some(mut slab) = state.published.take() else { return 0 };
-        slab.release_finalize_segments();
-        let allocation = Arc::new(Allocation::new(slab, actions));
-        state.linked.allocation = Some(Arc::clone(&allocation));
-        Arc::into_raw(allocation) as u64
+        if let Some(mut slab) = state.published.take() {
+            slab.release_finalize_segments();
+            state.linked.allocation = Some(Allocation::new(slab, actions));
+        }
     }
 
     fn abandon(&self) {
@@ -242,10 +241,9 @@ fn blamed(index: &ObjectIndex, protection: Option<Protection>, by: impl Fn(&Sect
     };
     let mapped = index.sections.iter().filter(|s| of(s).is_some());
     let suspects = mapped.filter(|s| protection.is_none() || of(s) == protection);
-    suspects.max_by_key(|s| by(s)).map_or_else(BlamedSection::default, |s| BlamedSection {
-        name: index.name(s.name).to_owned(),
-        bytes: s.size,
-    })
+    suspects
+        .max_by_key(|s| by(s))
+        .map_or_else(BlamedSection::default, |s| BlamedSection { name: index.name(s.name).to_owned(), bytes: s.size })
 }
 
 /// Cookies are indices plus one: 0 means none.
@@ -267,7 +265,6 @@ pub(super) static CALLBACKS: shim::slabjit_callbacks = shim::slabjit_callbacks {
     publish,
     commit,
     abandon,
-    release,
     placed,
     failed,
     end,
@@ -417,24 +414,16 @@ fn report(link: &ObjectLink, result: Result<()>) -> c_int {
     }
 }
 
-unsafe extern "C" fn commit(object: *mut c_void, _: *mut c_void, actions: *mut shim::slabjit_actions) -> u64 {
+unsafe extern "C" fn commit(object: *mut c_void, _: *mut c_void, actions: *mut shim::slabjit_actions) {
     // SAFETY: the shim's reference; the actions are ours from here on.
     let (link, actions) = unsafe { (link(object), Actions::from_shim(actions)) };
-    guarded(0, || link.commit(actions))
+    guarded((), || link.commit(actions));
 }
 
 unsafe extern "C" fn abandon(object: *mut c_void, _: *mut c_void) {
     // SAFETY: the shim's reference.
     let link = unsafe { link(object) };
     guarded((), || link.abandon());
-}
-
-unsafe extern "C" fn release(token: u64) {
-    if token != 0 {
-        // SAFETY: `commit` made the token of one reference, and ORC returns each token once.
-        let allocation = unsafe { Arc::from_raw(token as *const Allocation) };
-        guarded((), || drop(allocation));
-    }
 }
 
 unsafe extern "C" fn placed(

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::batch::{Decided, Slots};
+use super::batch::Decided;
 use super::code::Code;
 use super::exit::Own;
 use super::library::Scope;
 use super::names::{Names, Symbol};
 use super::object::{Defined, External, PreparedObject};
+use super::session::Tracker;
 use crate::elf::Import;
 use crate::error::UndefinedSymbol;
 use crate::runtime::process;
@@ -24,9 +25,9 @@ pub(super) fn decide(
     code: &Code,
     names: &Names,
     batch: &[(u32, Arc<PreparedObject>)],
-    slots: &mut Slots<'_>,
+    tracker: &Tracker,
 ) -> Result<Vec<Decided>> {
-    let mut decision = Decision { scope, code, names, slots, exports: HashMap::new(), missing: BTreeMap::new() };
+    let mut decision = Decision { scope, code, names, tracker, exports: HashMap::new(), missing: BTreeMap::new() };
     let externals = batch.iter().map(|(_, object)| decision.externals(object)).collect::<Result<Vec<_>>>()?;
     // After all externals: they say what has to be exported. Discarded definitions may need more.
     let mut discarded = Vec::new();
@@ -48,18 +49,18 @@ pub(super) fn decide(
     Ok(decided.collect())
 }
 
-struct Decision<'a, 's> {
+struct Decision<'a> {
     scope: Option<&'a Scope>,
     code: &'a Code,
     names: &'a Names,
-    slots: &'a mut Slots<'s>,
+    tracker: &'a Tracker,
     /// What other objects of the batch need: (object, definition) → its name in ORC.
     exports: HashMap<(u32, u32), Arc<str>>,
     /// Missing names, and who refers to them.
     missing: BTreeMap<String, Vec<String>>,
 }
 
-impl Decision<'_, '_> {
+impl Decision<'_> {
     fn externals(&mut self, object: &PreparedObject) -> Result<Vec<External>> {
         object.index.imports.iter().map(|import| self.import(object, import)).collect()
     }
@@ -119,9 +120,9 @@ impl Decision<'_, '_> {
         match symbol.address {
             Some(address) => External::Absolute(address),
             None => {
-                let slots = &mut self.slots;
+                let tracker = self.tracker;
                 let export = self.exports.entry((symbol.object, symbol.definition));
-                External::Batch(Arc::clone(export.or_insert_with(|| format!("x{}", slots.take()).into())))
+                External::Batch(Arc::clone(export.or_insert_with(|| format!("x{}", tracker.slot()).into())))
             }
         }
     }

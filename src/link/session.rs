@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use once_cell::sync::OnceCell;
 use slabjit_llvm_wrap as shim;
@@ -23,8 +23,9 @@ pub(crate) struct Session {
     lljit: LLVMOrcLLJITRef,
     execution: LLVMOrcExecutionSessionRef,
     dylib: LLVMOrcJITDylibRef,
-    slots: Mutex<Slots>,
-    links: AtomicU32,
+    slots: Arc<Mutex<Slots>>,
+    /// What the next batches are added under.
+    tracker: Mutex<Option<Arc<Tracker>>>,
 }
 
 // SAFETY: an ORC session may be used from any thread; what is not safe to share (a graph) never leaves a function here.
@@ -44,27 +45,12 @@ impl Session {
             let lljit: LLVMOrcLLJITRef = shim::slabjit_session_lljit(raw).cast();
             let execution = LLVMOrcLLJITGetExecutionSession(lljit);
             let dylib = LLVMOrcExecutionSessionCreateBareJITDylib(execution, c"slabjit".as_ptr());
-            let slots = Mutex::new(Slots::default());
-            Ok(Self { raw, lljit, execution, dylib, slots, links: AtomicU32::new(0) })
+            Ok(Self { raw, lljit, execution, dylib, slots: Arc::default(), tracker: Mutex::default() })
         }
     }
 
     pub(crate) fn lljit(&self) -> LLVMOrcLLJITRef {
         self.lljit
-    }
-
-    /// Takes a number that nothing under way in this session uses; ORC's string pool then sees the same few names again
-    /// and again.
-    pub(super) fn slot(&self) -> u32 {
-        self.slots().take()
-    }
-
-    pub(super) fn release_slots(&self, slots: impl IntoIterator<Item = u32>) {
-        self.slots().free.extend(slots);
-    }
-
-    fn slots(&self) -> std::sync::MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Builds the graph of an object; `bytes` must outlive its link.
@@ -78,10 +64,42 @@ impl Session {
         take_text(text).map_or(Ok(Graph { raw }), Err)
     }
 
-    pub(super) fn tracker(&self) -> Tracker<'_> {
-        // SAFETY: the dylib lives as long as the session, which the tracker borrows.
-        let raw = unsafe { LLVMOrcJITDylibCreateResourceTracker(self.dylib) };
-        Tracker { raw, session: self }
+    /// What to add a batch under. Batches share a tracker, because making and removing one costs as much as a quarter of
+    /// what ORC does for an object; after a while it is replaced, and goes with the last batch that uses it.
+    pub(super) fn tracker(&self) -> Arc<Tracker> {
+        const BATCHES: u32 = 64;
+        let mut current = self.current();
+        let tracker = match current.as_ref().filter(|t| t.batches.load(Ordering::Relaxed) < BATCHES) {
+            Some(tracker) => Arc::clone(tracker),
+            None => {
+                // SAFETY: the dylib lives as long as the session; the session gives its tracker up before it ends.
+                let raw = unsafe { LLVMOrcJITDylibCreateResourceTracker(self.dylib) };
+                let tracker = Arc::new(Tracker {
+                    raw,
+                    batches: AtomicU32::new(0),
+                    taken: Mutex::default(),
+                    slots: Arc::clone(&self.slots),
+                });
+                // The old one may have to be removed, which takes locks of ORC's: not under ours.
+                let old = current.replace(Arc::clone(&tracker));
+                drop(current);
+                drop(old);
+                self.tidy();
+                tracker
+            }
+        };
+        tracker.batches.fetch_add(1, Ordering::Relaxed);
+        tracker
+    }
+
+    /// Has a tracker removed as soon as its last batch is done.
+    pub(super) fn retire(&self, tracker: &Arc<Tracker>) {
+        let old = self.current().take_if(|current| Arc::ptr_eq(current, tracker));
+        drop(old);
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Tracker>>> {
+        self.tracker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Links everything behind `keys`, and returns when that has succeeded or failed; why is told to the objects.
@@ -113,26 +131,23 @@ impl Session {
                 Arc::into_raw(Arc::clone(&outcome)).cast_mut().cast(),
             );
         }
-        let result = outcome.wait(Option::take);
-        self.tidy();
-        result
+        outcome.wait(Option::take)
     }
 
-    /// Names of removed objects stay in ORC's string pool until it is told to drop them; that walks the whole pool.
+    /// Names of linked objects stay in ORC's string pool until it is told to drop them; that walks the whole pool.
     fn tidy(&self) {
-        const EVERY: u32 = 4096;
-        if self.links.fetch_add(1, Ordering::Relaxed) % EVERY == EVERY - 1 {
-            // SAFETY: the pool is the session's, and synchronises itself.
-            unsafe {
-                let pool = LLVMOrcExecutionSessionGetSymbolStringPool(self.execution);
-                LLVMOrcSymbolStringPoolClearDeadEntries(pool);
-            }
+        // SAFETY: the pool is the session's, and synchronises itself.
+        unsafe {
+            let pool = LLVMOrcExecutionSessionGetSymbolStringPool(self.execution);
+            LLVMOrcSymbolStringPoolClearDeadEntries(pool);
         }
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
+        let tracker = self.current().take();
+        drop(tracker);
         // SAFETY: the last user is gone: every batch borrows the session while it is under way.
         let text = unsafe { shim::slabjit_session_dispose(self.raw) };
         if let Some(message) = take_text(text) {
@@ -168,13 +183,11 @@ impl Graph {
         unsafe { shim::slabjit_graph_bind(self.raw, object, retain.into()) }
     }
 
-    pub(super) fn define(self, tracker: &Tracker<'_>, key: &CStr) -> std::result::Result<(), String> {
+    pub(super) fn define(self, tracker: &Tracker, key: &CStr) -> std::result::Result<(), String> {
         let raw = self.raw;
         std::mem::forget(self);
         // SAFETY: the shim takes the graph over, also on failure, and borrows the tracker.
-        let text = unsafe {
-            shim::slabjit_graph_define(raw, tracker.raw.cast(), key.as_ptr(), key.to_bytes().len())
-        };
+        let text = unsafe { shim::slabjit_graph_define(raw, tracker.raw.cast(), key.as_ptr(), key.to_bytes().len()) };
         take_text(text).map_or(Ok(()), Err)
     }
 }
@@ -186,23 +199,42 @@ impl Drop for Graph {
     }
 }
 
-/// What ORC keeps of one batch. Dropping it makes ORC forget the batch.
-pub(super) struct Tracker<'s> {
+/// What ORC keeps of some batches. Dropping it makes ORC forget them.
+pub(super) struct Tracker {
     raw: LLVMOrcResourceTrackerRef,
-    session: &'s Session,
+    batches: AtomicU32,
+    /// Numbers in names that ORC knows as long as the tracker is there.
+    taken: Mutex<Vec<u32>>,
+    slots: Arc<Mutex<Slots>>,
 }
 
-impl Drop for Tracker<'_> {
+// SAFETY: a tracker may be used from any thread; the session's lock guards it.
+unsafe impl Send for Tracker {}
+// SAFETY: as above.
+unsafe impl Sync for Tracker {}
+
+impl Tracker {
+    /// A number that is in no name ORC knows. Numbers come again, so that its string pool sees the same few names.
+    pub(super) fn slot(&self) -> u32 {
+        let slot = self.slots.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+        slot
+    }
+}
+
+impl Drop for Tracker {
     fn drop(&mut self) {
-        // SAFETY: we hold one reference, which goes last. Removing calls `release` for what the batch allocated.
+        // SAFETY: we hold one reference, which goes last. The session outlives its trackers.
         let error = unsafe {
             let error = LLVMOrcResourceTrackerRemove(self.raw);
             LLVMOrcReleaseResourceTracker(self.raw);
             error
         };
         if let Some(message) = take_error(error) {
-            tracing::error!(target: "slabjit", message, session = ?self.session.raw, "ORC could not forget a batch");
+            tracing::error!(target: "slabjit", message, "ORC could not forget a batch");
         }
+        let taken = self.taken.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).free.append(taken);
     }
 }
 

@@ -103,6 +103,8 @@ pub fn child_with(name: &str, environment: &[(&str, &str)]) -> ChildEnd {
     let output = Command::new(std::env::current_exe().unwrap())
         .env(CHILD, name)
         .env("RUST_BACKTRACE", "0")
+        // A process that ends early does not remove its files; this one does.
+        .env("TMPDIR", temporary())
         .envs(environment.iter().copied())
         .output()
         .unwrap();

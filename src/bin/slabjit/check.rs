@@ -56,8 +56,13 @@ fn check_all(scope: &Scope, objects: &[PathBuf]) -> slabjit::Result<Vec<Checked>
 
 fn check_one(engine: &JitEngine, library: &Library, path: &Path) -> Checked {
     let name = path.display().to_string();
-    let mut checked =
-        Checked { path: path.to_owned(), plan: Err(String::new()), conflict: None, native: false, undefined: Vec::new() };
+    let mut checked = Checked {
+        path: path.to_owned(),
+        plan: Err(String::new()),
+        conflict: None,
+        native: false,
+        undefined: Vec::new(),
+    };
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(source) => {

@@ -1,5 +1,5 @@
-use crate::elf::testing::{ARM, X86, asm, build, clang, gcc, prepare};
 use crate::elf::index::PLAIN_PRIORITY;
+use crate::elf::testing::{ARM, X86, asm, build, clang, gcc, prepare};
 use crate::elf::{ArrayKind, Binding, Definition, ObjectIndex, SymbolKind, Visibility};
 
 fn definition<'a>(index: &'a ObjectIndex, name: &str) -> &'a Definition {
