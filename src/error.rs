@@ -45,6 +45,18 @@ pub enum Error {
         /// The object's name.
         object: String,
     },
+    /// A thin archive: paths instead of members.
+    #[error("'{archive}' is a thin archive, which holds paths and no objects; make it without --thin (ar rcs)")]
+    ThinArchive {
+        /// The archive's name.
+        archive: String,
+    },
+    /// Something else where an archive was expected.
+    #[error("'{archive}' is not an archive (it does not begin with !<arch>); load an object with Library::add_object")]
+    NotAnArchive {
+        /// The name it was given under.
+        archive: String,
+    },
     /// A shared object or position-independent executable where a relocatable object was expected.
     #[error(
         "'{object}' is a linked ELF file ({kind}), not a relocatable object; give a shared object to LibraryBuilder::shared_library, or compile with -c"
@@ -349,7 +361,7 @@ pub enum Error {
         library: String,
     },
     /// A shared library could not be opened.
-    #[error("cannot open shared library '{}': {source}", path.display())]
+    #[error("cannot open shared library '{}': {}; give a path, or a name that the dynamic loader finds (LD_LIBRARY_PATH)", path.display(), innermost(source))]
     SharedLibrary {
         /// As it was given.
         path: PathBuf,
@@ -359,7 +371,7 @@ pub enum Error {
 
     // ---- linking ----
     /// LLVM refused the object.
-    #[error("LLVM cannot link '{object}': {message}")]
+    #[error("LLVM cannot link '{object}': {message}{}", link_advice(message))]
     Link {
         /// The object's name.
         object: String,
@@ -367,7 +379,9 @@ pub enum Error {
         message: String,
     },
     /// An initialiser threw an exception or panicked. The object was unloaded again.
-    #[error("an initialiser of '{object}' failed: {message}; the object was unloaded")]
+    #[error(
+        "an initialiser of '{object}' failed: {message}; what was linked with it was unloaded, and is tried again when the library is next asked for something"
+    )]
     InitializerFailed {
         /// The object's name.
         object: String,
@@ -396,7 +410,8 @@ pub enum Error {
     },
     /// No range in the arena is large enough.
     #[error(
-        "the arena is exhausted: '{object}' needs {requested} bytes in one piece (its largest section is '{section}' with {section_bytes}), the largest free piece has {largest_free} of the arena's {arena_bytes}; remove libraries, use a second engine, or raise JitEngineBuilder::arena_size"
+        "the arena is exhausted: '{object}' needs {requested} bytes in one piece (its largest section is '{section}' with {section_bytes}), the largest free piece has {largest_free} of the arena's {arena_bytes}; {}",
+        arena_advice(*requested, *arena_bytes)
     )]
     ArenaExhausted {
         /// The object's name.
@@ -480,6 +495,33 @@ fn undefined_symbols(library: &str, symbols: &[UndefinedSymbol]) -> String {
          (a Rust executable exports nothing without -rdynamic)",
     );
     s
+}
+
+/// What the last in a chain of errors says: wrappers say less.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}
+
+/// A hint, from words that LLVM has used for long; without them nothing is lost.
+fn link_advice(message: &str) -> &'static str {
+    if message.contains("out of range") {
+        "; compile with -fPIC, so that what is far away is reached through the GOT"
+    } else {
+        ""
+    }
+}
+
+fn arena_advice(requested: u64, arena: u64) -> &'static str {
+    if requested > arena {
+        "it fits into no arena of this size: raise JitEngineBuilder::arena_size (at most 2 GiB - 32 MiB), or put large data into \
+         a large section (-mcmodel=medium or large), which may lie outside"
+    } else {
+        "remove libraries, use a second engine, or raise JitEngineBuilder::arena_size"
+    }
 }
 
 fn system_advice(source: &io::Error) -> &'static str {

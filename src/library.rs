@@ -26,7 +26,6 @@ pub struct Library {
 
 /// What has become of a library's code; see [`Library::remove`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "the code may still be held"]
 pub enum Removal {
     /// Finalisers have run and the memory is freed.
     Freed,
@@ -117,7 +116,7 @@ impl Library {
     /// by [`get`](Self::get).
     ///
     /// # Errors
-    /// [`Error::Malformed`] if it cannot be read or is a thin archive; [`Error::Removed`]. Members are prepared when they are
+    /// [`Error::NotAnArchive`], [`Error::ThinArchive`], [`Error::Malformed`] if it cannot be read; [`Error::Removed`]. Members are prepared when they are
     /// needed; their errors come then.
     pub fn add_archive(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
         self.inner.add_archive("archive", bytes.as_ref())
@@ -134,8 +133,10 @@ impl Library {
 
     /// The function or object of this name, typed. Links and initialises first what has not been yet.
     ///
-    /// `T` is a function pointer such as `unsafe extern "C" fn(i32) -> i32`, or a data pointer such as `*const f32`; it must
-    /// have the size of a pointer, which is checked at compile time:
+    /// Only names that the library's own objects define are found, not those of libraries it is linked against.
+    ///
+    /// `T` is a function pointer such as `unsafe extern "C" fn(i32) -> i32` (or an `Option` of one), or a data pointer such as
+    /// `*const f32`, which may also point to a function. It must have the size of a pointer, which is checked at compile time:
     /// ```compile_fail
     /// # let library = slabjit::JitEngine::new().unwrap().add_object([]).unwrap();
     /// let wrong: slabjit::Symbol<u8> = unsafe { library.get("x").unwrap() };
@@ -144,8 +145,10 @@ impl Library {
     /// # Errors
     /// [`Error::SymbolNotFound`], [`Error::WrongSymbolKind`] for a function type where the symbol is data,
     /// [`Error::NullSymbol`]; what can go wrong in linking: [`Error::UndefinedSymbols`], [`Error::Link`],
-    /// [`Error::InitializerFailed`], [`Error::ArenaExhausted`] and others; [`Error::Removed`]. After a failed link, adding what
-    /// was missing and asking again succeeds.
+    /// [`Error::InitializerFailed`], [`Error::ArenaExhausted`] and others; [`Error::Removed`], [`Error::InvalidName`].
+    ///
+    /// After a failed link, what was linked before is still found, and adding what was missing and asking again succeeds.
+    /// Objects whose initialiser failed are unloaded; the next call links and initialises them once more.
     ///
     /// # Safety
     /// - `T` must be the symbol's type: signature and calling convention of a function, type and mutability of an object.
@@ -175,8 +178,7 @@ impl Library {
         unsafe { self.inner.make_ready() }
     }
 
-    /// Every name that a link would find undefined now, and who refers to it. Links nothing; libraries that this one is
-    /// linked against count as far as they are linked themselves.
+    /// Every name that a link would find undefined now, and who refers to it. Links nothing.
     ///
     /// # Errors
     /// Those of archive members that are needed; [`Error::Removed`].
@@ -280,7 +282,8 @@ impl LibraryBuilder {
     /// Makes the library.
     ///
     /// # Errors
-    /// [`Error::SharedLibrary`] if one cannot be opened, [`Error::InvalidName`] for a symbol's name with a NUL byte.
+    /// [`Error::Removed`] for a linked library that was removed; [`Error::SharedLibrary`] if one cannot be opened;
+    /// [`Error::InvalidName`] for a symbol's name with a NUL byte, [`Error::NullSymbol`] for one at address 0.
     ///
     /// # Safety
     /// - Initialisers of shared libraries run now, their finalisers when the library's code goes.
@@ -289,6 +292,12 @@ impl LibraryBuilder {
     pub unsafe fn build(self) -> Result<Library> {
         if let Some(name) = self.scope.given.keys().find(|name| name.contains('\0')) {
             return Err(Error::InvalidName { name: name.to_string() });
+        }
+        if let Some((name, _)) = self.scope.given.iter().find(|(_, address)| **address == 0) {
+            return Err(Error::NullSymbol { library: self.name, symbol: name.to_string() });
+        }
+        if let Some(removed) = self.scope.links.iter().find(|library| library.is_removed()) {
+            return Err(Error::Removed { library: removed.name().to_owned() });
         }
         // SAFETY: by the caller.
         let shared = self.shared.iter().map(|path| unsafe { SharedLibrary::open_local(path) });

@@ -62,8 +62,36 @@ void bindExternal(slabjit_graph &G, Symbol &S) {
   G.Session->Callbacks.external(G.Link->Object, Name.data(), Name.size(), &D);
   if (D.verdict == SLABJIT_ABSOLUTE)
     G.Graph->makeAbsolute(S, ExecutorAddr(D.address));
-  else if (D.verdict == SLABJIT_RENAME)
+  else if (D.verdict == SLABJIT_RENAME) {
+    // The graph's map of externals is keyed by name: out of it under the old name, into it under the new one.
+    G.Graph->makeAbsolute(S, ExecutorAddr());
     slabjit::setSymbolName(*G.Graph, S, StringRef(D.name, D.name_len));
+    G.Graph->makeExternal(S);
+    S.setScope(Scope::Default);
+  }
+}
+
+// JITLink's GOT and stub tables are keyed by name (TableManager.h), but a merged object may have several local symbols
+// of one name, or a local one beside an external one.
+void makeLocalNamesUnique(LinkGraph &G) {
+  SmallVector<Symbol *, 8> Locals;
+  DenseSet<StringRef> Names;
+  for (auto *S : G.defined_symbols()) {
+    if (!S->hasName())
+      continue;
+    if (S->getScope() == Scope::Local)
+      Locals.push_back(S);
+    else
+      Names.insert(slabjit::symbolName(*S));
+  }
+  if (Locals.empty())
+    return;
+  for (auto *S : G.external_symbols())
+    Names.insert(slabjit::symbolName(*S));
+  unsigned N = 0;
+  for (auto *S : Locals)
+    if (!Names.insert(slabjit::symbolName(*S)).second)
+      slabjit::setSymbolName(G, *S, ("\1" + Twine(N++) + " " + slabjit::symbolName(*S)).str());
 }
 
 } // namespace
@@ -83,6 +111,7 @@ extern "C" void slabjit_graph_bind(slabjit_graph *Graph, void *Object, int Retai
   Graph->Link->Callbacks = &Graph->Session->Callbacks;
   Graph->Link->Object = Object;
 
+  makeLocalNamesUnique(G);
   for (auto &Sec : G.sections()) {
     if (!Retain || !isAllocated(Sec))
       continue;

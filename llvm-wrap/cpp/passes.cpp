@@ -1,6 +1,8 @@
 // The plugin: reports addresses, ends links, and tells which object an error belongs to.
 #include "internal.h"
 
+#include "llvm/ExecutionEngine/JITLink/x86_64.h"
+
 using namespace llvm;
 using namespace llvm::jitlink;
 using namespace llvm::orc;
@@ -13,6 +15,54 @@ std::unique_ptr<slabjit::Link> slabjit::takeFailedLink() { return std::move(Fail
 
 namespace {
 
+/// ORC derives from references between blocks which symbols become ready with which others, in more than linear time
+/// (llvm#179611). Nobody waits for single symbols here: a batch is ready as a whole. So references inside a graph are
+/// made to point to absolute symbols at the same addresses, which are no dependencies. Addresses are final by now.
+Error flattenDependencies(LinkGraph &G) {
+  constexpr size_t WorthIt = 32;
+  size_t Blocks = 0;
+  for (auto &Sec : G.sections())
+    Blocks += Sec.blocks_size();
+  if (Blocks < WorthIt)
+    return Error::success();
+
+  DenseMap<Symbol *, Symbol *> Fixed;
+  for (auto *B : G.blocks())
+    for (auto &E : B->edges()) {
+      auto &Target = E.getTarget();
+      if (!Target.isDefined())
+        continue;
+      auto &Absolute = Fixed[&Target];
+      if (!Absolute) {
+        auto Name = slabjit::symbolName(Target);
+        Absolute = &G.addAbsoluteSymbol(Name.empty() ? StringRef(".anonymous") : Name, Target.getAddress(),
+                                        Target.getSize(), Linkage::Strong, Scope::Local, true);
+      }
+      E.setTarget(*Absolute);
+    }
+  return Error::success();
+}
+
+/// JITLink up to 22 relaxes `call *f@GOTPCREL(%rip)` to a call with an absolute 32-bit field when `f` is below 4 GiB, and
+/// jumps likewise, but calls are relative (llvm#190968). Such references are taken out of its reach: what a GOT load is
+/// without relaxation is a Delta32 to the GOT entry.
+Error keepIndirectCalls(LinkGraph &G) {
+  for (auto *B : G.blocks()) {
+    if (B->isZeroFill())
+      continue;
+    auto Content = B->getContent();
+    for (auto &E : B->edges()) {
+      if (E.getKind() != x86_64::PCRel32GOTLoadRelaxable && E.getKind() != x86_64::PCRel32GOTLoadREXRelaxable)
+        continue;
+      if (E.getOffset() < 2 || static_cast<uint8_t>(Content[E.getOffset() - 2]) != 0xff)
+        continue;
+      E.setKind(x86_64::Delta32);
+      E.setAddend(E.getAddend() - 4);
+    }
+  }
+  return Error::success();
+}
+
 class Plugin final : public ObjectLinkingLayer::Plugin {
 public:
   Plugin(const slabjit_callbacks &Callbacks, slabjit::LinksInProgress &Links) : Callbacks(Callbacks), Links(Links) {}
@@ -21,6 +71,10 @@ public:
     auto *Link = Links.find(&G);
     if (!Link)
       return;
+    if (G.getTargetTriple().getArch() == Triple::x86_64)
+      Config.PostAllocationPasses.push_back(keepIndirectCalls);
+    // Before the layer's own pass of this phase, which registers dependencies.
+    Config.PreFixupPasses.push_back(flattenDependencies);
     // Last of the post-allocation passes: addresses are final from here on.
     Config.PostAllocationPasses.push_back([this, Link](LinkGraph &G) {
       report(*Link, G);

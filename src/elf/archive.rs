@@ -39,12 +39,10 @@ impl Archive {
             return Err(Error::EmptyObject { object: name.into() });
         }
         if bytes.starts_with(b"!<thin>\n") {
-            return Err(malformed(
-                "it is a thin archive, which holds no objects but their paths; make it without --thin".into(),
-            ));
+            return Err(Error::ThinArchive { archive: name.into() });
         }
         if !bytes.starts_with(b"!<arch>\n") {
-            return Err(malformed("it is no archive (it does not begin with !<arch>)".into()));
+            return Err(Error::NotAnArchive { archive: name.into() });
         }
         let file =
             ArchiveFile::parse(&*bytes).map_err(|error| malformed(format!("the archive cannot be read: {error}")))?;

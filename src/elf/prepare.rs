@@ -111,7 +111,12 @@ impl Preparation {
         self.admit(name, bytes, machine)?;
         for plugin in &self.plugins {
             if self.run(plugin.as_ref(), name, bytes, report)? {
-                self.admit(name, bytes, machine)?;
+                // What is wrong with these bytes is the plugin's doing.
+                self.admit(name, bytes, machine).map_err(|error| Error::Plugin {
+                    plugin: plugin.name().into(),
+                    object: name.into(),
+                    source: Box::new(error),
+                })?;
             }
         }
         let limits = &self.limits;

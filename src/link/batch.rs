@@ -13,6 +13,8 @@ pub(super) struct Decided {
     pub(super) object: Arc<PreparedObject>,
     pub(super) externals: Vec<External>,
     pub(super) definitions: Vec<Defined>,
+    /// Sections of COMDAT groups that are linked from another object.
+    pub(super) dead_sections: Vec<u32>,
 }
 
 /// Links all objects, or none. Names that objects need of each other were made with slots of `tracker`.
@@ -40,9 +42,9 @@ pub(super) fn link(
 }
 
 fn under_way(decided: Decided, arena: &Arc<Arena>, progress: &Arc<Progress>) -> Arc<ObjectLink> {
-    let Decided { object, externals, definitions } = decided;
+    let Decided { object, externals, definitions, dead_sections } = decided;
     let (arena, progress, state) = (Arc::clone(arena), Arc::clone(progress), Mutex::default());
-    Arc::new(ObjectLink { object, externals, definitions, arena, progress, state })
+    Arc::new(ObjectLink { object, externals, definitions, dead_sections, arena, progress, state })
 }
 
 fn materialize(session: &Session, links: &[Arc<ObjectLink>], tracker: &Tracker) -> Result<(), String> {

@@ -237,11 +237,11 @@ impl Code {
     }
 
     /// Undoes a batch whose initialisation failed: runs the finalisers of what was initialised, and the exit handlers
-    /// registered since. Its memory goes if nobody else holds the library: `unshared` says so.
+    /// registered since. Its memory goes unless somebody was given an address in it: `taken` says so.
     ///
     /// # Safety
     /// As for [`initialise`](Self::initialise).
-    pub(super) unsafe fn undo(&self, numbers: &[u32], since: u64, unshared: impl FnOnce() -> bool) {
+    pub(super) unsafe fn undo(&self, numbers: &[u32], since: u64, taken: bool) {
         for &number in numbers.iter().rev() {
             let taken = self
                 .with_image(number, |i| (std::mem::take(&mut i.initialised), i.arrays.take(), Arc::clone(&i.object)));
@@ -255,7 +255,7 @@ impl Code {
         if let Some(handlers) = self.handlers() {
             handlers.forget_other_lists(since);
         }
-        if unshared() {
+        if !taken {
             let mut gone = Vec::new();
             {
                 let mut images = self.images();
@@ -269,6 +269,10 @@ impl Code {
                 image.number = u32::MAX;
             }
         }
+    }
+
+    pub(super) fn is_finalised(&self) -> bool {
+        self.finalised.load(Ordering::Acquire)
     }
 
     /// Runs finalisers and then exit handlers, once. It is the order of `dlclose`; a process that ends has run the handlers

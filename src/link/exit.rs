@@ -4,9 +4,10 @@
 //! by the address of its `__dso_handle`; the process's lists hold one entry of ours.
 #![allow(unsafe_code)] // C ABI, calls into linked code
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock, Weak};
 
 use super::arrays::catching;
@@ -138,6 +139,7 @@ pub(super) enum Own {
     AtFork,
     CxaAtExit,
     CxaAtQuickExit,
+    RegisterAtFork,
 }
 
 impl Own {
@@ -149,6 +151,7 @@ impl Own {
             "pthread_atfork" => Self::AtFork,
             "__cxa_atexit" => Self::CxaAtExit,
             "__cxa_at_quick_exit" => Self::CxaAtQuickExit,
+            "__register_atfork" => Self::RegisterAtFork,
             _ => return None,
         })
     }
@@ -158,6 +161,7 @@ impl Own {
         match self {
             Self::CxaAtExit => Some(cxa_atexit as *const () as u64),
             Self::CxaAtQuickExit => Some(cxa_at_quick_exit as *const () as u64),
+            Self::RegisterAtFork => Some(atfork as *const () as u64),
             _ => None,
         }
     }
@@ -210,7 +214,7 @@ impl Support {
             Own::AtExit => 1,
             Own::AtQuickExit => 2,
             Own::AtFork => 3,
-            Own::DsoHandle | Own::CxaAtExit | Own::CxaAtQuickExit => 0,
+            Own::DsoHandle | Own::CxaAtExit | Own::CxaAtQuickExit | Own::RegisterAtFork => 0,
         };
         own.shared_address().unwrap_or((self.dso + slot * SLOT) as u64)
     }
@@ -310,10 +314,14 @@ fn live() -> Vec<Arc<Code>> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(|(_, code)| code.upgrade()).collect()
 }
 
+/// The process whose end our handlers are for.
+static HOOKED_BY: AtomicU32 = AtomicU32::new(0);
+
 /// Registers with the process, once. At the first need, so that handlers the host registered before run after ours.
 fn hook_process() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        HOOKED_BY.store(std::process::id(), Ordering::Relaxed);
         // SAFETY: functions without arguments that do not unwind.
         unsafe {
             libc::atexit(process_exits);
@@ -326,21 +334,36 @@ fn hook_process() {
 /// Handlers of all libraries from the last to the first, then finalisers of libraries likewise. Nothing is unmapped:
 /// other threads may still run, and destructors of the host's may still call.
 extern "C" fn process_exits() {
-    let codes = live();
+    if is_forked_child() {
+        return;
+    }
     loop {
+        // Again each time: handlers may load libraries.
+        let codes = live();
         let last = codes.iter().filter_map(|c| Some((c.handlers()?.last(0)?, c.handlers()?, c)));
-        let Some((_, handlers, code)) = last.max_by_key(|(sequence, ..)| *sequence) else { break };
-        // SAFETY: the reference keeps the code.
-        unsafe { handlers.run_last(code.library()) };
+        if let Some((_, handlers, code)) = last.max_by_key(|(sequence, ..)| *sequence) {
+            // SAFETY: the reference keeps the code.
+            unsafe { handlers.run_last(code.library()) };
+        } else if let Some(code) = codes.iter().rev().find(|code| !code.is_finalised()) {
+            code.finalise();
+        } else {
+            break;
+        }
+        // Their memory stays for whoever still runs.
+        std::mem::forget(codes);
     }
-    for code in codes.iter().rev() {
-        code.finalise();
-    }
-    // Their memory stays for whoever still runs.
-    std::mem::forget(codes);
+}
+
+/// A child of `fork` has only one of the threads, and locks that others held are held for ever. Until forks are gated, its
+/// exit runs no handlers of libraries.
+fn is_forked_child() -> bool {
+    HOOKED_BY.load(Ordering::Relaxed) != std::process::id()
 }
 
 extern "C" fn process_exits_quickly() {
+    if is_forked_child() {
+        return;
+    }
     let codes = live();
     loop {
         let last = codes.iter().filter_map(|c| Some((c.handlers()?.lists().quick.last()?.sequence, c.handlers()?, c)));
@@ -354,23 +377,24 @@ extern "C" fn process_exits_quickly() {
     std::mem::forget(codes);
 }
 
-/// Libraries whose fork handlers are being run: kept from `prepare` until the parent's or child's handlers have run.
-static FORKING: Mutex<Vec<Arc<Code>>> = Mutex::new(Vec::new());
+thread_local! {
+    /// Libraries whose fork handlers are being run: kept from `prepare` until the parent's or child's handlers have run, both
+    /// of which the forking thread does.
+    static FORKING: Cell<Vec<Arc<Code>>> = const { Cell::new(Vec::new()) };
+}
 
 extern "C" fn fork_prepare() {
     let codes = live();
     run_fork_handlers(&codes, 0);
-    *FORKING.lock().unwrap_or_else(PoisonError::into_inner) = codes;
+    FORKING.set(codes);
 }
 
 extern "C" fn fork_parent() {
-    let codes = std::mem::take(&mut *FORKING.lock().unwrap_or_else(PoisonError::into_inner));
-    run_fork_handlers(&codes, 1);
+    run_fork_handlers(&FORKING.take(), 1);
 }
 
 extern "C" fn fork_child() {
-    let codes = std::mem::take(&mut *FORKING.lock().unwrap_or_else(PoisonError::into_inner));
-    run_fork_handlers(&codes, 2);
+    run_fork_handlers(&FORKING.take(), 2);
 }
 
 /// POSIX: prepare handlers in reverse order of registration, the others in order.

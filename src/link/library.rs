@@ -1,15 +1,15 @@
 //! One namespace: the objects of a library, and their way from bytes to initialised code.
 #![allow(unsafe_code)] // runs initialisers
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::claims::{self, Claim};
 use super::code::{Code, Image};
-use super::names::Names;
+use super::names::{Names, Symbol};
 use super::object::{Linked, PreparedObject};
 use super::{Context, batch, exit, resolve};
-use crate::elf::{Archive, SymbolKind};
+use crate::elf::{Archive, MemberId, SymbolKind};
 use crate::memory::SlabRange;
 use crate::runtime::SharedLibrary;
 use crate::{Error, Removal, Result, UndefinedSymbol};
@@ -39,7 +39,8 @@ struct State {
     next: u32,
     names: Names,
     /// What few libraries have.
-    archives: Option<Box<Vec<Arc<Archive>>>>,
+    #[allow(clippy::box_collection)] // a pointer's size where there are none
+    archives: Option<Box<Vec<Source>>>,
     /// `None` once removed.
     code: Option<Arc<Code>>,
     /// To count holders after removal.
@@ -47,6 +48,24 @@ struct State {
     /// How many batches are being linked or initialised; more than one where an initialiser adds objects to its own
     /// library.
     busy: u32,
+    /// What an outermost batch that is being initialised may have to undo.
+    undoing: Option<Box<Undoing>>,
+}
+
+/// Kept while initialisers run, which may fail.
+struct Undoing {
+    /// The lowest number of an object whose initialisation may still be undone.
+    first: u32,
+    /// Whether somebody was given an address in such an object.
+    taken: bool,
+    /// Batches that were linked meanwhile, by initialisers of this one: they may refer to it.
+    nested: Vec<Pending>,
+}
+
+/// An archive, and the members that were taken from it.
+struct Source {
+    archive: Arc<Archive>,
+    taken: HashSet<MemberId>,
 }
 
 /// An object and its number in the library.
@@ -119,7 +138,8 @@ impl Library {
         if state.code.is_none() {
             return Err(self.removed());
         }
-        state.archives.get_or_insert_default().push(Arc::new(archive));
+        let source = Source { archive: Arc::new(archive), taken: HashSet::new() };
+        state.archives.get_or_insert_default().push(source);
         Ok(())
     }
 
@@ -179,16 +199,24 @@ impl Library {
     /// As for [`link_pending`](Self::link_pending).
     unsafe fn link_and_initialise(&self, code: &Arc<Code>) -> Result<()> {
         let since = exit::now();
-        let batch = self.link(code)?;
+        let outermost = self.state().begin_undoing();
+        let linked = self.link(code).inspect_err(|_| {
+            if outermost {
+                self.state().undoing = None;
+            }
+        });
+        let batch = linked?;
         let numbers: Vec<u32> = batch.iter().map(|(number, _)| *number).collect();
         // SAFETY: by the caller. `link` published these objects, and nobody else has initialised them: they are no longer
         // pending, and the claim is ours.
-        if let Err((object, message)) = unsafe { code.initialise(&numbers) } {
-            // SAFETY: as above.
-            unsafe { self.undo(code, batch, &numbers, since) };
-            return Err(Error::InitializerFailed { object: object.to_string(), message });
-        }
-        Ok(())
+        let Err((object, message)) = (unsafe { code.initialise(&numbers) }) else {
+            self.state().keep(batch, outermost);
+            return Ok(());
+        };
+        let (numbers, taken) = self.state().give_up(batch, outermost);
+        // SAFETY: as above.
+        unsafe { code.undo(&numbers, since, taken) };
+        Err(Error::InitializerFailed { object: object.to_string(), message })
     }
 
     /// Links everything pending, in one batch, and returns it.
@@ -200,7 +228,9 @@ impl Library {
             let mut state = self.state();
             let pending = &state.pending;
             let decided = resolve::decide(&self.name, self.scope.as_deref(), code, &state.names, pending, &tracker)?;
-            (std::mem::take(&mut state.pending), decided)
+            let batch = std::mem::take(&mut state.pending);
+            state.set_linking(&batch, true);
+            (batch, decided)
         };
         let span =
             tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name, objects = batch.len());
@@ -238,6 +268,7 @@ impl Library {
                 let (name, bytes) = archive.member(member);
                 let object = self.prepare(name.into(), bytes)?;
                 self.add(object)?;
+                self.state().take_member(&archive, member);
             }
         }
     }
@@ -250,30 +281,24 @@ impl Library {
         let code = state.code.clone().ok_or_else(|| self.removed())?;
         match resolve::decide(&self.name, self.scope.as_deref(), &code, &state.names, &state.pending, &tracker) {
             Ok(_) => Ok(Vec::new()),
-            Err(Error::UndefinedSymbols { symbols, .. }) => Ok(symbols),
+            Err(Error::UndefinedSymbols { mut symbols, .. }) => {
+                // Linked libraries are linked first.
+                let links = || self.scope.iter().flat_map(|scope| &scope.links);
+                symbols.retain(|missing| !links().any(|library| library.will_export(&missing.name)));
+                Ok(symbols)
+            }
             Err(error) => Err(error),
         }
     }
 
-    /// # Safety
-    /// As for [`link_pending`](Self::link_pending).
-    unsafe fn undo(&self, code: &Arc<Code>, batch: Vec<Pending>, numbers: &[u32], since: u64) {
-        // Names first: nobody finds what is about to go.
-        {
-            let mut state = self.state();
-            for (number, object) in &batch {
-                state.withdraw(*number, object);
-            }
-            state.restore(batch);
-        }
-        // One reference is the library's, one is this call's. More cannot appear once the names are gone.
-        let unshared = || {
-            let state = self.state();
-            let ours = usize::from(state.code.is_some()) + 1;
-            Arc::strong_count(code) == ours
-        };
-        // SAFETY: by the caller.
-        unsafe { code.undo(numbers, since, unshared) };
+    /// Whether others find this name here once it is linked.
+    fn will_export(&self, name: &str) -> bool {
+        self.state().names.get(name).is_some_and(|symbol| !symbol.hidden)
+    }
+
+    /// Whether the library was removed.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.state().code.is_none()
     }
 
     /// Finds a symbol of the library's own objects, linking and initialising them first.
@@ -282,7 +307,10 @@ impl Library {
     /// The initialisers may be run.
     pub(crate) unsafe fn get(&self, name: &str) -> Result<Found> {
         // SAFETY: by the caller.
-        unsafe { self.make_ready()? };
+        if let Err(error) = unsafe { self.make_ready() } {
+            // What was linked before goes on working, whatever was added since.
+            return self.find(name).map_err(|_| error);
+        }
         let pulled = {
             let state = self.state();
             state.names.get(name).is_none() && state.member_defining(name).is_some()
@@ -305,12 +333,16 @@ impl Library {
         match state.names.get(name) {
             // Another thread was faster.
             Some(_) => Ok(()),
-            None => state.add(&self.name, &code, object),
+            None => {
+                state.add(&self.name, &code, object)?;
+                state.take_member(&archive, member);
+                Ok(())
+            }
         }
     }
 
     fn find(&self, name: &str) -> Result<Found> {
-        let state = self.state();
+        let mut state = self.state();
         let code = state.code.clone().ok_or_else(|| self.removed())?;
         let not_found =
             |hint: String| Error::SymbolNotFound { library: self.name.to_string(), symbol: name.to_owned(), hint };
@@ -318,9 +350,15 @@ impl Library {
         if symbol.hidden {
             return Err(not_found(" for others: it is hidden; compile it with default visibility".to_owned()));
         }
+        let symbol = *symbol;
         match symbol.address {
-            Some(address) => Ok(Found { address, kind: symbol.kind, code }),
-            None => Err(not_found(" yet: it is being linked, or failed to link".to_owned())),
+            Some(address) => {
+                state.note_taken(&symbol);
+                Ok(Found { address, kind: symbol.kind, code })
+            }
+            None => Err(not_found(
+                " yet: it is not linked; call get or initialize first (if that failed, it said why)".to_owned(),
+            )),
         }
     }
 
@@ -343,8 +381,10 @@ impl Library {
 
     /// Where a linked library's default-visibility symbol is.
     pub(super) fn exported(&self, name: &str) -> Option<u64> {
-        let state = self.state();
-        state.names.get(name).filter(|s| !s.hidden).and_then(|s| s.address)
+        let mut state = self.state();
+        let symbol = state.names.get(name).copied().filter(|s| !s.hidden)?;
+        state.note_taken(&symbol);
+        symbol.address
     }
 
     /// The slab of the object that defines a linked symbol.
@@ -401,8 +441,59 @@ impl State {
         Ok(())
     }
 
+    /// From here on, notes what the batch that is about to be linked would have to undo. True for an outermost batch.
+    fn begin_undoing(&mut self) -> bool {
+        if self.undoing.is_some() {
+            return false;
+        }
+        let first = self.pending.iter().map(|(number, _)| *number).min().unwrap_or(self.next);
+        self.undoing = Some(Box::new(Undoing { first, taken: false, nested: Vec::new() }));
+        true
+    }
+
+    /// A batch is linked and initialised. A nested one may have to be undone with the outer one, which it may refer to.
+    fn keep(&mut self, batch: Vec<Pending>, outermost: bool) {
+        if outermost {
+            self.undoing = None;
+        } else if let Some(undoing) = &mut self.undoing {
+            undoing.nested.extend(batch);
+        }
+    }
+
+    /// A batch failed: hides its names again, and puts its objects back to those that wait. A nested batch goes alone, the
+    /// outermost with all that was linked since. Returns their numbers, and whether an address was given out.
+    fn give_up(&mut self, mut batch: Vec<Pending>, outermost: bool) -> (Vec<u32>, bool) {
+        let taken = self.undoing.as_ref().is_some_and(|u| u.taken);
+        if let Some(undoing) = self.undoing.take_if(|_| outermost) {
+            batch.extend(undoing.nested);
+        }
+        for (number, object) in &batch {
+            self.withdraw(*number, object);
+        }
+        let numbers = batch.iter().map(|(number, _)| *number).collect();
+        self.restore(batch);
+        (numbers, taken)
+    }
+
+    /// Somebody is given the address of a symbol: its memory must stay even if initialisation fails.
+    fn note_taken(&mut self, symbol: &Symbol) {
+        if let Some(undoing) = self.undoing.as_mut().filter(|u| symbol.object >= u.first) {
+            undoing.taken = true;
+        }
+    }
+
+    /// Marks a batch's definitions as being linked, or as not.
+    fn set_linking(&mut self, batch: &[Pending], linking: bool) {
+        for (number, object) in batch {
+            for definition in &object.index.definitions {
+                self.names.set_linking(object.index.name(definition.name), *number, linking);
+            }
+        }
+    }
+
     /// Puts objects back to the front of those that wait.
     fn restore(&mut self, mut batch: Vec<Pending>) {
+        self.set_linking(&batch, false);
         if self.code.is_some() {
             batch.append(&mut self.pending);
             self.pending = batch;
@@ -414,7 +505,7 @@ impl State {
         for (i, definition) in index.definitions.iter().enumerate() {
             let address = linked.definitions.get(i).copied().unwrap_or(0);
             let name = index.name(definition.name);
-            let counts = |s: &super::names::Symbol| s.object == number && s.definition == i as u32;
+            let counts = |s: &Symbol| s.object == number && s.definition == i as u32;
             if address != 0 && self.names.get(name).is_some_and(counts) {
                 self.names.set_address(name, Some(address));
             }
@@ -432,16 +523,27 @@ impl State {
         }
     }
 
-    fn member_defining(&self, name: &str) -> Option<(Arc<Archive>, crate::elf::MemberId)> {
-        self.archives.iter().flat_map(|a| a.iter()).find_map(|archive| Some((Arc::clone(archive), archive.find(name)?)))
+    /// A member that was not taken yet. An index may be wrong about what members define: each is taken once.
+    fn member_defining(&self, name: &str) -> Option<(Arc<Archive>, MemberId)> {
+        self.archives.iter().flat_map(|a| a.iter()).find_map(|source| {
+            let member = source.archive.find(name).filter(|member| !source.taken.contains(member))?;
+            Some((Arc::clone(&source.archive), member))
+        })
+    }
+
+    fn take_member(&mut self, archive: &Arc<Archive>, member: MemberId) {
+        let mut sources = self.archives.iter_mut().flat_map(|a| a.iter_mut());
+        if let Some(source) = sources.find(|source| Arc::ptr_eq(&source.archive, archive)) {
+            source.taken.insert(member);
+        }
     }
 
     /// Members that define what pending objects import, each once.
-    fn wanted_members(&self) -> Vec<(Arc<Archive>, crate::elf::MemberId)> {
+    fn wanted_members(&self) -> Vec<(Arc<Archive>, MemberId)> {
         if self.archives.is_none() {
             return Vec::new();
         }
-        let mut wanted: Vec<(Arc<Archive>, crate::elf::MemberId)> = Vec::new();
+        let mut wanted: Vec<(Arc<Archive>, MemberId)> = Vec::new();
         for (_, object) in &self.pending {
             // A weak reference takes no member out of an archive (gABI, Symbol Table).
             for import in object.index.imports.iter().filter(|i| !i.weak) {
@@ -449,10 +551,10 @@ impl State {
                 if self.names.get(name).is_some() {
                     continue;
                 }
-                if let Some((archive, member)) = self.member_defining(name) {
-                    if !wanted.iter().any(|(a, m)| Arc::ptr_eq(a, &archive) && *m == member) {
-                        wanted.push((archive, member));
-                    }
+                if let Some((archive, member)) = self.member_defining(name)
+                    && !wanted.iter().any(|(a, m)| Arc::ptr_eq(a, &archive) && *m == member)
+                {
+                    wanted.push((archive, member));
                 }
             }
         }

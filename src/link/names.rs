@@ -21,8 +21,19 @@ pub(super) struct Symbol {
     /// `None` until its object is linked.
     pub(super) address: Option<u64>,
     strength: Strength,
+    /// Its object is being linked: others may be bound to it already.
+    linking: bool,
+    /// Of a common symbol: its alignment's logarithm.
+    alignment: u8,
     pub(super) kind: SymbolKind,
     pub(super) hidden: bool,
+}
+
+impl Symbol {
+    /// Whether something may refer to it already.
+    fn is_in_use(&self) -> bool {
+        self.address.is_some() || self.linking
+    }
 }
 
 /// How definitions of one name compare (System V gABI, Symbol Table; common over weak as GNU ld has it).
@@ -42,6 +53,7 @@ pub(super) struct Names {
     /// Positions in `symbols`, once there are more than [`HASH_ABOVE`].
     positions: HashTable<u32>,
     /// The object whose COMDAT group of this signature is linked.
+    #[allow(clippy::box_collection)] // a pointer's size where there are none
     groups: Option<Box<HashMap<Box<str>, u32>>>,
 }
 
@@ -118,6 +130,8 @@ impl Names {
                 object: number,
                 definition: i as u32,
                 strength: strength(definition),
+                linking: false,
+                alignment: definition.common.map_or(0, |alignment| alignment.max(1).ilog2() as u8),
                 kind: definition.kind,
                 hidden: definition.visibility == Visibility::Hidden,
                 size: definition.size,
@@ -154,6 +168,13 @@ impl Names {
         }
     }
 
+    /// Records whether the object that has the definition of a name is being linked.
+    pub(super) fn set_linking(&mut self, name: &str, object: u32, linking: bool) {
+        if let Some(symbol) = self.get_mut(name).filter(|s| s.object == object) {
+            symbol.linking = linking;
+        }
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -177,13 +198,14 @@ fn strength(definition: &Definition) -> Strength {
 /// not what the second could be replaced with.
 fn clashes(first: &Symbol, second: &Definition) -> bool {
     match strength(second) {
-        Strength::Strong => first.strength == Strength::Strong || first.address.is_some(),
-        Strength::Common => first.address.is_some() && first.strength != Strength::Strong && first.size < second.size,
+        Strength::Strong => first.strength == Strength::Strong || first.is_in_use(),
+        Strength::Common => first.is_in_use() && first.strength != Strength::Strong && first.size < second.size,
         Strength::Weak => false,
     }
 }
 
 fn replaces(old: &Symbol, new: &Symbol) -> bool {
-    let larger_common = old.strength == Strength::Common && new.strength == Strength::Common && new.size > old.size;
-    old.address.is_none() && (new.strength > old.strength || larger_common)
+    let both_common = old.strength == Strength::Common && new.strength == Strength::Common;
+    let larger_common = both_common && (new.size, new.alignment) > (old.size, old.alignment);
+    !old.is_in_use() && (new.strength > old.strength || larger_common)
 }

@@ -19,7 +19,7 @@ pub(super) struct PreparedObject {
     pub(super) name: Arc<str>,
     pub(super) bytes: Box<[u8]>,
     pub(super) index: ObjectIndex,
-    /// Definitions and imports, each sorted by name.
+    /// Definitions and imports, each sorted by name where there are many.
     definitions_by_name: Vec<u32>,
     imports_by_name: Vec<u32>,
 }
@@ -32,11 +32,13 @@ impl PreparedObject {
     }
 
     fn definition_named(&self, name: &str) -> Option<usize> {
-        search(&self.definitions_by_name, name, |i| self.index.name(self.index.definitions[i].name))
+        search(&self.definitions_by_name, self.index.definitions.len(), name, |i| {
+            self.index.name(self.index.definitions[i].name)
+        })
     }
 
     fn import_named(&self, name: &str) -> Option<usize> {
-        search(&self.imports_by_name, name, |i| self.index.name(self.index.imports[i].name))
+        search(&self.imports_by_name, self.index.imports.len(), name, |i| self.index.name(self.index.imports[i].name))
     }
 
     /// The initialiser or finaliser section whose contents begin at this offset.
@@ -54,18 +56,32 @@ impl PreparedObject {
         same.peek().is_some() && same.all(|(_, i)| self.index.large_sections.contains(&i))
     }
 
-    fn retains(&self, section: &str) -> bool {
-        self.index.retain.iter().any(|s| self.index.section_name(*s) == section)
+    /// The section to be retained that this block is: by its contents, or by name where it has none.
+    fn retained(&self, section: &str, offset: Option<u64>) -> Option<u32> {
+        let is = |s: &&u32| match (offset, self.index.sections.get(**s as usize)) {
+            (Some(offset), Some(header)) => header.has_contents && header.offset == offset,
+            _ => self.index.section_name(**s) == section,
+        };
+        self.index.retain.iter().find(is).copied()
     }
 }
 
+/// Up to here, names are searched one by one.
+const FEW: usize = 8;
+
 fn sorted<'n>(n: usize, name: impl Fn(usize) -> &'n str) -> Vec<u32> {
+    if n <= FEW {
+        return Vec::new();
+    }
     let mut order: Vec<u32> = (0..n as u32).collect();
     order.sort_unstable_by_key(|i| name(*i as usize));
     order
 }
 
-fn search<'n>(order: &[u32], wanted: &str, name: impl Fn(usize) -> &'n str) -> Option<usize> {
+fn search<'n>(order: &[u32], n: usize, wanted: &str, name: impl Fn(usize) -> &'n str) -> Option<usize> {
+    if order.is_empty() {
+        return (0..n).find(|i| name(*i) == wanted);
+    }
     order.binary_search_by_key(&wanted, |i| name(*i as usize)).ok().map(|i| order[i] as usize)
 }
 
@@ -108,6 +124,8 @@ pub(super) struct ObjectLink {
     pub(super) object: Arc<PreparedObject>,
     pub(super) externals: Vec<External>,
     pub(super) definitions: Vec<Defined>,
+    /// Sections of COMDAT groups that are linked from another object.
+    pub(super) dead_sections: Vec<u32>,
     pub(super) arena: Arc<Arena>,
     pub(super) progress: Arc<Progress>,
     pub(super) state: Mutex<State>,
@@ -368,10 +386,14 @@ unsafe extern "C" fn retain_block(
     guarded(0, || {
         let offset = (content as usize).checked_sub(link.object.bytes.as_ptr() as usize);
         let offset = offset.filter(|o| *o < link.object.bytes.len()).map(|o| o as u64);
-        match offset.and_then(|o| link.object.array_at(o)) {
-            Some(array) => array as u64 + 1,
-            None if link.object.retains(section) => RETAINED,
-            None => 0,
+        let object = &link.object;
+        if let Some(array) = offset.and_then(|o| object.array_at(o)) {
+            let dead = object.index.arrays.get(array).is_some_and(|a| link.dead_sections.contains(&a.section));
+            return if dead { 0 } else { array as u64 + 1 };
+        }
+        match object.retained(section, offset) {
+            Some(section) if !link.dead_sections.contains(&section) => RETAINED,
+            _ => 0,
         }
     })
 }

@@ -28,25 +28,27 @@ pub(super) fn decide(
     tracker: &Tracker,
 ) -> Result<Vec<Decided>> {
     let mut decision = Decision { scope, code, names, tracker, exports: HashMap::new(), missing: BTreeMap::new() };
-    let externals = batch.iter().map(|(_, object)| decision.externals(object)).collect::<Result<Vec<_>>>()?;
-    // After all externals: they say what has to be exported. Discarded definitions may need more.
-    let mut discarded = Vec::new();
+    let mut decided = Vec::with_capacity(batch.len());
     for (number, object) in batch {
-        discarded.push(decision.discarded(*number, object)?);
+        let externals = decision.externals(object)?;
+        let definitions = decision.definitions(*number, object)?;
+        let dead = |(i, _): &(u32, _)| !names.group_is_from(*number, object, *i);
+        let dead_sections = (0..).zip(&object.index.groups).filter(dead).flat_map(|(_, g)| g.members.iter().copied());
+        let dead_sections = dead_sections.collect();
+        decided.push(Decided { object: Arc::clone(object), externals, definitions, dead_sections });
     }
     let Decision { exports, missing, .. } = decision;
     if !missing.is_empty() {
         let symbols = missing.into_iter().map(|(name, from)| UndefinedSymbol::new(name, from)).collect();
         return Err(Error::UndefinedSymbols { library: library.to_owned(), symbols });
     }
-    let decided = batch.iter().zip(externals).zip(discarded).map(|(((number, object), externals), discarded)| {
-        let definitions = discarded.into_iter().enumerate().map(|(i, discarded)| match discarded {
-            Some(instead) => Defined::Discard(instead),
-            None => exports.get(&(*number, i as u32)).map_or(Defined::Keep, |name| Defined::Export(Arc::clone(name))),
-        });
-        Decided { object: Arc::clone(object), externals, definitions: definitions.collect() }
-    });
-    Ok(decided.collect())
+    for ((number, definition), name) in exports {
+        let exporter = batch.iter().position(|(n, _)| *n == number).and_then(|i| decided.get_mut(i));
+        if let Some(slot) = exporter.and_then(|d| d.definitions.get_mut(definition as usize)) {
+            *slot = Defined::Export(name);
+        }
+    }
+    Ok(decided)
 }
 
 struct Decision<'a> {
@@ -67,11 +69,12 @@ impl Decision<'_> {
 
     fn import(&mut self, object: &PreparedObject, import: &Import) -> Result<External> {
         let name = object.index.name(import.name);
-        if let Some(external) = self.find(name)? {
-            return Ok(external);
-        }
+        // First: hosts export names of sections of their own.
         if defined_by_jitlink(object, name) {
             return Ok(External::Leave);
+        }
+        if let Some(external) = self.find(name)? {
+            return Ok(external);
         }
         if import.weak {
             return Ok(External::Absolute(0));
@@ -80,18 +83,18 @@ impl Decision<'_> {
         Ok(External::Leave)
     }
 
-    /// For each definition that does not count, what counts instead.
-    fn discarded(&mut self, number: u32, object: &PreparedObject) -> Result<Vec<Option<External>>> {
+    /// What becomes of each definition, as far as its own object can tell: others may need it.
+    fn definitions(&mut self, number: u32, object: &PreparedObject) -> Result<Vec<Defined>> {
         let index = &object.index;
         let mut result = Vec::with_capacity(index.definitions.len());
         for (i, definition) in index.definitions.iter().enumerate() {
             let name = index.name(definition.name);
             let counts = self.names.get(name).is_some_and(|s| s.object == number && s.definition == i as u32);
             result.push(match counts {
-                true if definition.absolute => Some(External::Absolute(definition.value)),
-                true => None,
+                true if definition.absolute => Defined::Discard(External::Absolute(definition.value)),
+                true => Defined::Keep,
                 // A name that only the discarded copy of a COMDAT group has: nothing may refer to it.
-                false => Some(self.find(name)?.unwrap_or(External::Leave)),
+                false => Defined::Discard(self.find(name)?.unwrap_or(External::Leave)),
             });
         }
         Ok(result)
@@ -122,7 +125,9 @@ impl Decision<'_> {
             None => {
                 let tracker = self.tracker;
                 let export = self.exports.entry((symbol.object, symbol.definition));
-                External::Batch(Arc::clone(export.or_insert_with(|| format!("x{}", tracker.slot()).into())))
+                External::Batch(Arc::clone(
+                    export.or_insert_with(|| format!("\u{1}slabjit x{}", tracker.slot()).into()),
+                ))
             }
         }
     }

@@ -135,10 +135,12 @@ impl Arena {
                 });
             }
         };
-        if layout.is_all_content(self.page) && (1..=READY_LIMIT).contains(&layout.size) && layout.align <= self.page {
-            if let Some(span) = self.take_ready(layout.size) {
-                return WritableSlab::new(Arc::clone(self), object, span, true, layout, segments);
-            }
+        let small = (1..=READY_LIMIT).contains(&layout.size) && layout.align <= self.page;
+        if small
+            && layout.is_all_content(self.page)
+            && let Some(span) = self.take_ready(layout.size)
+        {
+            return WritableSlab::new(Arc::clone(self), object, span, true, layout, segments);
         }
         let span = self.take(&layout).or_else(|| {
             self.give_ready_back();

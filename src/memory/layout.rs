@@ -118,8 +118,10 @@ impl Layout {
 
     /// Whether no page of the slab is zero-fill, alignment or absent: bringing all of it in wastes nothing.
     pub(super) fn is_all_content(&self, page: usize) -> bool {
-        let content: usize = self.content_pages(page).iter().map(Range::len).sum();
-        content == self.size && self.segments.iter().all(|s| !s.outside)
+        let pages = |bytes: usize| bytes.div_ceil(page);
+        let mut inside = self.segments.iter();
+        let content: usize = self.segments.iter().map(|s| pages(s.content)).sum();
+        content == pages(self.size) && inside.all(|s| !s.outside && pages(s.content) == pages(s.size))
     }
 
     /// Pages with content, as runs of neighbours.

@@ -14,6 +14,7 @@ mod memory;
 mod names;
 mod shuffled;
 mod threads;
+mod trace;
 mod unwind;
 
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
     ("threads", threads::TESTS, threads::PARTS),
+    ("trace", trace::TESTS, trace::PARTS),
     ("unwind", unwind::TESTS, unwind::PARTS),
 ];
 

@@ -5,7 +5,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use slabjit::{JitEngine, Library, LibraryBuilder, Removal, Symbol};
+use slabjit::{JitEngine, Library, LibraryBuilder, Symbol};
 
 use crate::Scope;
 
@@ -14,7 +14,7 @@ pub(crate) const OUR_FAILURE: u8 = 125;
 
 pub(crate) fn run(entry: &str, scope: &Scope, objects: &[PathBuf], arguments: Vec<String>) -> ExitCode {
     match call(entry, scope, objects, arguments) {
-        // `exit`, so that what the host's C library buffers is written and its handlers run.
+        // Exit handlers and finalisers run in the order in which a process's do, and what C code buffers is written.
         Ok(status) => std::process::exit(status),
         Err(error) => {
             eprintln!("slabjit: {error}");
@@ -44,17 +44,9 @@ fn call(entry: &str, scope: &Scope, objects: &[PathBuf], arguments: Vec<String>)
         let main: Symbol<Main> = library.get(entry)?;
         main(c_int::try_from(arguments.len()).unwrap_or(c_int::MAX), vector.as_ptr())
     };
-    finish(&library)?;
+    // It is to be there when the process ends.
+    std::mem::forget(library);
     Ok(status)
-}
-
-/// Exit handlers and finalisers run here.
-fn finish(library: &Library) -> slabjit::Result<()> {
-    match library.remove()? {
-        Removal::Freed => {}
-        Removal::Waiting { holders } => eprintln!("slabjit: {holders} holders are left; finalisers run at exit"),
-    }
-    Ok(())
 }
 
 /// Opens the shared libraries that the user named.
