@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SectionConflicts {
-    /// The first section of a name keeps it, each one that differs gets a name of its own and keeps its permissions.
+    /// The default: the first section of a name keeps it, each one that differs gets a name of its own and keeps its
+    /// permissions.
     #[default]
     Rename,
     /// All sections of a name get the same flags: executable and read-only if any is executable, else the union.

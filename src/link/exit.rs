@@ -378,42 +378,39 @@ extern "C" fn process_exits_quickly() {
 }
 
 thread_local! {
-    /// Libraries whose fork handlers are being run: kept from `prepare` until the parent's or child's handlers have run, both
-    /// of which the forking thread does.
-    static FORKING: Cell<Vec<Arc<Code>>> = const { Cell::new(Vec::new()) };
+    /// Fork handlers under way, in the order of registration, and what keeps their code: collected by `prepare`, run by
+    /// `parent` or `child`, all on the forking thread. A child must take no lock that another thread may have held.
+    static FORKING: Cell<Vec<(Fork, Arc<Code>)>> = const { Cell::new(Vec::new()) };
 }
 
 extern "C" fn fork_prepare() {
-    let codes = live();
-    run_fork_handlers(&codes, 0);
-    FORKING.set(codes);
+    let mut handlers = Vec::new();
+    for code in live() {
+        if let Some(of_library) = code.handlers() {
+            handlers.extend(of_library.lists().fork.iter().map(|fork| (*fork, Arc::clone(&code))));
+        }
+    }
+    handlers.sort_by_key(|(fork, _)| fork.sequence);
+    // POSIX: prepare handlers in reverse order of registration, the others in order.
+    handlers.iter().rev().for_each(|handler| run_fork_handler(handler, 0));
+    FORKING.set(handlers);
 }
 
 extern "C" fn fork_parent() {
-    run_fork_handlers(&FORKING.take(), 1);
+    FORKING.take().iter().for_each(|handler| run_fork_handler(handler, 1));
 }
 
 extern "C" fn fork_child() {
-    run_fork_handlers(&FORKING.take(), 2);
+    let handlers = FORKING.take();
+    handlers.iter().for_each(|handler| run_fork_handler(handler, 2));
+    // Freeing code takes locks.
+    std::mem::forget(handlers);
 }
 
-/// POSIX: prepare handlers in reverse order of registration, the others in order.
-fn run_fork_handlers(codes: &[Arc<Code>], which: usize) {
-    let mut handlers = Vec::new();
-    for code in codes {
-        if let Some(of_library) = code.handlers() {
-            handlers.extend(of_library.lists().fork.iter().map(|fork| (fork.sequence, *fork, code)));
-        }
-    }
-    handlers.sort_by_key(|(sequence, ..)| *sequence);
-    if which == 0 {
-        handlers.reverse();
-    }
-    for (sequence, fork, code) in handlers {
-        let function = fork.functions.get(which).copied().unwrap_or(0);
-        if function != 0 {
-            // SAFETY: the reference keeps the code. The argument is one that the function does not take.
-            unsafe { Handler { sequence, function, argument: 0 }.call(code.library()) };
-        }
+fn run_fork_handler((fork, code): &(Fork, Arc<Code>), which: usize) {
+    let function = fork.functions.get(which).copied().unwrap_or(0);
+    if function != 0 {
+        // SAFETY: the reference keeps the code. The argument is one that the function does not take.
+        unsafe { Handler { sequence: fork.sequence, function, argument: 0 }.call(code.library()) };
     }
 }

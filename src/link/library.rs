@@ -8,6 +8,7 @@ use super::claims::{self, Claim};
 use super::code::{Code, Image};
 use super::names::{Names, Symbol};
 use super::object::{Linked, PreparedObject};
+use super::resolve::Host;
 use super::{Context, batch, exit, resolve};
 use crate::elf::{Archive, MemberId, SymbolKind};
 use crate::memory::SlabRange;
@@ -167,22 +168,37 @@ impl Library {
                 Err(error) => return Err(error),
             }
         }
+        let host = self.look_up_host();
         match claims::claim(std::ptr::from_ref(self).addr()) {
             Claim::Circular => Ok(()),
             // SAFETY: by the caller.
             Claim::OursAlready | Claim::Ours(_) if self.state().pending.is_empty() => Ok(()),
             // SAFETY: by the caller.
-            Claim::OursAlready => unsafe { self.link_pending() },
+            Claim::OursAlready => unsafe { self.link_pending(&host) },
             Claim::Ours(_guard) => {
                 // SAFETY: by the caller.
-                unsafe { self.link_pending() }
+                unsafe { self.link_pending(&host) }
             }
         }
     }
 
+    /// Looks up in the host what waiting objects import and this library does not define. No lock is held.
+    fn look_up_host(&self) -> Host {
+        let (code, names) = {
+            let state = self.state();
+            (state.code.clone(), state.foreign_imports())
+        };
+        let Some(code) = code else { return Host::new() };
+        let look_up = |name: Box<str>| {
+            let address = resolve::look_up(&name, self.scope.as_deref(), &code);
+            (name, address)
+        };
+        names.into_iter().map(look_up).collect()
+    }
+
     /// # Safety
     /// As for [`make_ready`](Self::make_ready); this thread has the claim.
-    unsafe fn link_pending(&self) -> Result<()> {
+    unsafe fn link_pending(&self, host: &Host) -> Result<()> {
         let code = {
             let mut state = self.state();
             let code = state.code.clone().ok_or_else(|| self.removed())?;
@@ -190,17 +206,17 @@ impl Library {
             code
         };
         // SAFETY: by the caller.
-        let result = unsafe { self.link_and_initialise(&code) };
+        let result = unsafe { self.link_and_initialise(&code, host) };
         self.state().busy -= 1;
         result
     }
 
     /// # Safety
     /// As for [`link_pending`](Self::link_pending).
-    unsafe fn link_and_initialise(&self, code: &Arc<Code>) -> Result<()> {
+    unsafe fn link_and_initialise(&self, code: &Arc<Code>, host: &Host) -> Result<()> {
         let since = exit::now();
         let outermost = self.state().begin_undoing();
-        let linked = self.link(code).inspect_err(|_| {
+        let linked = self.link(code, host).inspect_err(|_| {
             if outermost {
                 self.state().undoing = None;
             }
@@ -220,14 +236,15 @@ impl Library {
     }
 
     /// Links everything pending, in one batch, and returns it.
-    fn link(&self, code: &Arc<Code>) -> Result<Vec<Pending>> {
+    fn link(&self, code: &Arc<Code>, host: &Host) -> Result<Vec<Pending>> {
         self.add_archive_members()?;
         let session = &self.context.session;
         let tracker = session.tracker();
         let (batch, decided) = {
             let mut state = self.state();
             let pending = &state.pending;
-            let decided = resolve::decide(&self.name, self.scope.as_deref(), code, &state.names, pending, &tracker)?;
+            let decided =
+                resolve::decide(&self.name, self.scope.as_deref(), code, &state.names, host, pending, &tracker)?;
             let batch = std::mem::take(&mut state.pending);
             state.set_linking(&batch, true);
             (batch, decided)
@@ -276,10 +293,11 @@ impl Library {
     /// What a link would find missing now. Nothing is linked; members are taken from archives.
     pub(crate) fn undefined_symbols(&self) -> Result<Vec<UndefinedSymbol>> {
         self.add_archive_members()?;
+        let host = self.look_up_host();
         let tracker = self.context.session.tracker();
         let state = self.state();
         let code = state.code.clone().ok_or_else(|| self.removed())?;
-        match resolve::decide(&self.name, self.scope.as_deref(), &code, &state.names, &state.pending, &tracker) {
+        match resolve::decide(&self.name, self.scope.as_deref(), &code, &state.names, &host, &state.pending, &tracker) {
             Ok(_) => Ok(Vec::new()),
             Err(Error::UndefinedSymbols { mut symbols, .. }) => {
                 // Linked libraries are linked first.
@@ -439,6 +457,13 @@ impl State {
         self.next += 1;
         self.pending.push((number, Arc::new(object)));
         Ok(())
+    }
+
+    /// Names that waiting objects import and the library does not define, `atexit` and its like aside.
+    fn foreign_imports(&self) -> Vec<Box<str>> {
+        let imports = self.pending.iter().flat_map(|(_, object)| object.index.imports.iter().map(move |i| (object, i)));
+        let names = imports.map(|(object, import)| object.index.name(import.name));
+        names.filter(|name| self.names.get(name).is_none()).map(Box::from).collect()
     }
 
     /// From here on, notes what the batch that is about to be linked would have to undo. True for an outermost batch.

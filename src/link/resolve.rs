@@ -24,10 +24,12 @@ pub(super) fn decide(
     scope: Option<&Scope>,
     code: &Code,
     names: &Names,
+    host: &Host,
     batch: &[(u32, Arc<PreparedObject>)],
     tracker: &Tracker,
 ) -> Result<Vec<Decided>> {
-    let mut decision = Decision { scope, code, names, tracker, exports: HashMap::new(), missing: BTreeMap::new() };
+    let mut decision =
+        Decision { scope, code, names, host, tracker, exports: HashMap::new(), missing: BTreeMap::new() };
     let mut decided = Vec::with_capacity(batch.len());
     for (number, object) in batch {
         let externals = decision.externals(object)?;
@@ -51,10 +53,22 @@ pub(super) fn decide(
     Ok(decided)
 }
 
+/// Addresses of names in shared libraries, given symbols and the process, looked up beforehand: `dlsym` takes the dynamic
+/// loader's lock, and whoever has that may be waiting for a library of ours.
+pub(super) type Host = HashMap<Box<str>, Option<u64>>;
+
+/// Looks for a name in shared libraries, given symbols and the process.
+pub(super) fn look_up(name: &str, scope: Option<&Scope>, code: &Code) -> Option<u64> {
+    let given = || scope.and_then(|s| s.given.get(name).copied());
+    let process = || if scope.is_some_and(|s| s.isolated) { None } else { process::symbol(name) };
+    code.shared().iter().find_map(|library| library.symbol(name)).or_else(given).or_else(process)
+}
+
 struct Decision<'a> {
     scope: Option<&'a Scope>,
     code: &'a Code,
     names: &'a Names,
+    host: &'a Host,
     tracker: &'a Tracker,
     /// What other objects of the batch need: (object, definition) → its name in ORC.
     exports: HashMap<(u32, u32), Arc<str>>,
@@ -110,13 +124,12 @@ impl Decision<'_> {
         if address.is_some() {
             return Ok(address.map(External::Absolute));
         }
-        let given = self.scope.and_then(|s| s.given.get(name).copied());
-        if let (Some(own), None) = (Own::named(name), given) {
+        let given = self.scope.is_some_and(|s| s.given.contains_key(name));
+        if let (Some(own), false) = (Own::named(name), given) {
             return self.code.own_function(own).map(|address| Some(External::Absolute(address)));
         }
-        let address = self.code.shared().iter().find_map(|library| library.symbol(name)).or(given);
-        let process = || if self.scope.is_some_and(|s| s.isolated) { None } else { process::symbol(name) };
-        Ok(address.or_else(process).map(External::Absolute))
+        let in_host = self.host.get(name).copied().unwrap_or_else(|| look_up(name, self.scope, self.code));
+        Ok(in_host.map(External::Absolute))
     }
 
     fn own(&mut self, symbol: Symbol) -> External {

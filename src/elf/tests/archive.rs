@@ -47,7 +47,7 @@ fn what_is_no_archive_is_refused() {
     let error = Archive::parse("lib.a", make(dir.path(), "rcsT")).unwrap_err();
     assert!(error.to_string().contains("thin archive"), "{error}");
     assert!(matches!(Archive::parse("lib.a", Vec::new()), Err(Error::EmptyObject { .. })));
-    assert!(matches!(Archive::parse("lib.a", gcc(&[], "int x;")), Err(Error::Malformed { .. })));
+    assert!(matches!(Archive::parse("lib.a", gcc(&[], "int x;")), Err(Error::NotAnArchive { .. })));
     assert_eq!(Archive::parse("lib.a", b"!<arch>\n".to_vec()).unwrap().symbols().count(), 0);
 }
 

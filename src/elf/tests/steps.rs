@@ -214,8 +214,13 @@ fn a_callers_plugin_runs_before_what_is_built_in() {
     let described = preparation.prepare("described.o", &bytes).unwrap();
     assert_eq!(described.changes.len(), 1);
     assert_eq!(described.changes[0].to_string(), "renamer: swapped");
-    assert!(matches!(preparation.prepare("broken.o", &bytes), Err(Error::Truncated { .. })));
-    assert!(matches!(preparation.prepare("foreign.o", &bytes), Err(Error::WrongMachine { .. })));
+    // What is wrong with a plugin's bytes is blamed on the plugin, with the cause behind it.
+    let cause = |name: &str| match preparation.prepare(name, &bytes) {
+        Err(Error::Plugin { plugin, source, .. }) if plugin == "renamer" => *source.downcast::<Error>().unwrap(),
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(cause("broken.o"), Error::Truncated { .. }));
+    assert!(matches!(cause("foreign.o"), Error::WrongMachine { .. }));
     let error = preparation.prepare("refused.o", &bytes).unwrap_err();
     assert!(matches!(&error, Error::Plugin { plugin, .. } if plugin == "renamer"), "{error:?}");
     assert_eq!(error.source().unwrap().to_string(), "not today");

@@ -1,0 +1,258 @@
+//! Places where linking goes wrong quietly: each test is an object, or several, that once gave a wrong answer.
+
+use std::sync::Arc;
+
+use slabjit::{Error, Library, Symbol};
+
+use crate::common::{Checked, compile, compile_bytes, freed, link_shared, temporary, tests, tool};
+
+tests![
+    locals_of_one_name_have_got_entries_of_their_own,
+    names_given_to_orc_are_no_names_of_users,
+    indirect_calls_below_four_gib_stay_indirect,
+    initialisers_of_a_discarded_group_do_not_run,
+    common_symbols_have_the_largest_alignment,
+    an_archive_index_that_lies_is_followed_once,
+    failed_initialisers_leak_nothing_while_others_hold_the_library,
+    a_nested_batch_is_undone_with_the_outer_one,
+    discarded_users_of_another_objects_symbols_on_two_threads;
+    alone: section_bounds_are_the_objects_own
+];
+
+type Int = unsafe extern "C" fn() -> i32;
+
+fn library(engine: &Checked, name: &str, objects: &[(&str, &str, &[&str])]) -> Library {
+    // SAFETY: no shared library is opened, no symbol given.
+    let library = unsafe { engine.library(name).build().unwrap() };
+    for (file, source, flags) in objects {
+        library.add_object_named(file, compile_bytes(file, source, flags)).unwrap();
+    }
+    library
+}
+
+#[track_caller]
+fn call(library: &Library, name: &str) -> i32 {
+    // SAFETY: every function of this file's objects is `int (void)`.
+    unsafe { library.get::<Int>(name).unwrap()() }
+}
+
+fn locals_of_one_name_have_got_entries_of_their_own() {
+    let engine = Checked::new();
+    let half = |n: u32| {
+        let source = format!(
+            ".text\n.globl get{n}\nget{n}: movq foo@GOTPCREL(%rip),%rax\n movl (%rax),%eax\n ret\n.data\n.long 0\nfoo: .long {n}\n"
+        );
+        compile(&format!("half{n}.s"), &source, &[])
+    };
+    let merged = temporary().join("halves.o");
+    tool("ld", &["-r".as_ref(), "-o".as_ref(), merged.as_os_str(), half(1).as_os_str(), half(2).as_os_str()]);
+    let library = engine.add_object_file(&merged).unwrap();
+    assert_eq!((call(&library, "get1"), call(&library, "get2")), (1, 2));
+    freed(&library);
+    engine.finish();
+}
+
+/// Names like those that this crate once gave to symbols which objects of a batch need of each other.
+fn names_given_to_orc_are_no_names_of_users() {
+    let engine = Checked::new();
+    unsafe extern "C" fn three() -> i32 {
+        3
+    }
+    let names: Vec<String> = (0..8).map(|i| format!("x{i}")).collect();
+    let declared: String = names.iter().map(|n| format!("int {n}(void);")).collect();
+    let called: String = names.iter().map(|n| format!("+ {n}()")).collect();
+    let user = format!("{declared} int seven(void); int sum(void) {{ return 100 * seven() {called}; }}");
+    let builder = names.iter().fold(engine.library("names"), |b, name| b.symbol(name, three as *const ()));
+    // SAFETY: the function is `int (void)`.
+    let library = unsafe { builder.build().unwrap() };
+    library.add_object(compile_bytes("user.c", &user, &["-fno-plt"])).unwrap();
+    library.add_object(compile_bytes("seven.c", "int seven(void) { return 7; }", &[])).unwrap();
+    assert_eq!(call(&library, "sum"), 700 + 8 * 3);
+    freed(&library);
+    engine.finish();
+}
+
+/// llvm#190968.
+fn indirect_calls_below_four_gib_stay_indirect() {
+    let engine = Checked::new();
+    // lea 10(%rdi), %eax; ret
+    let code: [u8; 4] = [0x8d, 0x47, 10, 0xc3];
+    // SAFETY: a fresh mapping below 4 GiB, written before it is made executable.
+    let low = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
+        let page = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        assert!(page != libc::MAP_FAILED && page.addr() < 1 << 32);
+        std::ptr::copy_nonoverlapping(code.as_ptr(), page.cast(), code.len());
+        assert_eq!(libc::mprotect(page, 4096, libc::PROT_READ | libc::PROT_EXEC), 0);
+        page
+    };
+    // SAFETY: there is a function of the type below.
+    let library = unsafe { engine.library("low").symbol("f", low.cast_const().cast()).build().unwrap() };
+    let source = "int f(int); int t(void) { return f(1) + 1; } int jumps(void) { return f(2); }";
+    library.add_object(compile_bytes("low.c", source, &["-fno-plt", "-O2"])).unwrap();
+    assert_eq!((call(&library, "t"), call(&library, "jumps")), (12, 12));
+    freed(&library);
+    engine.finish();
+}
+
+fn initialisers_of_a_discarded_group_do_not_run() {
+    let engine = Checked::new();
+    let part = |n: u32| {
+        format!(
+            ".section .text.init,\"axG\",@progbits,grp,comdat\ninit: movq counter@GOTPCREL(%rip),%rax\n incl (%rax)\n ret\n\
+             .weak grp\ngrp: ret\n.section .init_array,\"awG\",@init_array,grp,comdat\n.quad init\n\
+             .text\n.globl part{n}\npart{n}: ret\n"
+        )
+    };
+    let (one, two) = (part(1), part(2));
+    let counter = "int counter; int get(void) { return counter; }";
+    let objects: [(&str, &str, &[&str]); 3] = [("counter.c", counter, &[]), ("one.s", &one, &[]), ("two.s", &two, &[])];
+    let library = library(&engine, "groups", &objects);
+    assert_eq!(call(&library, "get"), 1);
+    freed(&library);
+    engine.finish();
+}
+
+fn common_symbols_have_the_largest_alignment() {
+    let engine = Checked::new();
+    let small = "char buf[64]; int small(void) { return buf[0]; }";
+    let aligned = "__attribute__((aligned(4096))) char buf[64]; int rest(void) { return (long)buf % 4096; }";
+    let common: &[&str] = &["-fcommon"];
+    let library = library(&engine, "common", &[("small.c", small, common), ("aligned.c", aligned, common)]);
+    assert_eq!(call(&library, "rest"), 0);
+    freed(&library);
+    engine.finish();
+}
+
+fn an_archive_index_that_lies_is_followed_once() {
+    let engine = Checked::new();
+    let member = compile("honest_name.c", "int honest_name(void) { return 1; }", &[]);
+    let path = temporary().join("lies.a");
+    tool("ar", &["rcs".as_ref(), path.as_os_str(), member.as_os_str()]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    // The index comes first.
+    let at = bytes.windows(11).position(|w| w == b"honest_name").unwrap();
+    bytes[at..at + 11].copy_from_slice(b"wanted_name");
+    let user = "int wanted_name(void); int t(void) { return wanted_name(); }";
+    let library = library(&engine, "lies", &[("user.c", user, &[])]);
+    library.add_archive(&bytes).unwrap();
+    // SAFETY: nothing runs.
+    let error = unsafe { library.get::<Int>("t").unwrap_err() };
+    assert!(matches!(&error, Error::UndefinedSymbols { symbols, .. } if symbols[0].name == "wanted_name"), "{error}");
+    freed(&library);
+    engine.finish();
+}
+
+const THROWS: &str = "struct T { T() { throw 42; } }; T t; extern \"C\" int bad() { return 2; }";
+
+fn failed_initialisers_leak_nothing_while_others_hold_the_library() {
+    let engine = Checked::new();
+    let library = library(&engine, "held", &[("good.c", "int good(void) { return 1; }", &[])]);
+    // SAFETY: `int good(void)`.
+    let good: Symbol<Int> = unsafe { library.get("good").unwrap() };
+    let before = engine.stats().arena.slab_bytes;
+    library.add_object(compile_bytes("throws.cc", THROWS, &[])).unwrap();
+    let mut after_first = None;
+    for _ in 0..20 {
+        // SAFETY: the initialiser throws, and that is all.
+        let error = unsafe { library.get::<Int>("bad").unwrap_err() };
+        assert!(matches!(error, Error::InitializerFailed { .. }), "{error}");
+        // The library's `__dso_handle` stays; nothing else does.
+        let now = engine.stats().arena.slab_bytes;
+        assert_eq!(now, *after_first.get_or_insert(now));
+        assert!(now <= before + 2 * 4096, "{before} {now}");
+        // What was linked before is still found.
+        assert_eq!(call(&library, "good"), 1);
+    }
+    drop(good);
+    freed(&library);
+    engine.finish();
+}
+
+/// An initialiser loads a third object, which refers to the first; then the second's initialiser throws.
+fn a_nested_batch_is_undone_with_the_outer_one() {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static LIBRARY: Mutex<Option<Library>> = Mutex::new(None);
+    static FAILS: AtomicBool = AtomicBool::new(true);
+    static THIRD: Mutex<Option<Vec<u8>>> = Mutex::new(None);
+    extern "C" fn load_third() {
+        if let Some(bytes) = THIRD.lock().unwrap().take() {
+            let library = LIBRARY.lock().unwrap().clone().unwrap();
+            library.add_object_named("third.o", bytes).unwrap();
+            // SAFETY: `int three(void)`; it refers to what this initialiser belongs to.
+            unsafe { library.initialize().unwrap() };
+        }
+    }
+    extern "C" fn fails() -> i32 {
+        FAILS.load(Ordering::Relaxed).into()
+    }
+    let engine = Checked::new();
+    let builder = engine.library("nested").symbol("load_third", load_third as *const ());
+    // SAFETY: both are what the sources below declare.
+    let library = unsafe { builder.symbol("fails", fails as *const ()).build().unwrap() };
+    let first = "void load_third(void); int value = 100; int one(void) { return value; }
+        __attribute__((constructor)) static void init(void) { load_third(); }";
+    let second = "extern \"C\" int fails(); struct S { S() { if (fails()) throw 1; } }; S s; extern \"C\" int two() { return 2; }";
+    *THIRD.lock().unwrap() =
+        Some(compile_bytes("third.c", "int one(void); int three(void) { return one() + 11; }", &[]));
+    library.add_object_named("first.o", compile_bytes("first.c", first, &[])).unwrap();
+    library.add_object_named("second.o", compile_bytes("second.cc", second, &[])).unwrap();
+    *LIBRARY.lock().unwrap() = Some(library.clone());
+    // SAFETY: the initialisers are those above.
+    let error = unsafe { library.get::<Int>("one").unwrap_err() };
+    assert!(matches!(&error, Error::InitializerFailed { object, .. } if object == "second.o"), "{error}");
+    FAILS.store(false, Ordering::Relaxed);
+    assert_eq!((call(&library, "one"), call(&library, "two"), call(&library, "three")), (100, 2, 111));
+    *LIBRARY.lock().unwrap() = None;
+    freed(&library);
+    engine.finish();
+}
+
+/// The second object's copy of an inline function is discarded, and with it its only reference to the first object.
+fn discarded_users_of_another_objects_symbols_on_two_threads() {
+    let engine = Checked::new();
+    let user = |n: u32| {
+        let source = format!(
+            "extern \"C\" int foo(); struct S {{ __attribute__((noinline)) static int m() {{ return foo(); }} }};
+             extern \"C\" int user{n}() {{ return S::m(); }}"
+        );
+        compile_bytes(&format!("user{n}.cc"), &source, &[])
+    };
+    let objects = [compile_bytes("foo.c", "int foo(void) { return 1; }", &[]), user(1), user(2), user(3)];
+    let objects = Arc::new(objects);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let (engine, objects) = (&engine, Arc::clone(&objects));
+            scope.spawn(move || {
+                for _ in 0..300 {
+                    // SAFETY: no shared library is opened, no symbol given.
+                    let library = unsafe { engine.library("users").build().unwrap() };
+                    objects.iter().for_each(|bytes| library.add_object(bytes).unwrap());
+                    assert_eq!(call(&library, "user3"), 1);
+                }
+            });
+        }
+    });
+    engine.finish();
+}
+
+/// Shared objects and programs linked with -rdynamic export the bounds of their own sections.
+fn section_bounds_are_the_objects_own() {
+    let engine = Checked::new();
+    let entries = |n: u32| {
+        format!(
+            "__attribute__((section(\"slabjit_set\"), used)) int entry = {n};
+             extern int __start_slabjit_set[], __stop_slabjit_set[];
+             int sum(void) {{ int s = 0; for (int *p = __start_slabjit_set; p < __stop_slabjit_set; p++) s += *p; return s; }}"
+        )
+    };
+    let theirs = compile("theirs.c", &entries(300), &[]);
+    let shared = link_shared("theirs.so", &[&theirs], &["-Wl,-z,start-stop-visibility=default"]);
+    // SAFETY: it has no initialisers.
+    unsafe { engine.preload_global(&shared).unwrap() };
+    let library = library(&engine, "bounds", &[("ours.c", &entries(5), &[])]);
+    assert_eq!(call(&library, "sum"), 5);
+    freed(&library);
+    engine.finish();
+}
