@@ -132,6 +132,7 @@ impl Ours {
         let library = self.engine.add_object(bytes).unwrap();
         // SAFETY: the signature is the one that was compiled; there are no initialisers.
         let kernel: Symbol<Kernel> = unsafe { library.get(name).unwrap() };
+        // SAFETY: it takes any number.
         assert_eq!(unsafe { kernel(0) }, 42);
         (library, kernel)
     }
