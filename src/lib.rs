@@ -27,14 +27,16 @@
 //!
 //! # Limits, for now
 //! Linux with glibc on x86-64; thread-local storage and indirect functions (IFUNC) in objects are refused by name;
-//! references out of the arena (`lea host_function(%rip)`, absolute 32-bit addresses) are an error from LLVM, so compile
-//! with `-fPIC`. Removed addresses may be reused at once.
+//! references to data or addresses out of the arena (`lea host_function(%rip)`, absolute 32-bit addresses) are an error from
+//! LLVM, so compile with `-fPIC`. Removed addresses may be reused at once. A child of `fork` may call what was loaded before,
+//! but must not load or remove. The README has the rest.
 //!
 //! # LLVM
 //! Exactly one feature chooses the LLVM: `llvm19-1` (default) or `llvm22-1`. The shared libLLVM is linked.
 //!
 //! # Tracing
-//! Spans `slabjit::prepare`, `slabjit::link` and `slabjit::remove`, with object or library, bytes and slab; failures of
+//! Spans at debug level: `slabjit::prepare` (object, bytes), `slabjit::link` (library, number of objects; in it an event for
+//! each object with its slab) and `slabjit::remove` (library). Changes that preparation makes are info events; failures of
 //! finalisers, which have no caller to return an error to, are error events. All have the target `slabjit`.
 
 #![deny(unsafe_code)]

@@ -47,18 +47,18 @@ Error flattenDependencies(LinkGraph &G) {
 /// jumps likewise, but calls are relative (llvm#190968). Such references are taken out of its reach: what a GOT load is
 /// without relaxation is a Delta32 to the GOT entry.
 Error keepIndirectCalls(LinkGraph &G) {
-  for (auto *B : G.blocks()) {
-    if (B->isZeroFill())
+  for (auto &Sec : G.sections()) {
+    if ((Sec.getMemProt() & MemProt::Exec) == MemProt::None)
       continue;
-    auto Content = B->getContent();
-    for (auto &E : B->edges()) {
-      if (E.getKind() != x86_64::PCRel32GOTLoadRelaxable && E.getKind() != x86_64::PCRel32GOTLoadREXRelaxable)
-        continue;
-      if (E.getOffset() < 2 || static_cast<uint8_t>(Content[E.getOffset() - 2]) != 0xff)
-        continue;
-      E.setKind(x86_64::Delta32);
-      E.setAddend(E.getAddend() - 4);
-    }
+    for (auto *B : Sec.blocks())
+      for (auto &E : B->edges()) {
+        if (E.getKind() != x86_64::PCRel32GOTLoadRelaxable && E.getKind() != x86_64::PCRel32GOTLoadREXRelaxable)
+          continue;
+        if (E.getOffset() < 2 || static_cast<uint8_t>(B->getContent()[E.getOffset() - 2]) != 0xff)
+          continue;
+        E.setKind(x86_64::Delta32);
+        E.setAddend(E.getAddend() - 4);
+      }
   }
   return Error::success();
 }

@@ -10,6 +10,7 @@ mod builder;
 mod crel;
 mod decompress;
 mod harmonize;
+mod hide;
 mod identity;
 mod index;
 mod limits;
@@ -30,6 +31,7 @@ pub(crate) mod testing;
 mod tests;
 
 pub(crate) use archive::{Archive, MemberId};
+pub(crate) use hide::hide_unmapped;
 pub(crate) use index::{Array, ArrayKind, Binding, Definition, Import, ObjectIndex, Section, SymbolKind, Visibility};
 pub use limits::{Limits, SectionConflicts};
 pub use plan::{LinkPlan, PlannedDefinition, PlannedImport, PlannedRelocation, PlannedSection, Problem, Severity};

@@ -52,7 +52,7 @@ fn materialize(session: &Session, links: &[Arc<ObjectLink>], tracker: &Tracker) 
     let graphs = links.iter().map(|link| graph(session, link)).collect::<Result<Vec<_>, _>>()?;
     let mut keys = Vec::with_capacity(links.len());
     for graph in graphs {
-        let key = CString::new(format!("k{}", tracker.slot())).unwrap_or_default();
+        let key = CString::from_vec_with_nul(format!("k{}\0", tracker.slot()).into_bytes()).unwrap_or_default();
         graph.define(tracker, &key)?;
         keys.push(key);
     }

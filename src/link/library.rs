@@ -10,7 +10,7 @@ use super::names::{Names, Symbol};
 use super::object::{Linked, PreparedObject};
 use super::resolve::Host;
 use super::{Context, batch, exit, resolve};
-use crate::elf::{Archive, MemberId, SymbolKind};
+use crate::elf::{Archive, MemberId, SymbolKind, hide_unmapped};
 use crate::memory::SlabRange;
 use crate::runtime::SharedLibrary;
 use crate::{Error, Removal, Result, UndefinedSymbol};
@@ -130,7 +130,9 @@ impl Library {
         for change in &prepared.changes {
             tracing::info!(target: "slabjit", object = &*name, %change, "preparation changed the object");
         }
-        Ok(PreparedObject::new(name, prepared.bytes.into(), prepared.index))
+        let mut bytes: Box<[u8]> = prepared.bytes.into();
+        hide_unmapped(&mut bytes, &prepared.index);
+        Ok(PreparedObject::new(name, bytes, prepared.index))
     }
 
     pub(crate) fn add_archive(&self, name: &str, bytes: &[u8]) -> Result<()> {

@@ -72,9 +72,9 @@ struct State {
 }
 
 /// Small slabs are taken from pages that were made ready this many bytes at a time: two system calls for all of them.
-const READY_BYTES: usize = 64 << 10;
+const READY_BYTES: usize = 256 << 10;
 /// Larger slabs gain nothing by it.
-const READY_LIMIT: usize = READY_BYTES / 4;
+const READY_LIMIT: usize = 16 << 10;
 
 impl Arena {
     /// Reserves what is asked for, or half of it, and so on down to [`ArenaConfig::MIN`].

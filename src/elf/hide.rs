@@ -1,0 +1,71 @@
+//! What LLVM need not see: JITLink makes sections, blocks and edges of everything that is not `SHT_NULL`, only to prune what
+//! is not mapped.
+
+use super::index::{ObjectIndex, Section};
+use super::raw::{SHF_ALLOC, SHT_PROGBITS, SHT_RELA};
+
+/// Bytes of a section header, and where in it a type and a target are (`Elf64_Shdr`).
+const HEADER: usize = 64;
+const TYPE: usize = 4;
+const INFO: usize = 44;
+/// Where the file header says where section headers are (`e_shoff`).
+const HEADERS_AT: usize = 0x28;
+
+/// Gives sections of debug information and of notes to the linker, and their relocations, the type `SHT_NULL`.
+///
+/// `bytes` were validated and are what `index` was made of; what is not as expected is left alone.
+pub(crate) fn hide_unmapped(bytes: &mut [u8], index: &ObjectIndex) {
+    let Some(table) = word::<8>(bytes, HEADERS_AT).and_then(|w| usize::try_from(u64::from_le_bytes(w)).ok()) else {
+        return;
+    };
+    let hidden = |section: &Section| {
+        let name = index.name(section.name);
+        let known = name.starts_with(".debug") || name == ".comment" || name == ".note.GNU-stack";
+        known && section.kind == SHT_PROGBITS && section.flags & SHF_ALLOC == 0
+    };
+    for (i, section) in index.sections.iter().enumerate() {
+        let Some(header) = i.checked_mul(HEADER).and_then(|offset| table.checked_add(offset)) else { return };
+        let hide = match section.kind {
+            SHT_PROGBITS => hidden(section),
+            SHT_RELA => {
+                let target = word::<4>(bytes, header.saturating_add(INFO)).map(|w| u32::from_le_bytes(w) as usize);
+                target.and_then(|t| index.sections.get(t)).is_some_and(hidden)
+            }
+            _ => false,
+        };
+        let at = header.saturating_add(TYPE);
+        if let Some(kind) = bytes.get_mut(at..at.saturating_add(4)).filter(|_| hide) {
+            kind.fill(0);
+        }
+    }
+}
+
+fn word<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::gcc;
+    use super::*;
+    use crate::elf::testing::{X86, prepare};
+
+    #[test]
+    fn only_debug_information_and_notes_are_hidden() {
+        let source = "int counter = 1; const char *text(void) { return \"text\"; }";
+        let bytes = gcc(&["-g"], source);
+        let prepared = prepare(X86, &bytes).unwrap();
+        let mut hidden = prepared.bytes.into_owned();
+        hide_unmapped(&mut hidden, &prepared.index);
+        let table = u64::from_le_bytes(word(&hidden, HEADERS_AT).unwrap()) as usize;
+        let mut nulls = 0;
+        for (i, section) in prepared.index.sections.iter().enumerate().skip(1) {
+            let name = prepared.index.name(section.name);
+            let expected = name.contains(".debug") || name == ".comment" || name == ".note.GNU-stack";
+            let kind = u32::from_le_bytes(word(&hidden, table + i * HEADER + TYPE).unwrap());
+            assert_eq!(kind, if expected { 0 } else { section.kind }, "{name}");
+            nulls += usize::from(expected);
+        }
+        assert!(nulls > 6, "gcc -g makes more than {nulls}");
+    }
+}
