@@ -63,6 +63,24 @@ Error keepIndirectCalls(LinkGraph &G) {
   return Error::success();
 }
 
+/// References relative to `_GLOBAL_OFFSET_TABLE_` need no GOT entry. For an empty GOT, JITLink puts that symbol at address 0,
+/// and for none at whichever block comes first, which may be a section far away (ELF_x86_64.cpp, getOrCreateGOTSymbol).
+/// One entry gives it a place near the code.
+Error giveGOTAPlace(LinkGraph &G) {
+  auto IsGOT = [](Symbol *S) { return slabjit::symbolName(*S) == "_GLOBAL_OFFSET_TABLE_"; };
+  if (llvm::none_of(G.external_symbols(), IsGOT))
+    return Error::success();
+  auto Name = x86_64::GOTTableManager::getSectionName();
+  auto *GOT = G.findSectionByName(Name);
+  if (!GOT)
+    GOT = &G.createSection(Name, MemProt::Read);
+  if (GOT->blocks().empty()) {
+    static const char Entry[8] = {};
+    G.createContentBlock(*GOT, ArrayRef<char>(Entry), ExecutorAddr(), sizeof(Entry), 0);
+  }
+  return Error::success();
+}
+
 class Plugin final : public ObjectLinkingLayer::Plugin {
 public:
   Plugin(const slabjit_callbacks &Callbacks, slabjit::LinksInProgress &Links) : Callbacks(Callbacks), Links(Links) {}
@@ -71,8 +89,10 @@ public:
     auto *Link = Links.find(&G);
     if (!Link)
       return;
-    if (G.getTargetTriple().getArch() == Triple::x86_64)
+    if (G.getTargetTriple().getArch() == Triple::x86_64) {
+      Config.PostPrunePasses.push_back(giveGOTAPlace);
       Config.PostAllocationPasses.push_back(keepIndirectCalls);
+    }
     // Before the layer's own pass of this phase, which registers dependencies.
     Config.PreFixupPasses.push_back(flattenDependencies);
     // Last of the post-allocation passes: addresses are final from here on.

@@ -15,7 +15,12 @@ tests![
     an_archive_index_that_lies_is_followed_once,
     failed_initialisers_leak_nothing_while_others_hold_the_library,
     a_nested_batch_is_undone_with_the_outer_one,
-    discarded_users_of_another_objects_symbols_on_two_threads;
+    discarded_users_of_another_objects_symbols_on_two_threads,
+    many_sections_that_refer_to_each_other,
+    large_sections_lie_outside_the_arena,
+    scopes_that_cannot_work_are_refused,
+    undefined_symbols_can_be_asked_for,
+    raw_is_the_lljit_and_links_only_ours;
     alone: section_bounds_are_the_objects_own
 ];
 
@@ -254,5 +259,99 @@ fn section_bounds_are_the_objects_own() {
     let library = library(&engine, "bounds", &[("ours.c", &entries(5), &[])]);
     assert_eq!(call(&library, "sum"), 5);
     freed(&library);
+    engine.finish();
+}
+
+/// ORC's dependence tracking took minutes for such an object (llvm#179611).
+fn many_sections_that_refer_to_each_other() {
+    let engine = Checked::new();
+    let n = 1500;
+    let mut source: String = (0..n).map(|i| format!("int f{i}(int);\n")).collect();
+    for i in 0..n {
+        let (a, b) = ((i * 7 + 1) % n, (i * 13 + 5) % n);
+        source += &format!("int f{i}(int x) {{ return x <= 0 ? {i} : f{a}(x - 1) + f{b}(x - 2); }}\n");
+    }
+    let bytes = compile_bytes("many.c", &source, &["-ffunction-sections"]);
+    let start = std::time::Instant::now();
+    let library = engine.add_object(bytes).unwrap();
+    // SAFETY: `int f0(int)`.
+    let sum = unsafe { library.get::<unsafe extern "C" fn(i32) -> i32>("f0").unwrap()(4) };
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    fn f(i: i32, x: i32, n: i32) -> i32 {
+        if x <= 0 { i } else { f((i * 7 + 1) % n, x - 1, n) + f((i * 13 + 5) % n, x - 2, n) }
+    }
+    assert_eq!(sum, f(0, 4, n));
+    freed(&library);
+    engine.finish();
+}
+
+/// `.ldata` and `.lbss` are reached by 64-bit references only.
+fn large_sections_lie_outside_the_arena() {
+    let engine = Checked::new();
+    let source = "static volatile int table[1 << 18] = { [7] = 35 }; static volatile int zero[1 << 18];
+        int read(void) { return table[7] + zero[7]; } int write(void) { zero[7] = 7; return 0; }";
+    for pic in ["-fPIC", "-fno-pic"] {
+        let flags = ["-mcmodel=medium", "-mlarge-data-threshold=0", pic];
+        let library = engine.add_object(compile_bytes("large.c", source, &flags)).unwrap();
+        assert_eq!((call(&library, "read"), call(&library, "write"), call(&library, "read")), (35, 0, 42));
+        let slabs = library.slab_of("read").unwrap();
+        let (near, far): (Vec<_>, Vec<_>) = slabs.iter().partition(|slab| slab.in_arena);
+        assert_eq!(near.len(), 1, "{slabs:?}");
+        assert!(near[0].addresses.len() < 1 << 20 && engine.arena().contains(&near[0].addresses.start), "{slabs:?}");
+        assert_eq!(far.iter().map(|slab| slab.addresses.len()).sum::<usize>(), 2 << 20, "{slabs:?}");
+        freed(&library);
+    }
+    engine.finish();
+}
+
+fn scopes_that_cannot_work_are_refused() {
+    let engine = Checked::new();
+    let gone = engine.add_object(compile_bytes("gone.c", "int gone(void) { return 1; }", &[])).unwrap();
+    freed(&gone);
+    // SAFETY: no shared library is opened.
+    let error = unsafe { engine.library("late").link(&gone).build().unwrap_err() };
+    assert!(matches!(error, Error::Removed { .. }), "{error}");
+    // SAFETY: as above; it is not built.
+    let error = unsafe { engine.library("null").symbol("nothing", std::ptr::null()).build().unwrap_err() };
+    assert!(matches!(&error, Error::NullSymbol { symbol, .. } if symbol == "nothing"), "{error}");
+    engine.finish();
+}
+
+fn undefined_symbols_can_be_asked_for() {
+    let engine = Checked::new();
+    let provider = engine.add_object(compile_bytes("given.c", "int given(void) { return 1; }", &[])).unwrap();
+    // SAFETY: no shared library is opened, no symbol given.
+    let library = unsafe { engine.library("wants").link(&provider).build().unwrap() };
+    let source = "int given(void); int absent(void); int f(void) { return given() + absent(); }";
+    library.add_object_named("wants.o", compile_bytes("wants.c", source, &[])).unwrap();
+    let missing = library.undefined_symbols().unwrap();
+    assert_eq!(missing.iter().map(|u| u.name.as_str()).collect::<Vec<_>>(), ["absent"]);
+    assert_eq!(missing[0].referenced_by, ["wants.o"]);
+    library.add_object(compile_bytes("absent.c", "int absent(void) { return 41; }", &[])).unwrap();
+    assert_eq!(library.undefined_symbols().unwrap(), []);
+    assert_eq!(call(&library, "f"), 42);
+    freed(&library);
+    freed(&provider);
+    engine.finish();
+}
+
+fn raw_is_the_lljit_and_links_only_ours() {
+    use slabjit::llvm_sys::{core::LLVMCreateMemoryBufferWithMemoryRangeCopy, error::*, orc2::lljit::*};
+    let engine = Checked::new();
+    let bytes = compile_bytes("foreign.c", "int foreign(void) { return 1; }", &[]);
+    // SAFETY: plain use of LLVM's C API, while the engine lives.
+    unsafe {
+        let jit = engine.raw();
+        let triple = std::ffi::CStr::from_ptr(LLVMOrcLLJITGetTripleString(jit)).to_string_lossy();
+        assert!(triple.starts_with(std::env::consts::ARCH), "{triple}");
+        let buffer =
+            LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), c"foreign.o".as_ptr());
+        assert!(LLVMOrcLLJITAddObjectFile(jit, LLVMOrcLLJITGetMainJITDylib(jit), buffer).is_null());
+        let mut address = 0;
+        let error = LLVMOrcLLJITLookup(jit, &mut address, c"foreign".as_ptr());
+        assert!(!error.is_null(), "it must not be linked into memory that nobody owns");
+        LLVMConsumeError(error);
+    }
+    engine.assert_usable();
     engine.finish();
 }
