@@ -138,8 +138,10 @@ impl Ours {
     }
 
     fn add(&mut self, objects: &Objects, names: &[usize]) {
-        let loaded: Vec<_> = names.iter().map(|i| self.load(&objects.with_name(*i), &objects.name(*i))).collect();
-        self.live.extend(loaded);
+        for i in names {
+            let loaded = self.load(&objects.with_name(*i), &objects.name(*i));
+            self.live.push(loaded);
+        }
     }
 
     fn round(&mut self, objects: &Objects, names: &[usize]) -> (Duration, Duration) {

@@ -51,7 +51,7 @@ const HASH_ABOVE: usize = 8;
 pub(super) struct Names {
     symbols: Vec<(Box<str>, Symbol)>,
     /// Positions in `symbols`, once there are more than [`HASH_ABOVE`].
-    positions: HashTable<u32>,
+    positions: Option<Box<HashTable<u32>>>,
     /// The object whose COMDAT group of this signature is linked.
     #[allow(clippy::box_collection)] // a pointer's size where there are none
     groups: Option<Box<HashMap<Box<str>, u32>>>,
@@ -67,11 +67,11 @@ impl Names {
     }
 
     fn position(&self, name: &str) -> Option<usize> {
-        if self.positions.is_empty() {
+        let Some(positions) = &self.positions else {
             return self.symbols.iter().position(|(n, _)| **n == *name);
-        }
+        };
         let same = |i: &u32| self.symbols.get(*i as usize).is_some_and(|(n, _)| **n == *name);
-        self.positions.find(hash(name), same).map(|i| *i as usize)
+        positions.find(hash(name), same).map(|i| *i as usize)
     }
 
     fn insert(&mut self, name: &str, symbol: Symbol) {
@@ -79,11 +79,12 @@ impl Names {
         self.symbols.push((name.into(), symbol));
         let symbols = &self.symbols;
         let rehash = |i: &u32| symbols.get(*i as usize).map_or(0, |(name, _)| hash(name));
-        if !self.positions.is_empty() {
-            self.positions.insert_unique(hash(name), position, rehash);
+        if let Some(positions) = &mut self.positions {
+            positions.insert_unique(hash(name), position, rehash);
         } else if symbols.len() > HASH_ABOVE {
+            let positions = self.positions.get_or_insert_default();
             for (i, (name, _)) in symbols.iter().enumerate() {
-                self.positions.insert_unique(hash(name), i as u32, rehash);
+                positions.insert_unique(hash(name), i as u32, rehash);
             }
         }
     }

@@ -55,10 +55,41 @@ pub(crate) struct PublishedSlab {
 struct Memory {
     arena: Arc<Arena>,
     span: Range<usize>,
-    runs: Vec<SlabRange>,
+    runs: Box<[SlabRun]>,
     /// Where the Finalize-lifetime runs begin.
     finalize: usize,
-    outside: Vec<Outside>,
+    /// What few objects have.
+    #[allow(clippy::box_collection)] // a pointer's size where there are none
+    outside: Option<Box<Vec<Outside>>>,
+}
+
+/// Neighbouring pages with one protection. There are as many slabs as objects, so it is kept small.
+#[derive(Debug, Clone, Copy)]
+struct SlabRun {
+    /// Bytes; an arena has less than 4 GiB.
+    bytes: u32,
+    protection: Protection,
+}
+
+impl Memory {
+    /// The runs in the arena, from the start of the span.
+    fn ranges(&self) -> impl Iterator<Item = SlabRange> {
+        let mut end = self.span.start;
+        self.runs.iter().map_while(move |run| {
+            let start = end;
+            end += run.bytes as usize;
+            // What was given back after finalisation is no longer in the span.
+            (start < self.span.end).then_some(SlabRange {
+                addresses: start..end,
+                protection: run.protection,
+                outside: false,
+            })
+        })
+    }
+
+    fn outside(&self) -> impl Iterator<Item = &Outside> {
+        self.outside.iter().flat_map(|outside| outside.iter())
+    }
 }
 
 impl WritableSlab {
@@ -75,13 +106,13 @@ impl WritableSlab {
         let page = arena.page();
         let failed = |call, source| Error::System { call, object: object.to_owned(), source };
         let at = |offsets: &Range<usize>| span.start + offsets.start..span.start + offsets.end;
-        let run = |run: &Run| SlabRange { addresses: at(&run.offsets), protection: run.protection, outside: false };
+        let run = |run: &Run| SlabRun { bytes: run.offsets.len() as u32, protection: run.protection };
         // From here on, an early return gives everything back.
         let mut memory = Memory {
             arena,
             runs: layout.runs.iter().map(run).collect(),
             finalize: span.start + layout.finalize,
-            outside: Vec::new(),
+            outside: None,
             span: span.clone(),
         };
         let arena = &memory.arena;
@@ -107,7 +138,7 @@ impl WritableSlab {
                 let zero = segment.zero_pages(page);
                 keep_huge_pages_out(mapped.mapping(), &mapped.range, &(start + zero.start..start + zero.end));
                 memory.arena.count_outside(&mapped);
-                memory.outside.push(mapped);
+                memory.outside.get_or_insert_default().push(mapped);
                 start
             } else {
                 span.start + segment.offset
@@ -131,14 +162,14 @@ impl WritableSlab {
         let failed = |call, source| Error::System { call, object: object.as_ref().to_owned(), source };
         let arena = memory.arena.mapping();
         for written in &code {
-            let outside = memory.outside.iter().find(|o| o.range.contains(&written.start));
+            let outside = memory.outside().find(|o| o.range.contains(&written.start));
             let mapping = outside.map_or(arena, Outside::mapping);
             mapping.sync_instruction_cache(written).map_err(|e| failed("cache maintenance", e))?;
         }
-        for run in memory.runs.iter().filter(|r| r.protection != Protection::ReadWrite) {
+        for run in memory.ranges().filter(|r| r.protection != Protection::ReadWrite) {
             arena.protect(&run.addresses, run.protection).map_err(|e| failed("mprotect", e))?;
         }
-        for segment in memory.outside.iter().filter(|o| o.protection != Protection::ReadWrite) {
+        for segment in memory.outside().filter(|o| o.protection != Protection::ReadWrite) {
             segment.mapping().protect(&segment.range, segment.protection).map_err(|e| failed("mprotect", e))?;
         }
         Ok(PublishedSlab { memory })
@@ -154,12 +185,12 @@ impl PublishedSlab {
     /// All pages of the slab by protection: those in the arena without a gap, in the order of addresses, then those
     /// outside.
     pub(crate) fn ranges(&self) -> Vec<SlabRange> {
-        let outside = self.memory.outside.iter().map(|o| SlabRange {
+        let outside = self.memory.outside().map(|o| SlabRange {
             addresses: o.range.clone(),
             protection: o.protection,
             outside: true,
         });
-        self.memory.runs.iter().cloned().chain(outside).collect()
+        self.memory.ranges().chain(outside).collect()
     }
 
     /// Gives the segments back that were needed for finalisation only.
@@ -167,9 +198,9 @@ impl PublishedSlab {
         let memory = &mut self.memory;
         let tail = memory.finalize..memory.span.end;
         memory.span.end = tail.start;
-        memory.runs.retain(|r| r.addresses.start < tail.start);
         memory.arena.release(tail);
-        for segment in memory.outside.extract_if(.., |o| o.lifetime == Lifetime::Finalize) {
+        let finalize = memory.outside.iter_mut().flat_map(|o| o.extract_if(.., |o| o.lifetime == Lifetime::Finalize));
+        for segment in finalize {
             memory.arena.release_outside(segment);
         }
     }
@@ -178,7 +209,7 @@ impl PublishedSlab {
 impl Drop for Memory {
     fn drop(&mut self) {
         self.arena.release(self.span.clone());
-        for segment in self.outside.drain(..) {
+        for segment in self.outside.take().into_iter().flat_map(|outside| *outside) {
             self.arena.release_outside(segment);
         }
         self.arena.count_slab_gone();
