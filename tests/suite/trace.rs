@@ -69,10 +69,10 @@ fn spans_name_object_and_slab() {
         let found = lines.iter().position(|l| l.starts_with(start) && l.contains(rest));
         found.unwrap_or_else(|| panic!("no {start} with {rest} in {lines:#?}"))
     };
-    let prepared = position("slabjit::prepare", &format!("object=\"traced.o\" bytes={}", bytes.len()));
-    let linked = position("slabjit::link", "library=\"traced.o\"");
+    let prepared = position("slabjit::prepare ", &format!("object=\"traced.o\" bytes={}", bytes.len()));
+    let linked = position("slabjit::link ", "library=\"traced.o\"");
     let placed = position("DEBUG", "slab=");
-    let removed = position("slabjit::remove", "library=\"traced.o\"");
+    let removed = position("slabjit::remove ", "library=\"traced.o\"");
     assert!(prepared < linked && linked < placed && placed < removed, "{lines:#?}");
 }
 
