@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::elf::{LinkPlan, ObjectPlugin, Preparation, Target};
 use crate::library::{Library, LibraryBuilder};
-use crate::link::Context;
+use crate::link::{Context, OutOfRange};
 use crate::memory::{ArenaConfig, ArenaStats};
 use crate::runtime::SharedLibrary;
 use crate::{Error, Limits, Result, SectionConflicts};
@@ -34,6 +34,7 @@ pub enum SlabLayout {
 pub struct JitEngineBuilder {
     arena: ArenaConfig,
     conflicts: SectionConflicts,
+    out_of_range: OutOfRange,
     limits: Limits,
     plugins: Vec<Arc<dyn ObjectPlugin>>,
 }
@@ -207,6 +208,13 @@ impl JitEngineBuilder {
         self
     }
 
+    /// What to do with references that do not reach their targets.
+    #[must_use]
+    pub fn out_of_range(mut self, policy: OutOfRange) -> Self {
+        self.out_of_range = policy;
+        self
+    }
+
     /// Bounds for objects from sources that are not trusted.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -228,7 +236,7 @@ impl JitEngineBuilder {
     pub fn build(self) -> Result<JitEngine> {
         let target = Target { machine: HOST_MACHINE, llvm: crate::llvm_version() };
         let preparation = Preparation::new(target, self.conflicts, self.limits, self.plugins);
-        Ok(JitEngine { context: Context::new(&self.arena, preparation)? })
+        Ok(JitEngine { context: Context::new(&self.arena, preparation, self.out_of_range)? })
     }
 }
 
@@ -238,6 +246,7 @@ impl fmt::Debug for JitEngineBuilder {
         f.debug_struct("JitEngineBuilder")
             .field("arena", &self.arena)
             .field("section_conflicts", &self.conflicts)
+            .field("out_of_range", &self.out_of_range)
             .field("limits", &self.limits)
             .field("plugins", &plugins)
             .finish()

@@ -1,6 +1,7 @@
 // The plugin: reports addresses, ends links, and tells which object an error belongs to.
 #include "internal.h"
 
+#include "llvm/ExecutionEngine/JITLink/aarch64.h"
 #include "llvm/ExecutionEngine/JITLink/x86_64.h"
 
 using namespace llvm;
@@ -81,6 +82,18 @@ Error giveGOTAPlace(LinkGraph &G) {
   return Error::success();
 }
 
+/// LLVM 19 leaves `_GLOBAL_OFFSET_TABLE_` to others on AArch64; later ones put it where this does.
+Error placeGOTSymbol(LinkGraph &G) {
+  Symbol *Wanted = nullptr;
+  for (auto *S : G.external_symbols())
+    if (slabjit::symbolName(*S) == "_GLOBAL_OFFSET_TABLE_")
+      Wanted = S;
+  auto *GOT = G.findSectionByName(aarch64::GOTTableManager::getSectionName());
+  if (Wanted && GOT)
+    G.makeAbsolute(*Wanted, SectionRange(*GOT).getStart());
+  return Error::success();
+}
+
 class Plugin final : public ObjectLinkingLayer::Plugin {
 public:
   Plugin(const slabjit_callbacks &Callbacks, slabjit::LinksInProgress &Links) : Callbacks(Callbacks), Links(Links) {}
@@ -92,7 +105,14 @@ public:
     if (G.getTargetTriple().getArch() == Triple::x86_64) {
       Config.PostPrunePasses.push_back(giveGOTAPlace);
       Config.PostAllocationPasses.push_back(keepIndirectCalls);
+    } else {
+      Config.PostPrunePasses.push_back(giveGOTAPlace);
+      Config.PostAllocationPasses.push_back(placeGOTSymbol);
     }
+    // After JITLink has made its GOT entries and stubs.
+    Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return slabjit::surveyReferences(*Link, G); });
+    // After JITLink has relaxed what it can.
+    Config.PreFixupPasses.push_back([Link](LinkGraph &G) { return slabjit::checkReferences(*Link, G); });
     // Before the layer's own pass of this phase, which registers dependencies.
     Config.PreFixupPasses.push_back(flattenDependencies);
     // Last of the post-allocation passes: addresses are final from here on.
