@@ -217,7 +217,7 @@ impl Site<'_, '_> {
     fn has_shape(&self, kind: &Kind) -> bool {
         let start = usize::try_from(self.entry.offset).unwrap_or(usize::MAX);
         let word = start.checked_add(4).and_then(|end| self.bytes.get(start..end)).and_then(|b| b.try_into().ok());
-        word.map(u32::from_le_bytes).is_some_and(|word| kind.shape.iter().any(|(mask, value)| word & mask == *value))
+        word.map(u32::from_le_bytes).is_some_and(|word| kind.applies_to(word))
     }
 
     /// A kind that this LLVM does not link.
