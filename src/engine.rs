@@ -47,6 +47,8 @@ pub struct EngineStats {
     pub arena: ArenaStats,
     /// Libraries whose code is alive: not removed, or removed and still held.
     pub libraries: usize,
+    /// References of live code that reach their targets through a literal, a slot or a stub; see [`OutOfRange::Bridge`].
+    pub bridges: u64,
 }
 
 /// What lies at an address; see [`JitEngine::explain_address`].
@@ -147,7 +149,9 @@ impl JitEngine {
 
     /// What the engine holds now.
     pub fn stats(&self) -> EngineStats {
-        EngineStats { arena: self.context.arena.stats(), libraries: self.context.live_count() }
+        let live = self.context.live();
+        let bridges = live.iter().map(|code| code.bridges()).sum();
+        EngineStats { arena: self.context.arena.stats(), libraries: live.len(), bridges }
     }
 
     /// Which live object has this address.

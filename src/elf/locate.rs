@@ -10,7 +10,7 @@ pub(crate) struct Location {
     pub(crate) section: String,
     /// Offset in the section.
     pub(crate) offset: u64,
-    /// The function, or other symbol, that covers it.
+    /// The function, or other symbol, that it belongs to.
     pub(crate) function: Option<String>,
 }
 
@@ -22,12 +22,12 @@ pub(crate) fn locate(bytes: &[u8], offset: u64) -> Option<Location> {
         (offset >= start && offset - start < size).then_some((section, start))
     })?;
     let offset = offset - start;
-    // The innermost of what is named there.
-    let covers = |address: u64, size: u64| address <= offset && offset - address < size.max(1);
+    // What has no size reaches to the next symbol.
+    let covers = |address: u64, size: u64| address <= offset && (size == 0 || offset - address < size);
     let symbols = file.symbols().filter(|s| s.section_index() == Some(section.index()));
     let named = symbols.filter(|s| matches!(s.kind(), SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown));
     let around = named.filter(|s| s.name().is_ok_and(|n| !n.is_empty()) && covers(s.address(), s.size()));
-    let function = around.max_by_key(|s| (s.kind() == SymbolKind::Text, s.address()));
+    let function = around.max_by_key(|s| (s.address(), s.size() != 0, s.is_global()));
     Some(Location {
         section: section.name_bytes().map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default(),
         offset,

@@ -4,7 +4,7 @@ mod relocations;
 mod sections;
 mod symbols;
 
-use super::index::ObjectIndex;
+use super::index::{Lifted, ObjectIndex};
 use super::patch::Patch;
 use super::plugin::ObjectReport;
 use super::view::View;
@@ -19,6 +19,8 @@ pub(crate) struct Context<'a> {
     pub limits: &'a Limits,
     /// LLVM's major version.
     pub llvm: u32,
+    /// What an earlier pass over this object has lifted already.
+    pub lifted: &'a Lifted,
 }
 
 /// The object's index, and changes to single symbols that LLVM would not link as they are.
@@ -38,6 +40,8 @@ pub(crate) fn validate(
     let (mut builder, tables) = sections::validate(view, context, report)?;
     let symbols = symbols::validate(view, &tables, &mut builder, &mut patch, report)?;
     sections::groups(view, &tables, &symbols, &mut builder, report)?;
-    relocations::validate(view, context, &tables, report, counts)?;
-    Ok(Valid { index: builder.finish(view)?, patch })
+    let lifted = relocations::validate(view, context, &tables, &mut patch, report, counts)?;
+    let mut index = builder.finish(view)?;
+    index.lifted = lifted;
+    Ok(Valid { index, patch })
 }

@@ -92,9 +92,4 @@ impl Context {
     pub(crate) fn live(&self) -> Vec<Arc<Code>> {
         self.codes().all.iter().filter_map(Weak::upgrade).collect()
     }
-
-    /// How many libraries have code that is alive.
-    pub(crate) fn live_count(&self) -> usize {
-        self.codes().all.iter().filter(|c| c.strong_count() > 0).count()
-    }
 }

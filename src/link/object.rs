@@ -119,7 +119,7 @@ pub(super) struct Linked {
     /// Start of `.eh_frame`, or 0.
     pub(super) frames: u64,
     /// How many references go through bridges.
-    pub(super) bridges: usize,
+    pub(super) bridges: u32,
 }
 
 /// An object from `bind` to `end`. The shim holds one reference.

@@ -8,9 +8,6 @@ mod aarch64;
 mod room;
 mod x86_64;
 
-#[cfg(test)]
-mod tests;
-
 use std::ops::Range;
 
 use slabjit_llvm_wrap as shim;
@@ -98,7 +95,7 @@ pub(super) struct Reach {
     need: Need,
     rooms: Rooms,
     got: u64,
-    bridges: usize,
+    bridges: u32,
     failures: Vec<FarReference>,
     more: usize,
 }
@@ -190,14 +187,19 @@ impl Reach {
     ) -> bool {
         let Some(kind) = lifted.or_else(|| self.kind(edge, block.content)) else { return false };
         let at = block.address.wrapping_add(edge.offset as u64);
-        let Some(value) = self.value(kind, edge, at) else { return false };
+        let Some(value) = self.value(kind, edge, at) else {
+            if lifted.is_some() {
+                self.fail(kind, edge, block, 0, locate);
+            }
+            return false;
+        };
         let fits = kind.fits(value.into());
         let aligned = kind.is_aligned(value.into());
         if fits && aligned {
             return self.settle_field(kind, edge, block, lifted.is_some().then_some(value));
         }
         if aligned && self.bridge(edge, block) {
-            self.bridges += 1;
+            self.bridges = self.bridges.saturating_add(1);
             return true;
         }
         self.fail(kind, edge, block, value, locate);
@@ -216,14 +218,20 @@ impl Reach {
     }
 
     /// What the field is to hold; `None` for what cannot be out of range.
+    ///
+    /// JITLink's edges are past the GOT: where a lifted relocation wants its entry, the target is that entry.
     fn value(&self, kind: &Kind, edge: &Edge<'_>, at: u64) -> Option<i64> {
         const PAGE: u64 = !0xfff;
+        let got = || (self.got != 0).then_some(self.got);
         let target = edge.target.wrapping_add_signed(edge.addend);
         Some(match kind.operation {
+            Operation::Nothing => 0,
             Operation::Absolute => target,
-            Operation::Relative => target.wrapping_sub(at),
-            Operation::PageRelative => (target & PAGE).wrapping_sub(at & PAGE),
-            Operation::PageOffset => target & !PAGE,
+            Operation::Relative | Operation::GotRelative => target.wrapping_sub(at),
+            Operation::PageRelative | Operation::GotPageRelative => (target & PAGE).wrapping_sub(at & PAGE),
+            Operation::PageOffset | Operation::GotPageOffset => target & !PAGE,
+            Operation::FromGot | Operation::GotFromGot => target.wrapping_sub(got()?),
+            Operation::GotFromGotPage => target.wrapping_sub(got()? & PAGE),
             _ => return None,
         } as i64)
     }
@@ -303,7 +311,7 @@ impl Reach {
     }
 
     /// How many references were bridged.
-    pub(super) fn bridges(&self) -> usize {
+    pub(super) fn bridges(&self) -> u32 {
         self.bridges
     }
 
