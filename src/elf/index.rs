@@ -1,10 +1,10 @@
 //! What the linker needs to know of an object, without looking at its bytes again.
 
-use super::relocations::{Kind, Table};
 use super::raw::{
     SHF_ALLOC, SHF_EXECINSTR, SHF_GNU_RETAIN, SHF_WRITE, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_PREINIT_ARRAY,
     SHT_PROGBITS,
 };
+use super::relocations::{Kind, Table};
 
 /// A prepared object's names, sections and initialisers. It owns what it holds; names lie in one arena.
 #[derive(Debug, Clone, Default)]

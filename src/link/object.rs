@@ -256,7 +256,12 @@ impl ObjectLink {
     }
 
     /// Looks at a block's references at final addresses.
-    fn check(&self, mut block: Block<'_>, edges: &mut [shim::slabjit_edge], edge: impl Fn(&shim::slabjit_edge) -> Edge<'static>) {
+    fn check(
+        &self,
+        mut block: Block<'_>,
+        edges: &mut [shim::slabjit_edge],
+        edge: impl Fn(&shim::slabjit_edge) -> Edge<'static>,
+    ) {
         let mut reach = self.reach();
         for raw in edges {
             let field = block.origin.and_then(|origin| origin.checked_add(raw.offset.into()));
@@ -446,7 +451,10 @@ unsafe extern "C" fn may_leave(object: *mut c_void, section: *const c_char, len:
 
 /// # Safety
 /// `block` is the shim's, for this call; `content` is its bytes, as long as it is.
-unsafe fn block<'a>(link: &ObjectLink, block: *const shim::slabjit_block) -> (&'a shim::slabjit_block, &'a str, Option<u64>) {
+unsafe fn block<'a>(
+    link: &ObjectLink,
+    block: *const shim::slabjit_block,
+) -> (&'a shim::slabjit_block, &'a str, Option<u64>) {
     // SAFETY: by the caller.
     let (block, section) = unsafe { (&*block, text((*block).section, (*block).section_len)) };
     let origin = (block.origin as usize).checked_sub(link.object.bytes.as_ptr() as usize);
@@ -503,7 +511,12 @@ unsafe extern "C" fn settled(object: *mut c_void, rooms: *const shim::slabjit_ro
     });
 }
 
-unsafe extern "C" fn check(object: *mut c_void, raw: *const shim::slabjit_block, edges: *mut shim::slabjit_edge, n: usize) {
+unsafe extern "C" fn check(
+    object: *mut c_void,
+    raw: *const shim::slabjit_block,
+    edges: *mut shim::slabjit_edge,
+    n: usize,
+) {
     // SAFETY: the block and its edges are lent for this call, and its memory is written by nobody else before `publish`.
     let (link, block, edges) = unsafe {
         let link = link(object);

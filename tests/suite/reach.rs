@@ -11,6 +11,7 @@ tests![
     what_cannot_be_bridged_is_refused_all_at_once,
     bridges_can_be_turned_off,
     kinds_that_llvm_lacks_are_linked,
+    targets_at_the_edge_of_reach,
 ];
 
 type Long = unsafe extern "C" fn() -> u64;
@@ -219,5 +220,39 @@ fn kinds_that_llvm_lacks_are_linked() {
     assert_eq!(long(&library, "entry"), FAR);
     drop(half);
     freed(&library);
+    engine.finish();
+}
+
+/// Every distance at which JITLink might relax a reference that then does not reach.
+fn targets_at_the_edge_of_reach() {
+    if cfg!(target_arch = "aarch64") {
+        eprintln!("skipped: nothing is relaxed on AArch64");
+        return;
+    }
+    let engine = Checked::new();
+    let source = ".text\n.globl load, call\nload: movq edge@GOTPCREL(%rip),%rax\n ret\ncall: jmp edge@PLT\n.globl take\ntake: leaq edge(%rip),%rax\n ret\n";
+    let bytes = compile_bytes("edge.s", source, &[]);
+    let at = |edge: usize| {
+        // SAFETY: the address is only taken.
+        let library = unsafe { engine.library("edge").symbol("edge", edge as *const ()).build().unwrap() };
+        library.add_object(&bytes).unwrap();
+        library
+    };
+    // All slabs of an engine that is empty again are at one place.
+    let first = at(1 << 40);
+    // SAFETY: only its address is wanted.
+    let load = unsafe { first.get::<Long>("load").unwrap() }.address() as usize;
+    freed(&first);
+    for end in [load as i64 + (1 << 31), load as i64 - (1 << 31)] {
+        for off in -24..40 {
+            let edge = (end + off) as usize;
+            let library = at(edge);
+            // SAFETY: only its address is wanted.
+            assert_eq!(unsafe { library.get::<Long>("load").unwrap() }.address() as usize, load);
+            assert_eq!(long(&library, "load") as usize, edge, "{off}");
+            assert_eq!(long(&library, "take") as usize, edge, "{off}");
+            freed(&library);
+        }
+    }
     engine.finish();
 }

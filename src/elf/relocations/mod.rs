@@ -1,7 +1,5 @@
 //! What is known of each relocation kind, as constant tables.
 
-
-
 mod aarch64;
 mod field;
 mod terms;

@@ -156,7 +156,11 @@ fn relocations_that_patch_nothing_are_left_out() {
         let (index, header) = section(&bytes, ".rel.llvm.call-graph-profile", 0);
         assert_eq!(header.kind, 9);
         let prepared = prepare(target, &bytes).unwrap();
-        assert!(matches!(prepared.changes[..], [Change { what: ChangeKind::Dropped { .. }, .. }]), "{:?}", prepared.changes);
+        assert!(
+            matches!(prepared.changes[..], [Change { what: ChangeKind::Dropped { .. }, .. }]),
+            "{:?}",
+            prepared.changes
+        );
         assert_eq!(view(&prepared.bytes).header(index).unwrap().kind, 0);
         readelf(&prepared.bytes, &["-aW"]);
         // One that patches something is not left out.

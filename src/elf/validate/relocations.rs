@@ -243,7 +243,8 @@ impl Site<'_, '_> {
 
     /// How to have a kind linked that this LLVM's JITLink lacks.
     fn repair(&self, kind: &Kind, llvm: u32) -> Result<Repair, Box<Error>> {
-        let linkable = |number: u32| Table::of(self.view.machine).get(number).is_some_and(|(_, kind)| kind.linkable(llvm));
+        let linkable =
+            |number: u32| Table::of(self.view.machine).get(number).is_some_and(|(_, kind)| kind.linkable(llvm));
         // JITLink reads the relocations of unwind tables itself.
         let read = self.view.label(self.target) == ".eh_frame";
         match kind.repair {

@@ -73,7 +73,8 @@ fn load(value: u64, at: u64, register: u32, rooms: &mut Rooms) -> Option<u32> {
     let island = rooms.put(&CODE, 8, |island| branch(at, island).is_some(), |_, _| {})?;
     let literal =
         rooms.share((Shared::Literal, value), &CODE, 8, |literal| load_literal(island, literal).is_some(), write)?;
-    let words = [LDR_LITERAL_X | load_literal(island, literal)? | register, B | branch(island + 4, at.wrapping_add(4))?];
+    let words =
+        [LDR_LITERAL_X | load_literal(island, literal)? | register, B | branch(island + 4, at.wrapping_add(4))?];
     write_words(&words, rooms.at(island)?);
     Some(B | branch(at, island)?)
 }

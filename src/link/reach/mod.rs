@@ -118,7 +118,13 @@ impl Reach {
     }
 
     /// Counts what the references of one block may need. `content` is the block's, `bytes` the whole graph's.
-    pub(super) fn survey(&mut self, bytes: u64, executable: bool, content: &[u8], edges: impl Iterator<Item = Edge<'static>>) {
+    pub(super) fn survey(
+        &mut self,
+        bytes: u64,
+        executable: bool,
+        content: &[u8],
+        edges: impl Iterator<Item = Edge<'static>>,
+    ) {
         self.bytes = bytes;
         if self.policy == OutOfRange::Reject || !executable {
             return;
@@ -152,7 +158,9 @@ impl Reach {
             (Operation::Relative | Operation::PageRelative, Place::AtAddress) => {
                 (edge.target..edge.target, self.arena.clone())
             }
-            (Operation::Relative | Operation::PageRelative, Place::Elsewhere) => (self.arena.clone(), self.arena.clone()),
+            (Operation::Relative | Operation::PageRelative, Place::Elsewhere) => {
+                (self.arena.clone(), self.arena.clone())
+            }
             _ => return false,
         };
         let page = if kind.operation == Operation::PageRelative { 4096 } else { 0 };
