@@ -32,9 +32,12 @@ mod tests;
 
 pub(crate) use archive::{Archive, MemberId};
 pub(crate) use hide::hide_unmapped;
-pub(crate) use index::{Array, ArrayKind, Binding, Definition, Import, ObjectIndex, Section, SymbolKind, Visibility};
+pub(crate) use index::{
+    Array, ArrayKind, Binding, Definition, Group, Import, ObjectIndex, Section, SymbolKind, Visibility,
+};
 pub use limits::{Limits, SectionConflicts};
 pub use plan::{LinkPlan, PlannedDefinition, PlannedImport, PlannedRelocation, PlannedSection, Problem, Severity};
 pub use plugin::{ObjectInput, ObjectPlugin, ObjectReport};
 pub(crate) use prepare::{Preparation, Target};
 pub use report::{Change, ChangeKind, ChangedSection};
+pub(crate) use validate::discarded_reference;
