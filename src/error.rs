@@ -308,6 +308,25 @@ pub enum Error {
         /// The object that defines it again.
         second: String,
     },
+    /// A reference to a local symbol of a COMDAT group that is linked from another object. GNU ld refuses it too, with
+    /// "defined in discarded section".
+    #[error(
+        "'{object}', section '{section}' offset {offset:#x}: '{symbol}' is a local symbol of COMDAT group '{group}', which is linked from '{linked}', so that '{object}' may not refer to its own copy; compile both from the same sources with the same options, or put them into libraries of their own (a compiler that makes such references is at fault)"
+    )]
+    DiscardedReference {
+        /// The object's name.
+        object: String,
+        /// The section that refers.
+        section: String,
+        /// Offset in that section.
+        offset: u64,
+        /// The local symbol; of a section symbol the section's name.
+        symbol: String,
+        /// The group's signature.
+        group: String,
+        /// The object whose copy of the group is linked.
+        linked: String,
+    },
     /// Names that nothing defines. All of them are listed.
     #[error("{}", undefined_symbols(library, symbols))]
     UndefinedSymbols {

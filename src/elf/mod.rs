@@ -33,7 +33,9 @@ mod tests;
 
 pub(crate) use archive::{Archive, MemberId};
 pub(crate) use hide::hide_unmapped;
-pub(crate) use index::{Array, ArrayKind, Binding, Definition, Import, ObjectIndex, Section, SymbolKind, Visibility};
+pub(crate) use index::{
+    Array, ArrayKind, Binding, Definition, Group, Import, ObjectIndex, Section, SymbolKind, Visibility,
+};
 pub use limits::{Limits, SectionConflicts};
 pub(crate) use locate::{Location, locate};
 pub use plan::{LinkPlan, PlannedDefinition, PlannedImport, PlannedRelocation, PlannedSection, Problem, Severity};
@@ -41,3 +43,4 @@ pub use plugin::{ObjectInput, ObjectPlugin, ObjectReport};
 pub(crate) use prepare::{Preparation, Target};
 pub(crate) use raw::{EM_AARCH64, EM_X86_64};
 pub use report::{Change, ChangeKind, ChangedSection};
+pub(crate) use validate::discarded_reference;

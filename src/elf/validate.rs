@@ -1,5 +1,6 @@
 //! Refuses what would make LLVM read out of bounds or link wrongly, and collects what the linker needs on the way.
 
+mod discarded;
 mod relocations;
 mod sections;
 mod symbols;
@@ -10,6 +11,7 @@ use super::plugin::ObjectReport;
 use super::view::View;
 use crate::{Limits, Result};
 
+pub(crate) use discarded::discarded_reference;
 pub(crate) use relocations::Counts;
 
 pub(crate) const NAME: &str = "validator";

@@ -2,15 +2,13 @@
 
 use super::Context;
 use super::sections::Tables;
-use super::symbols::{Place, is_linkable, place};
+use super::symbols::{Place, is_linkable, place, symbol_name};
 use crate::elf::index::Lifted;
 use crate::elf::patch::{Patch, Value};
 use crate::elf::plugin::ObjectReport;
-use crate::elf::raw::{
-    LE, RELA_SIZE, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_LOCAL, STT_FILE, STT_SECTION, SectionHeader, Symbol,
-};
+use crate::elf::raw::{LE, RELA_SIZE, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_LOCAL, STT_FILE, SectionHeader, Symbol};
 use crate::elf::relocations::{Kind, Repair, Table};
-use crate::elf::view::{View, lossy, string_at};
+use crate::elf::view::View;
 use crate::{Error, Result};
 
 /// How often each relocation kind occurs, for a link plan.
@@ -294,16 +292,7 @@ impl Site<'_, '_> {
         Box::new(self.view.malformed(Some(self.index), Some(self.entry.at), problem))
     }
 
-    /// The symbol's name; of a section symbol the section's.
     fn symbol(&self) -> String {
-        let index = self.entry.symbol;
-        let Some(symbol) = self.tables.symbols.get(index as usize).map(Symbol::decode) else {
-            return format!("#{index}");
-        };
-        match (string_at(self.tables.strings, symbol.name), place(self.tables, index, &symbol)) {
-            (Some(name), _) if !name.is_empty() => lossy(name).into_owned(),
-            (_, Place::Section(section)) if symbol.kind == STT_SECTION => self.view.label(section),
-            _ => format!("#{index}"),
-        }
+        symbol_name(self.view, self.tables, self.entry.symbol)
     }
 }
