@@ -8,6 +8,9 @@ mod aarch64;
 mod room;
 mod x86_64;
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::Range;
 
 use slabjit_llvm_wrap as shim;
