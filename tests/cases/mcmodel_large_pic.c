@@ -1,4 +1,5 @@
 // gcc calls functions elsewhere in a way that no LLVM up to 22 can link.
+//# arch: x86_64 (GCC has no position-independent large code model for AArch64)
 //# tools: gcc
 //# compile: -mcmodel=large
 //# error: UnsupportedRelocation /R_X86_64_PLTOFF64 against 'strlen'/

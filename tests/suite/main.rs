@@ -14,6 +14,7 @@ mod memory;
 mod names;
 mod shuffled;
 mod subtle;
+mod target;
 mod threads;
 mod trace;
 mod unwind;
