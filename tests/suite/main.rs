@@ -19,6 +19,7 @@ mod placement;
 mod reach;
 mod shuffled;
 mod subtle;
+mod target;
 mod threads;
 mod trace;
 mod unwind;
