@@ -7,7 +7,7 @@ use crate::elf::index::Lifted;
 use crate::elf::patch::{Patch, Value};
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{LE, RELA_SIZE, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_LOCAL, STT_FILE, SectionHeader, Symbol};
-use crate::elf::relocations::{Kind, Repair, Table};
+use crate::elf::relocations::{Field, Kind, Repair, Table};
 use crate::elf::view::View;
 use crate::{Error, Result};
 
@@ -121,7 +121,12 @@ pub(super) fn validate(
             }
             let place = Site { view, tables, index, target: header.info, header: &target, bytes, entry };
             let error = match place.check(known.map(|(_, kind)| kind), context.llvm, carried.is_some()) {
-                Ok(None) => continue,
+                Ok(None) => {
+                    if let Some(word) = known.and_then(|(_, kind)| place.without_stale_bits(kind)) {
+                        patch.write(field, Value::U32(word));
+                    }
+                    continue;
+                }
                 Ok(Some(instead)) => {
                     let kind_field = header.offset.saturating_add(entry.at).saturating_add(8);
                     match instead {
@@ -237,6 +242,18 @@ impl Site<'_, '_> {
             )));
         }
         Ok(repair)
+    }
+
+    /// JITLink knows a wide move only with 0 in its field; by the ABI, what is there does not count.
+    fn without_stale_bits(&self, kind: &Kind) -> Option<u32> {
+        if !matches!(kind.field, Field::MovW { signed: false, .. }) {
+            return None;
+        }
+        let start = usize::try_from(self.entry.offset).ok()?;
+        let mut word: [u8; 4] = self.bytes.get(start..start.checked_add(4)?)?.try_into().ok()?;
+        let old = word;
+        kind.encode(&mut word, 0).ok()?;
+        (word != old).then(|| u32::from_le_bytes(word))
     }
 
     /// How to have a kind linked that this LLVM's JITLink lacks.

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use slabjit_llvm_wrap as shim;
 
-use crate::elf::relocations::{Field, Kind, Operation, Table};
+use crate::elf::relocations::{Field, Kind, Operation, Range as ValueRange, Table};
 use crate::elf::{EM_AARCH64, EM_X86_64, Location};
 use crate::error::FarReference;
 use room::{Room, Rooms};
@@ -162,7 +162,9 @@ impl Reach {
                 (edge.target..edge.target, self.arena.clone())
             }
             (Operation::Relative | Operation::PageRelative, Place::Elsewhere) => {
-                (self.arena.clone(), self.arena.clone())
+                // It is in an object that is linked with this one: in a section outside the arena, for all we know.
+                let large = self.machine == EM_X86_64;
+                (if large { 0..u64::MAX } else { self.arena.clone() }, self.arena.clone())
             }
             _ => return false,
         };
@@ -207,7 +209,9 @@ impl Reach {
         let fits = kind.fits(value.into());
         let aligned = kind.is_aligned(value.into());
         if fits && aligned {
-            return self.settle_field(kind, edge, block, lifted.is_some().then_some(value));
+            // JITLink takes some fields that are read as signed or as unsigned for the one only.
+            let ours = lifted.is_some() || matches!(kind.range, ValueRange::Either(_));
+            return self.settle_field(kind, edge, block, ours.then_some(value));
         }
         if aligned && self.bridge(edge, block) {
             self.bridges = self.bridges.saturating_add(1);
@@ -248,9 +252,9 @@ impl Reach {
     }
 
     /// A field that fits: JITLink adds bits to AArch64 instructions where the ABI replaces them, so there must be none.
-    fn settle_field(&self, kind: &Kind, edge: &Edge<'_>, block: &mut Block<'_>, lifted: Option<i64>) -> bool {
+    fn settle_field(&self, kind: &Kind, edge: &Edge<'_>, block: &mut Block<'_>, ours: Option<i64>) -> bool {
         let Some(place) = block.content.get_mut(edge.offset..) else { return false };
-        if let Some(value) = lifted {
+        if let Some(value) = ours {
             return kind.encode(place, value).is_ok();
         }
         if self.machine == EM_AARCH64 && !matches!(kind.field, Field::Data(_)) {
