@@ -149,7 +149,7 @@ fn link_and_check(bench: &Bench, case: &Case) -> Result<(Vec<u64>, Vec<(usize, F
             Ok((library, sections)) => {
                 for (i, probe) in case.probes.iter().enumerate().filter(|(i, _)| !left_out[*i]) {
                     if bench.told {
-                        println!("{i}: {}", case.show(probe, &sections));
+                        eprintln!("{i}: {}", case.show(probe, &sections));
                     }
                     // SAFETY: it was linked, to addresses where there is what targets promise.
                     unsafe { case.check(probe, &sections) }.map_err(|e| format!("probe {i}: {e}"))?;
@@ -166,6 +166,9 @@ fn link_and_check(bench: &Bench, case: &Case) -> Result<(Vec<u64>, Vec<(usize, F
                             && section.name == reference.section
                             && p.range().contains(&reference.offset)
                     };
+                    if bench.told {
+                        eprintln!("refused: {reference}");
+                    }
                     let Some(probe) = case.probes.iter().position(at) else {
                         return Err(format!("nothing is at {reference}"));
                     };
@@ -233,8 +236,8 @@ fn judge(case: &Case, probe: usize, found: &FarReference, sections: &[u64], same
     let slack = match rule.value {
         // Without the reference it may lie outside the arena.
         _ if case.has_large_end(probe) => return Ok(()),
-        Value::Absolute if !matches!(case.symbols[probe.symbol].at, At::Section(_)) => 0,
-        Value::Absolute | Value::Relative | Value::Page => case.bytes() + (1 << 20),
+        Value::Absolute | Value::PageOffset if !matches!(case.symbols[probe.symbol].at, At::Section(_)) => 0,
+        Value::Absolute | Value::Relative | Value::Page | Value::PageOffset => case.bytes() + (1 << 20),
         Value::Got => return judge_got(case, field.kind, rule, found).or_else(wrong),
     };
     // Slabs move by whole pages.
@@ -262,7 +265,7 @@ fn to_the_edge(case: &mut Case, random: &mut Random, sections: &[u64]) -> Vec<Op
             continue;
         }
         let limited =
-            |f: &&probe::Field| arch::rule(f.kind).is_some_and(|r| r.value != Value::Got && r.high < i64::MAX.into());
+            |f: &&probe::Field| arch::rule(f.kind).is_some_and(|r| !matches!(r.value, Value::Got | Value::PageOffset) && r.high < i64::MAX.into());
         let Some(field) = probe.fields.iter().find(limited) else { continue };
         let rule = arch::rule(field.kind).unwrap();
         let step = if rule.value == Value::Page { 4096 } else { rule.align };
@@ -272,8 +275,12 @@ fn to_the_edge(case: &mut Case, random: &mut Random, sections: &[u64]) -> Vec<Op
         let old = case.address(probe.symbol, sections);
         let value = i128::from(case.value(probe, field, rule.value, sections));
         let address = i128::from(old) + wanted - value;
-        let Ok(address) = u64::try_from(address) else { continue };
-        let point = address.wrapping_add_signed(probe.a);
+        let Ok(mut address) = u64::try_from(address) else { continue };
+        let mut point = address.wrapping_add_signed(probe.a);
+        if matches!(probe.form.wants, Wants::Call | Wants::Function) {
+            let askew = point % arch::CODE_ALIGN;
+            (address, point) = (address.wrapping_sub(askew), point - askew);
+        }
         let page = point & !0xfff;
         let needed = match probe.form.wants {
             Wants::Address | Wants::Exact => None,

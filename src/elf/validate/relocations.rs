@@ -7,7 +7,7 @@ use crate::elf::index::Lifted;
 use crate::elf::patch::{Patch, Value};
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{LE, RELA_SIZE, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_LOCAL, STT_FILE, SectionHeader, Symbol};
-use crate::elf::relocations::{Field, Kind, Repair, Table};
+use crate::elf::relocations::{Field, Kind, Operation, Repair, Table};
 use crate::elf::view::View;
 use crate::{Error, Result};
 
@@ -110,7 +110,9 @@ pub(super) fn validate(
                 addend: entry.r_addend.get(LE),
             };
             let field = target.offset.saturating_add(entry.offset);
-            let carried = context.lifted.at(field);
+            // Beside a lifted one there may be one that does nothing.
+            let nothing = |kind| table.get(kind).is_some_and(|(_, kind)| kind.operation == Operation::Nothing);
+            let carried = context.lifted.at(field).filter(|_| !nothing(entry.kind));
             if let Some(kind) = carried {
                 met += 1;
                 entry.kind = kind;
@@ -122,7 +124,9 @@ pub(super) fn validate(
             let place = Site { view, tables, index, target: header.info, header: &target, bytes, entry };
             let error = match place.check(known.map(|(_, kind)| kind), context.llvm, carried.is_some()) {
                 Ok(None) => {
-                    if let Some(word) = known.and_then(|(_, kind)| place.without_stale_bits(kind)) {
+                    if let Some(word) =
+                        known.filter(|_| carried.is_none()).and_then(|(_, kind)| place.without_stale_bits(kind))
+                    {
                         patch.write(field, Value::U32(word));
                     }
                     continue;

@@ -213,7 +213,9 @@ impl Reach {
             let ours = lifted.is_some() || matches!(kind.range, ValueRange::Either(_));
             return self.settle_field(kind, edge, block, ours.then_some(value));
         }
-        if aligned && self.bridge(edge, block) {
+        // The edge of a lifted relocation is of the kind that carries it.
+        let meant = Edge { relocation: lifted.map_or(edge.relocation, |kind| kind.number), ..*edge };
+        if aligned && self.bridge(&meant, block) {
             self.bridges = self.bridges.saturating_add(1);
             return true;
         }

@@ -81,7 +81,7 @@ pub fn rule(kind: u32) -> Option<Rule> {
     })
 }
 
-const NO_LIMIT: Rule = Rule { value: Value::Absolute, low: i128::MIN, high: i128::MAX, align: 1 };
+const NO_LIMIT: Rule = Rule { value: Value::PageOffset, low: i128::MIN, high: i128::MAX, align: 1 };
 
 /// Whether JITLink puts a stub of its own between, if the target is not defined in the object.
 pub fn has_stub(kind: u32) -> bool {

@@ -444,6 +444,7 @@ impl Case {
         let place = sections[probe.section] + probe.start + field.offset as u64;
         match formula {
             Value::Absolute => target as i64,
+            Value::PageOffset => (target & !PAGE) as i64,
             Value::Relative | Value::Got => target.wrapping_sub(place) as i64,
             Value::Page => (target & PAGE).wrapping_sub(place & PAGE) as i64,
         }

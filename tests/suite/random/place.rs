@@ -59,8 +59,12 @@ impl Bench {
 
     /// Bytes of a section.
     pub fn filler(&self, random: &mut Random, size: usize) -> Vec<u8> {
-        let from = random.below(self.filler.len());
-        self.filler.iter().cycle().skip(from).take(size).copied().collect()
+        let mut bytes = Vec::with_capacity(size);
+        while bytes.len() < size {
+            let from = &self.filler[random.below(self.filler.len())..];
+            bytes.extend_from_slice(&from[..from.len().min(size - bytes.len())]);
+        }
+        bytes
     }
 
     /// Nothing is left.
@@ -140,7 +144,7 @@ impl Island {
         let start = near & !0xffff;
         let memory = Memory::map(start, 2 * HALF)?;
         memory.write(start, &filler[..HALF]);
-        let functions: Vec<u8> = SELF.iter().chain(&[0; 8]).copied().cycle().take(HALF).collect();
+        let functions = [SELF, [0; 8]].concat().repeat(HALF / 16);
         memory.write(start + HALF as u64, &functions);
         memory.make_executable();
         // Kept until the process ends: 16 KiB.

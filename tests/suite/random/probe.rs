@@ -138,6 +138,8 @@ pub enum Value {
     Relative,
     /// Page(S + A) - Page(P)
     Page,
+    /// (S + A) & 0xfff
+    PageOffset,
     /// Something that depends on where the GOT is: near P.
     Got,
 }
