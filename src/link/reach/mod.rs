@@ -198,6 +198,8 @@ impl Reach {
         lifted: Option<&'static Kind>,
         locate: impl FnOnce(u64) -> Option<Location>,
     ) -> bool {
+        // JITLink keeps things alive by edges of its own, at the beginning of code: a lifted relocation may be there too.
+        let lifted = lifted.filter(|_| edge.relocation != shim::SLABJIT_OTHER_KIND);
         let Some(kind) = lifted.or_else(|| self.kind(edge, block.content)) else { return false };
         let at = block.address.wrapping_add(edge.offset as u64);
         let Some(value) = self.value(kind, edge, at) else {
