@@ -264,8 +264,10 @@ fn to_the_edge(case: &mut Case, random: &mut Random, sections: &[u64]) -> Vec<Op
         if !matches!(case.symbols[probe.symbol].at, At::Host(_)) || random.below(2) == 0 {
             continue;
         }
-        let limited =
-            |f: &&probe::Field| arch::rule(f.kind).is_some_and(|r| !matches!(r.value, Value::Got | Value::PageOffset) && r.high < i64::MAX.into());
+        let limited = |f: &&probe::Field| {
+            arch::rule(f.kind)
+                .is_some_and(|r| !matches!(r.value, Value::Got | Value::PageOffset) && r.high < i64::MAX.into())
+        };
         let Some(field) = probe.fields.iter().find(limited) else { continue };
         let rule = arch::rule(field.kind).unwrap();
         let step = if rule.value == Value::Page { 4096 } else { rule.align };
