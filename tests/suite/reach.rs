@@ -373,10 +373,10 @@ fn lifted_kinds_are_not_bridged_as_others() {
 fn lifted_kinds_stand_beside_other_edges() {
     let engine = Checked::new();
     let source = source(
-        ".text\n.reloc ., R_X86_64_GOT32, far\n .long 0\n\
+        ".text\n.reloc ., R_X86_64_GOT32, far\n.reloc ., R_X86_64_NONE, far\n .long 0\n\
          .globl take\ntake: .cfi_startproc\n leaq _GLOBAL_OFFSET_TABLE_(%rip),%rcx\n movslq .text(%rip),%rax\n\
          movq (%rcx,%rax),%rax\n ret\n .cfi_endproc\n",
-        ".text\n.globl take\ntake: .cfi_startproc\n movz x0, #:abs_g2:far\n movk x0, #:abs_g1_nc:far\n\
+        ".text\n.globl take\ntake: .cfi_startproc\n .reloc ., R_AARCH64_NONE, far\n movz x0, #:abs_g2:far\n movk x0, #:abs_g1_nc:far\n\
          movk x0, #:abs_g0_nc:far\n ret\n .cfi_endproc\n",
     );
     let library = library(&engine, source);
