@@ -11,6 +11,7 @@ mod case;
 #[cfg(feature = "cli")]
 mod cli;
 mod common;
+mod distance;
 mod lifetime;
 mod memory;
 mod names;
@@ -18,6 +19,7 @@ mod names;
 mod placement;
 mod random;
 mod reach;
+mod runtime_dyld;
 mod shuffled;
 mod subtle;
 mod target;
@@ -35,6 +37,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("bad_input", bad_input::TESTS, bad_input::PARTS),
     #[cfg(feature = "cli")]
     ("cli", cli::TESTS, cli::PARTS),
+    ("distance", distance::TESTS, distance::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
@@ -42,6 +45,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("placement", placement::TESTS, placement::PARTS),
     ("random", random::TESTS, random::PARTS),
     ("reach", reach::TESTS, reach::PARTS),
+    ("runtime_dyld", runtime_dyld::TESTS, runtime_dyld::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
     ("threads", threads::TESTS, threads::PARTS),
     ("trace", trace::TESTS, trace::PARTS),
