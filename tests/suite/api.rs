@@ -107,10 +107,13 @@ fn limit_of_decompressed_bytes() {
 // ---- preparation ----
 
 fn two_text() -> Vec<u8> {
-    let source = ".text\n.globl value\n.type value, @function\nvalue: mov counter(%rip), %eax\n ret\n
-                  .section .text,\"aw\",@progbits,unique,1\n.globl counter\n.type counter, @object\n.size counter, 4\ncounter: .long 42\n
-                  .section .note.GNU-stack,\"\",@progbits\n";
-    compile_bytes("conflict.s", source, &[])
+    let code = crate::target::by_arch("mov counter(%rip), %eax", "adrp x0, counter\n ldr w0, [x0, :lo12:counter]");
+    let source = format!(
+        ".text\n.globl value\n.type value, @function\nvalue: {code}\n ret\n
+         .section .text,\"aw\",@progbits,unique,1\n.globl counter\n.type counter, @object\n.size counter, 4\ncounter: .long 42\n
+         .section .note.GNU-stack,\"\",@progbits\n"
+    );
+    compile_bytes("conflict.s", &source, &[])
 }
 
 fn with_policy(policy: SectionConflicts) -> Result<(i32, String), Error> {

@@ -7,7 +7,8 @@
 //!
 //! | directive | meaning |
 //! |---|---|
-//! | `compile: FLAGS` | flags beyond `-fPIC` (C, C++); `compile[TOOL]:` for one tool only |
+//! | `arch: NAME (REASON)` | for `x86_64` or `aarch64` only |
+//! | `compile: FLAGS` | flags beyond `-fPIC` (C, C++); `compile[TOOL]:`, `compile[ARCH]:` for one tool or architecture only |
 //! | `tools: NAME…` | instead of gcc, clang-19, clang-22 (C, C++, assembly) or llc-19, llc-22 (LLVM IR) |
 //! | `levels: -OX…` | instead of -O0 and -O2 (assembly has none) |
 //! | `with: FILE…` | further objects of the same library, from `tests/cases/with`, after the case's own |
@@ -18,6 +19,8 @@
 //! | `oracle: dlopen`, `oracle: none (REASON)` | the default is dlopen |
 //! | `link: FLAGS`, `linker: COMMAND` | for the oracle: flags for the linker, another one than gcc |
 //! | `needs: FEATURE…` | passes without being run where the CPU lacks one |
+//!
+//! Assembly says `.include "arch.inc"` for what differs between architectures: `tests/cases/include`.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -27,6 +30,7 @@ use libtest_mimic::{Failed, Trial};
 use slabjit::{JitEngine, Library, Symbol};
 
 use crate::common::{self, Checked, assert_no_rwx, once_per, temporary, tool};
+use crate::target;
 
 /// In the file name of everything that the oracle links.
 pub const ORACLE: &str = "slabjit-oracle";
@@ -37,6 +41,7 @@ type Function = unsafe extern "C-unwind" fn(i64, i64, i64, i64) -> i32;
 #[derive(Debug, Clone, Default)]
 struct Case {
     path: PathBuf,
+    arch: Option<String>,
     compile: Vec<(Option<String>, Vec<String>)>,
     tools: Vec<String>,
     levels: Vec<String>,
@@ -75,6 +80,9 @@ pub fn all() -> Vec<Variant> {
     let mut variants = Vec::new();
     for path in files {
         let case = Case::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        if case.arch.as_ref().is_some_and(|arch| arch != target::ARCH) {
+            continue;
+        }
         for tool in &case.tools {
             for level in &case.levels {
                 variants.push(Variant { case: case.clone(), tool: tool.clone(), level: level.clone() });
@@ -115,6 +123,10 @@ impl Case {
         let value = value.trim();
         let words = || value.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         match name {
+            "arch" => match value.split_once(" (") {
+                Some((arch @ ("x86_64" | "aarch64"), reason)) if reason.ends_with(')') => self.arch = Some(arch.into()),
+                _ => return Err("not x86_64 or aarch64, and a reason".into()),
+            },
             "compile" => self.compile.push((None, words())),
             "tools" => self.tools = words(),
             "levels" => self.levels = words(),
@@ -264,7 +276,8 @@ impl Variant {
     fn compile(&self, source: &Path) -> PathBuf {
         let stem = source.file_stem().unwrap().to_string_lossy();
         let of_case = extension(source) == extension(&self.case.path);
-        let flags = self.case.compile.iter().filter(|(t, _)| of_case && t.as_ref().is_none_or(|t| *t == self.tool));
+        let applies = |only: &String| *only == self.tool || only == target::ARCH;
+        let flags = self.case.compile.iter().filter(|(only, _)| of_case && only.as_ref().is_none_or(applies));
         let flags: Vec<&str> = flags.flat_map(|(_, f)| f).map(String::as_str).collect();
         let mut arguments: Vec<OsString> = Vec::new();
         let program = match (extension(source), self.tool.strip_prefix("llc-")) {
@@ -278,7 +291,10 @@ impl Variant {
         match extension(source) {
             "c" => arguments.extend(["-c", "-fPIC", "-Wall"].map(OsString::from)),
             "cc" => arguments.extend(["-c", "-fPIC", "-Wall", "-x", "c++", "-std=c++17"].map(OsString::from)),
-            "s" => arguments.push("-c".into()),
+            "s" => {
+                let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/include").join(target::ARCH);
+                arguments.extend(["-c".into(), format!("-Wa,-I,{}", include.display()).into()]);
+            }
             _ => {}
         }
         if !self.level.is_empty() {

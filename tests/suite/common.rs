@@ -6,14 +6,13 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
 use slabjit::{JitEngine, Library, Removal};
 
-use crate::case;
+use crate::{case, target};
 
 // ---- running tests ----
 
@@ -100,7 +99,7 @@ pub fn child(name: &str) -> ChildEnd {
 
 /// Runs a part in a new process with further environment variables.
 pub fn child_with(name: &str, environment: &[(&str, &str)]) -> ChildEnd {
-    let output = Command::new(std::env::current_exe().unwrap())
+    let output = target::run(std::env::current_exe().unwrap())
         .env(CHILD, name)
         .env("RUST_BACKTRACE", "0")
         // A process that ends early does not remove its files; this one does.
@@ -277,7 +276,7 @@ pub fn remove_temporary_files() {
 /// Runs a tool, and panics with its words if it fails.
 #[track_caller]
 pub fn tool<S: AsRef<std::ffi::OsStr>>(program: &str, arguments: &[S]) -> String {
-    let output = Command::new(program).args(arguments).output();
+    let output = target::tool_command(program).args(arguments).output();
     let output = output.unwrap_or_else(|e| panic!("cannot run {program} ({e}); ci/test installs what the tests need"));
     let shown = || arguments.iter().map(|a| a.as_ref().to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
     assert!(output.status.success(), "{program} {} failed:\n{}", shown(), String::from_utf8_lossy(&output.stderr));

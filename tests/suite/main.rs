@@ -15,6 +15,7 @@ mod names;
 mod reach;
 mod shuffled;
 mod subtle;
+mod target;
 mod threads;
 mod trace;
 mod unwind;

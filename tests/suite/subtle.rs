@@ -6,6 +6,7 @@ use std::sync::Arc;
 use slabjit::{Error, Library, Symbol};
 
 use crate::common::{Checked, compile, compile_bytes, freed, link_shared, temporary, tests, tool};
+use crate::target::{by_arch, only_on_x86_64};
 
 tests![
     locals_of_one_name_have_got_entries_of_their_own,
@@ -47,9 +48,11 @@ fn call(library: &Library, name: &str) -> i32 {
 fn locals_of_one_name_have_got_entries_of_their_own() {
     let engine = Checked::new();
     let half = |n: u32| {
-        let source = format!(
-            ".text\n.globl get{n}\nget{n}: movq foo@GOTPCREL(%rip),%rax\n movl (%rax),%eax\n ret\n.data\n.long 0\nfoo: .long {n}\n"
+        let code = by_arch(
+            "movq foo@GOTPCREL(%rip),%rax\n movl (%rax),%eax",
+            "adrp x0, :got:foo\n ldr x0, [x0, :got_lo12:foo]\n ldr w0, [x0]",
         );
+        let source = format!(".text\n.globl get{n}\nget{n}: {code}\n ret\n.data\n.long 0\nfoo: .long {n}\n");
         compile(&format!("half{n}.s"), &source, &[])
     };
     let merged = temporary().join("halves.o");
@@ -84,12 +87,16 @@ fn names_given_to_orc_are_no_names_of_users() {
 fn indirect_calls_below_four_gib_stay_indirect() {
     let engine = Checked::new();
     // lea 10(%rdi), %eax; ret
-    let code: [u8; 4] = [0x8d, 0x47, 10, 0xc3];
+    const X86_64: &[u8] = &[0x8d, 0x47, 10, 0xc3];
+    // add w0, w0, #10; ret
+    const AARCH64: &[u8] = &[0x00, 0x28, 0x00, 0x11, 0xc0, 0x03, 0x5f, 0xd6];
+    let code = by_arch(X86_64, AARCH64);
     // SAFETY: a fresh mapping below 4 GiB, written before it is made executable.
     let low = unsafe {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
-        let page = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
-        assert!(page != libc::MAP_FAILED && page.addr() < 1 << 32);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let at = |address| libc::mmap(address as *mut _, 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        let page = (0x2000_0000_usize..0xf000_0000).step_by(0x100_0000).map(at).find(|p| *p != libc::MAP_FAILED);
+        let page = page.filter(|p| p.addr() < 1 << 32).expect("a free page below 4 GiB");
         std::ptr::copy_nonoverlapping(code.as_ptr(), page.cast(), code.len());
         assert_eq!(libc::mprotect(page, 4096, libc::PROT_READ | libc::PROT_EXEC), 0);
         page
@@ -106,8 +113,12 @@ fn indirect_calls_below_four_gib_stay_indirect() {
 fn initialisers_of_a_discarded_group_do_not_run() {
     let engine = Checked::new();
     let part = |n: u32| {
+        let code = by_arch(
+            "movq counter@GOTPCREL(%rip),%rax\n incl (%rax)",
+            "adrp x0, :got:counter\n ldr x0, [x0, :got_lo12:counter]\n ldr w1, [x0]\n add w1, w1, #1\n str w1, [x0]",
+        );
         format!(
-            ".section .text.init,\"axG\",@progbits,grp,comdat\ninit: movq counter@GOTPCREL(%rip),%rax\n incl (%rax)\n ret\n\
+            ".section .text.init,\"axG\",@progbits,grp,comdat\ninit: {code}\n ret\n\
              .weak grp\ngrp: ret\n.section .init_array,\"awG\",@init_array,grp,comdat\n.quad init\n\
              .text\n.globl part{n}\npart{n}: ret\n"
         )
@@ -365,6 +376,9 @@ fn many_sections_that_refer_to_each_other() {
 
 /// `.ldata` and `.lbss` are reached by 64-bit references only.
 fn large_sections_lie_outside_the_arena() {
+    if only_on_x86_64("AArch64 has no medium code model; memory::large_data_outside_the_arena has what it has") {
+        return;
+    }
     let engine = Checked::new();
     let source = "static volatile int table[1 << 18] = { [7] = 35 }; static volatile int zero[1 << 18];
         int read(void) { return table[7] + zero[7]; } int write(void) { zero[7] = 7; return 0; }";
