@@ -1,13 +1,11 @@
 //! What is known of each relocation kind, as constant tables.
 
-#![allow(dead_code, unused_imports, reason = "until the pass that applies what JITLink lacks reads all of it")]
-
 mod aarch64;
 mod field;
 mod terms;
 mod x86_64;
 
-pub(crate) use field::{Field, Misfit};
+pub(crate) use field::Field;
 pub(crate) use terms::{Operation, Range, Repair, Through};
 
 use super::raw::{EM_AARCH64, EM_X86_64};
