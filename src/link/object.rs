@@ -10,6 +10,7 @@ use slabjit_llvm_wrap as shim;
 use super::code::{Actions, Allocation};
 use super::reach::{Block, Edge, Reach, place_of};
 use super::signal::Signal;
+use crate::elf::relocations::Kind;
 use crate::elf::{ObjectIndex, Section, locate};
 use crate::memory::{Arena, Blame, BlamedSection, Lifetime, Protection, SegmentRequest, WritableSlab};
 use crate::{Error, Result};
@@ -255,6 +256,11 @@ impl ObjectLink {
         self.reach.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The kind of a reference that another kind carries, in a block from `origin` of the object's bytes.
+    fn lifted(&self, origin: Option<u64>, edge: &shim::slabjit_edge) -> Option<&'static Kind> {
+        self.object.index.lifted(origin?.checked_add(edge.offset.into())?)
+    }
+
     /// Looks at a block's references at final addresses.
     fn check(
         &self,
@@ -264,8 +270,7 @@ impl ObjectLink {
     ) {
         let mut reach = self.reach();
         for raw in edges {
-            let field = block.origin.and_then(|origin| origin.checked_add(raw.offset.into()));
-            let lifted = field.and_then(|field| self.object.index.lifted(field));
+            let lifted = self.lifted(block.origin, raw);
             raw.drop = reach.check(&edge(raw), &mut block, lifted, |at| locate(&self.object.bytes, at)).into();
         }
     }
@@ -483,14 +488,14 @@ unsafe extern "C" fn survey(
     n: usize,
 ) {
     // SAFETY: the block, its original bytes and its edges are lent for this call.
-    let (link, raw, content, edges) = unsafe {
+    let (link, raw, origin, content, edges) = unsafe {
         let link = link(object);
-        let (raw, ..) = block(link, raw);
-        (link, raw, slice(raw.origin.cast::<u8>(), raw.size as usize), slice(edges, n))
+        let (raw, _, origin) = block(link, raw);
+        (link, raw, origin, slice(raw.origin.cast::<u8>(), raw.size as usize), slice(edges, n))
     };
     guarded((), || {
         // SAFETY: as above; `survey` keeps no edge.
-        let edges = edges.iter().map(|e| unsafe { edge(e) });
+        let edges = edges.iter().map(|e| (unsafe { edge(e) }, link.lifted(origin, e)));
         link.reach().survey(bytes, raw.executable != 0, content, edges);
     });
 }
@@ -523,7 +528,7 @@ unsafe extern "C" fn check(
         let (raw, section, origin) = block(link, raw);
         let content = std::slice::from_raw_parts_mut(raw.content, raw.size as usize);
         let edges = std::slice::from_raw_parts_mut(edges, n);
-        (link, Block { section, address: raw.address, content, origin }, edges)
+        (link, Block { section, executable: raw.executable != 0, address: raw.address, content, origin }, edges)
     };
     // SAFETY: as above; no edge is kept.
     guarded((), || link.check(block, edges, |e| unsafe { edge(e) }));

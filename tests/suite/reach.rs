@@ -12,6 +12,7 @@ tests![
     bridges_can_be_turned_off,
     kinds_that_llvm_lacks_are_linked,
     targets_at_the_edge_of_reach,
+    data_is_never_taken_for_an_instruction,
 ];
 
 type Long = unsafe extern "C" fn() -> u64;
@@ -254,5 +255,21 @@ fn targets_at_the_edge_of_reach() {
             freed(&library);
         }
     }
+    engine.finish();
+}
+
+fn data_is_never_taken_for_an_instruction() {
+    let engine = Checked::new();
+    // The bytes of `leaq`, or `adrp`, before or at a distance, and room for bridges because of the code.
+    let source = source(
+        ".text\n.globl take\ntake: leaq far(%rip),%rax\n ret\n\
+         .section .rodata\n.globl data\ndata: .byte 0x48,0x8d,0x05\n.long far - . - 4\n",
+        ".text\n.globl take\ntake: adrp x0, far\n ret\n.section .rodata\n.globl data\ndata: adrp x0, far\n",
+    );
+    let library = library(&engine, source);
+    let found = failures(&library, "take");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((&*found[0].section, found[0].function.as_deref()), (".rodata", Some("data")));
+    freed(&library);
     engine.finish();
 }

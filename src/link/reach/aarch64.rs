@@ -3,13 +3,16 @@
 //! Instruction encodings: Arm ARM (DDI 0487), C6.2. x16 is what a linker may use between a branch and its target (AAPCS64 6.1.1).
 
 use super::room::{CODE, Rooms};
-use super::{Edge, Need, Shared};
+use super::{Block, Edge, Need, Shared, fits_i32};
 
+pub(super) const PREL32: u32 = 261;
 const ADR_PREL_LO21: u32 = 274;
 const ADR_PREL_PG_HI21: u32 = 275;
+const ADR_PREL_PG_HI21_NC: u32 = 276;
 const TSTBR14: u32 = 279;
 const CONDBR19: u32 = 280;
 const CALL26: u32 = 283;
+const PLT32: u32 = 314;
 
 const B: u32 = 0x1400_0000;
 const LDR_LITERAL_X: u32 = 0x5800_0000;
@@ -27,9 +30,12 @@ const STUB: u64 = 16;
 const OUTLINED: u64 = 24;
 
 /// Room for a reference that may turn out to be too long.
-pub(super) fn cost(edge: &Edge<'_>) -> Need {
+pub(super) fn cost(edge: &Edge<'_>, executable: bool) -> Need {
     let code = match edge.relocation {
-        ADR_PREL_PG_HI21 | ADR_PREL_LO21 => LOAD,
+        // In data: the distance of a function that is only called.
+        PLT32 => STUB,
+        _ if !executable => 0,
+        ADR_PREL_PG_HI21 | ADR_PREL_PG_HI21_NC | ADR_PREL_LO21 => LOAD,
         CALL26 => STUB,
         CONDBR19 | TSTBR14 => OUTLINED,
         _ => 0,
@@ -38,13 +44,20 @@ pub(super) fn cost(edge: &Edge<'_>) -> Need {
 }
 
 /// Rewrites the instruction at `edge` so that it reaches. `None`: there is no way.
-pub(super) fn bridge(edge: &Edge<'_>, address: u64, content: &mut [u8], rooms: &mut Rooms) -> Option<()> {
-    let at = address.wrapping_add(edge.offset as u64);
-    let field = content.get_mut(edge.offset..edge.offset.checked_add(4)?)?;
+pub(super) fn bridge(edge: &Edge<'_>, block: &mut Block<'_>, rooms: &mut Rooms) -> Option<()> {
+    let at = block.address.wrapping_add(edge.offset as u64);
+    let field = block.content.get_mut(edge.offset..edge.offset.checked_add(4)?)?;
     let old = u32::from_le_bytes(field.try_into().ok()?);
     let value = edge.target.wrapping_add_signed(edge.addend);
     let new = match edge.relocation {
-        ADR_PREL_PG_HI21 => load(value & !0xfff, at, old & 0x1f, rooms)?,
+        PLT32 => {
+            let near = |stub: u64| fits_i32(stub.wrapping_sub(at) as i64);
+            let stub =
+                rooms.share((Shared::Stub, value), &CODE, STUB as usize, near, |_, piece| write_stub(value, piece))?;
+            stub.wrapping_sub(at) as u32
+        }
+        _ if !block.executable => return None,
+        ADR_PREL_PG_HI21 | ADR_PREL_PG_HI21_NC => load(value & !0xfff, at, old & 0x1f, rooms)?,
         ADR_PREL_LO21 => load(value, at, old & 0x1f, rooms)?,
         CALL26 => {
             let reachable = |stub: u64| branch(at, stub).is_some();

@@ -5,7 +5,7 @@
 use super::room::{CODE, DATA, Rooms};
 use super::{Edge, Need, Shared, fits_i32};
 
-const PC32: u32 = 2;
+pub(super) const PC32: u32 = 2;
 const PLT32: u32 = 4;
 
 /// An instruction whose last four bytes are the field, and that reaches as far as wanted in another form.
