@@ -10,7 +10,7 @@ use crate::library::{Library, LibraryBuilder};
 use crate::link::{Context, OutOfRange};
 use crate::memory::{ArenaConfig, ArenaStats};
 use crate::runtime::SharedLibrary;
-use crate::{Error, Limits, Result, SectionConflicts};
+use crate::{ArenaPlacement, Error, Limits, Result, SectionConflicts};
 
 /// Loads objects into this process. Clones share one engine; it may be used from any thread.
 ///
@@ -33,6 +33,7 @@ pub enum SlabLayout {
 #[derive(Default)]
 pub struct JitEngineBuilder {
     arena: ArenaConfig,
+    placement: ArenaPlacement,
     conflicts: SectionConflicts,
     out_of_range: OutOfRange,
     limits: Limits,
@@ -197,6 +198,14 @@ impl JitEngineBuilder {
         self
     }
 
+    /// Where the arena is to lie. Sizes are tried as [`arena_size`](Self::arena_size) says; where none can be had there,
+    /// [`build`](Self::build) fails.
+    #[must_use]
+    pub fn arena_placement(mut self, placement: ArenaPlacement) -> Self {
+        self.placement = placement;
+        self
+    }
+
     /// How objects are placed.
     #[must_use]
     pub fn slab_layout(self, layout: SlabLayout) -> Self {
@@ -236,8 +245,11 @@ impl JitEngineBuilder {
     /// Makes the engine.
     ///
     /// # Errors
-    /// [`Error::AddressSpace`] if no arena can be reserved, [`Error::Session`] if LLVM cannot be started.
-    pub fn build(self) -> Result<JitEngine> {
+    /// [`Error::AddressSpace`] if no arena can be reserved, [`Error::Session`] if LLVM cannot be started. With an
+    /// [`ArenaPlacement`]: [`Error::ArenaPlacement`] if no arena can be reserved there, [`Error::LibrariesApart`] if there is
+    /// no such place, [`Error::Io`] if `/proc/self/maps` cannot be read.
+    pub fn build(mut self) -> Result<JitEngine> {
+        self.arena.place = self.placement.place()?;
         let target = Target { machine: HOST_MACHINE, llvm: crate::llvm_version() };
         let preparation = Preparation::new(target, self.conflicts, self.limits, self.plugins);
         Ok(JitEngine { context: Context::new(&self.arena, preparation, self.out_of_range)? })
@@ -248,7 +260,8 @@ impl fmt::Debug for JitEngineBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plugins: Vec<_> = self.plugins.iter().map(|p| p.name()).collect();
         f.debug_struct("JitEngineBuilder")
-            .field("arena", &self.arena)
+            .field("arena_size", &self.arena.size)
+            .field("arena_placement", &self.placement)
             .field("section_conflicts", &self.conflicts)
             .field("out_of_range", &self.out_of_range)
             .field("limits", &self.limits)

@@ -47,6 +47,7 @@ mod error;
 mod library;
 mod link;
 mod memory;
+mod placement;
 mod runtime;
 mod symbol;
 
@@ -59,6 +60,7 @@ pub use error::{Error, FarReference, Result, UndefinedSymbol};
 pub use library::{Library, LibraryBuilder, Removal, Slab, SlabSegment};
 pub use link::OutOfRange;
 pub use memory::{ArenaStats, Protection};
+pub use placement::ArenaPlacement;
 pub use symbol::Symbol;
 
 /// llvm-sys of the LLVM this crate is built for; see [`JitEngine::raw`].

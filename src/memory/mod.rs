@@ -9,12 +9,15 @@
 //! are written) → `PublishedSlab` (final protections). Dropping either gives pages and addresses back. No page of an
 //! arena is ever writable and executable, and pages that could not be cleaned are never handed out again.
 //!
-//! One concern a file: `os` has every system call, `ranges` the free list, `layout` the arithmetic.
+//! One concern a file: `os` has every system call, `place` and `maps` find the arena's addresses, `ranges` is the free
+//! list, `layout` the arithmetic.
 
 mod arena;
 mod layout;
+mod maps;
 mod os;
 mod outside;
+mod place;
 mod protection;
 mod ranges;
 mod slab;
@@ -24,6 +27,7 @@ mod tests;
 
 pub(crate) use arena::{Arena, ArenaConfig, Blame, BlamedSection};
 pub(crate) use layout::{Lifetime, SegmentRequest};
+pub(crate) use place::Place;
 pub use protection::Protection;
 pub(crate) use slab::{PublishedSlab, SlabRange, WritableSlab};
 pub use stats::ArenaStats;
