@@ -9,9 +9,11 @@
 //! are written) → `PublishedSlab` (final protections). Dropping either gives pages and addresses back. No page of an
 //! arena is ever writable and executable, and pages that could not be cleaned are never handed out again.
 //!
-//! One concern a file: `os` has every system call, `ranges` the free list, `layout` the arithmetic.
+//! One concern a file: `os` has every system call, `ranges` the free list, `layout` the arithmetic, `cores` what other threads need to see new code.
 
 mod arena;
+#[cfg(any(target_arch = "aarch64", test))]
+mod cores;
 mod layout;
 mod os;
 mod outside;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use slabjit::{Error, Library, Symbol};
 
-use crate::common::{Checked, compile, compile_bytes, freed, link_shared, temporary, tests, tool};
+use crate::common::{Checked, compile, compile_bytes, compile_with, freed, link_shared, temporary, tests, tool};
 use crate::target::{by_arch, only_on_x86_64};
 
 tests![
@@ -50,7 +50,8 @@ fn locals_of_one_name_have_got_entries_of_their_own() {
             "adrp x0, :got:foo\n ldr x0, [x0, :got_lo12:foo]\n ldr w0, [x0]",
         );
         let source = format!(".text\n.globl get{n}\nget{n}: {code}\n ret\n.data\n.long 0\nfoo: .long {n}\n");
-        compile(&format!("half{n}.s"), &source, &[])
+        // gas for AArch64 makes section and offset of a local symbol here, which LLVM does not link (the error says so).
+        compile_with(by_arch("gcc", "clang-22"), &format!("half{n}.s"), &source, &[])
     };
     let merged = temporary().join("halves.o");
     tool("ld", &["-r".as_ref(), "-o".as_ref(), merged.as_os_str(), half(1).as_os_str(), half(2).as_os_str()]);
