@@ -8,7 +8,7 @@ const VERSIONS: [(&str, u32, &str, &str); 2] = [
     ("LLVM19_1", 19, "DEP_LLVM_19_CONFIG_PATH", "LLVM_SYS_191_PREFIX"),
     ("LLVM22_1", 22, "DEP_LLVM_22_CONFIG_PATH", "LLVM_SYS_221_PREFIX"),
 ];
-const SOURCES: [&str; 4] = ["memory.cpp", "passes.cpp", "layer.cpp", "session.cpp"];
+const SOURCES: [&str; 5] = ["memory.cpp", "passes.cpp", "reach.cpp", "layer.cpp", "session.cpp"];
 const HEADERS: [&str; 3] = ["slabjit.h", "internal.h", "version.h"];
 
 fn main() {
@@ -16,7 +16,7 @@ fn main() {
         println!("cargo:rerun-if-changed=cpp/{file}");
     }
     let chosen: Vec<_> = VERSIONS.iter().filter(|v| env::var_os(format!("CARGO_FEATURE_{}", v.0)).is_some()).collect();
-    // None or several: lib.rs says so in one compile error, which this script must not hide.
+    // None or several: slabjit-llvm-find says so, and fails the build.
     let [(_, major, key, prefix_var)] = chosen[..] else { return };
 
     let missing =

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::elf::{LinkPlan, ObjectPlugin, Preparation, Target};
 use crate::library::{Library, LibraryBuilder};
-use crate::link::Context;
+use crate::link::{Context, OutOfRange};
 use crate::memory::{ArenaConfig, ArenaStats};
 use crate::runtime::SharedLibrary;
 use crate::{Error, Limits, Result, SectionConflicts};
@@ -34,6 +34,7 @@ pub enum SlabLayout {
 pub struct JitEngineBuilder {
     arena: ArenaConfig,
     conflicts: SectionConflicts,
+    out_of_range: OutOfRange,
     limits: Limits,
     plugins: Vec<Arc<dyn ObjectPlugin>>,
 }
@@ -46,6 +47,8 @@ pub struct EngineStats {
     pub arena: ArenaStats,
     /// Libraries whose code is alive: not removed, or removed and still held.
     pub libraries: usize,
+    /// References of live code that reach their targets through a literal, a slot or a stub; see [`OutOfRange::Bridge`].
+    pub bridges: u64,
 }
 
 /// What lies at an address; see [`JitEngine::explain_address`].
@@ -146,7 +149,9 @@ impl JitEngine {
 
     /// What the engine holds now.
     pub fn stats(&self) -> EngineStats {
-        EngineStats { arena: self.context.arena.stats(), libraries: self.context.live_count() }
+        let live = self.context.live();
+        let bridges = live.iter().map(|code| code.bridges()).sum();
+        EngineStats { arena: self.context.arena.stats(), libraries: live.len(), bridges }
     }
 
     /// Which live object has this address.
@@ -207,6 +212,13 @@ impl JitEngineBuilder {
         self
     }
 
+    /// What to do with references that do not reach their targets.
+    #[must_use]
+    pub fn out_of_range(mut self, policy: OutOfRange) -> Self {
+        self.out_of_range = policy;
+        self
+    }
+
     /// Bounds for objects from sources that are not trusted.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -228,7 +240,7 @@ impl JitEngineBuilder {
     pub fn build(self) -> Result<JitEngine> {
         let target = Target { machine: HOST_MACHINE, llvm: crate::llvm_version() };
         let preparation = Preparation::new(target, self.conflicts, self.limits, self.plugins);
-        Ok(JitEngine { context: Context::new(&self.arena, preparation)? })
+        Ok(JitEngine { context: Context::new(&self.arena, preparation, self.out_of_range)? })
     }
 }
 
@@ -238,6 +250,7 @@ impl fmt::Debug for JitEngineBuilder {
         f.debug_struct("JitEngineBuilder")
             .field("arena", &self.arena)
             .field("section_conflicts", &self.conflicts)
+            .field("out_of_range", &self.out_of_range)
             .field("limits", &self.limits)
             .field("plugins", &plugins)
             .finish()

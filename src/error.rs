@@ -308,6 +308,25 @@ pub enum Error {
         /// The object that defines it again.
         second: String,
     },
+    /// A reference to a local symbol of a COMDAT group that is linked from another object. GNU ld refuses it too, with
+    /// "defined in discarded section".
+    #[error(
+        "'{object}', section '{section}' offset {offset:#x}: '{symbol}' is a local symbol of COMDAT group '{group}', which is linked from '{linked}', so that '{object}' may not refer to its own copy; compile both from the same sources with the same options, or put them into libraries of their own (a compiler that makes such references is at fault)"
+    )]
+    DiscardedReference {
+        /// The object's name.
+        object: String,
+        /// The section that refers.
+        section: String,
+        /// Offset in that section.
+        offset: u64,
+        /// The local symbol; of a section symbol the section's name.
+        symbol: String,
+        /// The group's signature.
+        group: String,
+        /// The object whose copy of the group is linked.
+        linked: String,
+    },
     /// Names that nothing defines. All of them are listed.
     #[error("{}", undefined_symbols(library, symbols))]
     UndefinedSymbols {
@@ -377,6 +396,16 @@ pub enum Error {
         object: String,
         /// LLVM's words.
         message: String,
+    },
+    /// References of an object that do not reach their targets and cannot be bridged. Nothing was written and nothing ran.
+    #[error("{}", out_of_range(object, references, *more))]
+    ReferencesOutOfRange {
+        /// The object's name.
+        object: String,
+        /// All of them, in the order in which they were found, up to a bound.
+        references: Vec<FarReference>,
+        /// How many more there are.
+        more: usize,
     },
     /// An initialiser threw an exception or panicked. The object was unloaded again.
     #[error(
@@ -467,6 +496,74 @@ impl UndefinedSymbol {
     pub(crate) fn new(name: impl Into<String>, referenced_by: Vec<String>) -> Self {
         Self { name: name.into(), referenced_by }
     }
+}
+
+/// A reference that cannot be made; see [`Error::ReferencesOutOfRange`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FarReference {
+    /// The section that holds it.
+    pub section: String,
+    /// Offset of the field in the section, in bytes.
+    pub offset: u64,
+    /// The function or object it is in, where one is named.
+    pub function: Option<String>,
+    /// The instruction: what it is, or its bytes.
+    pub instruction: Option<String>,
+    /// The relocation that means it, as the ABI names it.
+    pub relocation: String,
+    /// What it refers to; empty for something without a name.
+    pub symbol: String,
+    /// The address it refers to, addend included.
+    pub target: u64,
+    /// What would have to be written: for a relative reference the distance in bytes, else the address.
+    pub value: i64,
+    /// The least and the greatest value that can be written.
+    pub limit: (i64, i64),
+    /// What the value has to be a multiple of.
+    pub alignment: u32,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+impl std::fmt::Display for FarReference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}+{:#x}", self.section, self.offset)?;
+        if let Some(function) = &self.function {
+            write!(f, " in '{function}'")?;
+        }
+        write!(f, ": {}", self.relocation)?;
+        if let Some(instruction) = &self.instruction {
+            write!(f, " ({instruction})")?;
+        }
+        let symbol = if self.symbol.is_empty() { "a symbol without a name" } else { &self.symbol };
+        write!(f, " to '{symbol}' at {:#x}: ", self.target)?;
+        let (least, greatest) = self.limit;
+        if (least..=greatest).contains(&self.value) {
+            write!(f, "{} is no multiple of {}", signed_hex(self.value), self.alignment)?;
+        } else {
+            let value = signed_hex(self.value);
+            write!(f, "{value} is not in {}..={}", signed_hex(least), signed_hex(greatest))?;
+        }
+        write!(f, "; {}", self.remedy)
+    }
+}
+
+fn signed_hex(value: i64) -> String {
+    format!("{}{:#x}", if value < 0 { "-" } else { "" }, value.unsigned_abs())
+}
+
+fn out_of_range(object: &str, references: &[FarReference], more: usize) -> String {
+    const SHOWN: usize = 16;
+    let count = references.len() + more;
+    let mut s = format!("'{object}' has {count} reference(s) that cannot be made:");
+    for reference in references.iter().take(SHOWN) {
+        let _ = write!(s, "\n  {reference}");
+    }
+    if count > SHOWN {
+        let _ = write!(s, "\n  and {} more", count - SHOWN);
+    }
+    s
 }
 
 fn hex(bytes: &[u8]) -> String {

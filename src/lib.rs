@@ -55,8 +55,9 @@ pub use elf::{
     PlannedImport, PlannedRelocation, PlannedSection, Problem, SectionConflicts, Severity,
 };
 pub use engine::{EngineStats, Explanation, JitEngine, JitEngineBuilder, SlabLayout};
-pub use error::{Error, Result, UndefinedSymbol};
+pub use error::{Error, FarReference, Result, UndefinedSymbol};
 pub use library::{Library, LibraryBuilder, Removal, Slab, SlabSegment};
+pub use link::OutOfRange;
 pub use memory::{ArenaStats, Protection};
 pub use symbol::Symbol;
 

@@ -90,7 +90,8 @@ impl Library {
     ///
     /// # Errors
     /// What preparation finds wrong; [`Error::DuplicateDefinition`] if it defines a name that another object of the library
-    /// defines; [`Error::Removed`]. The library is as before then.
+    /// defines; [`Error::DiscardedReference`] if it refers to its own copy of a COMDAT group that another object has;
+    /// [`Error::Removed`]. The library is as before then.
     pub fn add_object(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
         self.add_object_named(&self.inner.next_object_name(), bytes)
     }

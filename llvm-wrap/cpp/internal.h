@@ -32,6 +32,10 @@ struct Link {
     uint64_t Cookie;
   };
   llvm::jitlink::LinkGraph *Graph = nullptr;
+  /// Blocks' bytes as the graph was made with them.
+  llvm::DenseMap<llvm::jitlink::Block *, const char *> Origins;
+  /// What `reserve` asked for, in its order.
+  llvm::jitlink::Block *Rooms[3] = {};
   llvm::SmallVector<Named, 4> Symbols;
   llvm::SmallVector<Retained, 2> Blocks;
 
@@ -76,6 +80,11 @@ std::unique_ptr<llvm::jitlink::JITLinkMemoryManager> createMemoryManager(const s
                                                                          LinksInProgress &Links);
 std::shared_ptr<llvm::orc::ObjectLinkingLayer::Plugin> createPlugin(const slabjit_callbacks &Callbacks,
                                                                     LinksInProgress &Links);
+/// Shows the caller all references before there are addresses, and makes the room it asks for.
+llvm::Error surveyReferences(Link &L, llvm::jitlink::LinkGraph &G);
+/// Shows the caller all references at final addresses.
+llvm::Error checkReferences(Link &L, llvm::jitlink::LinkGraph &G);
+
 /// Takes the link that failed last on this thread (set by the plugin just before ORC reports the error).
 std::unique_ptr<Link> takeFailedLink();
 

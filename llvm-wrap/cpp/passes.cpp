@@ -1,6 +1,7 @@
 // The plugin: reports addresses, ends links, and tells which object an error belongs to.
 #include "internal.h"
 
+#include "llvm/ExecutionEngine/JITLink/aarch64.h"
 #include "llvm/ExecutionEngine/JITLink/x86_64.h"
 
 using namespace llvm;
@@ -43,18 +44,32 @@ Error flattenDependencies(LinkGraph &G) {
   return Error::success();
 }
 
-/// JITLink up to 22 relaxes `call *f@GOTPCREL(%rip)` to a call with an absolute 32-bit field when `f` is below 4 GiB, and
-/// jumps likewise, but calls are relative (llvm#190968). Such references are taken out of its reach: what a GOT load is
-/// without relaxation is a Delta32 to the GOT entry.
-Error keepIndirectCalls(LinkGraph &G) {
+/// What a GOT entry or a stub refers to: each is a block with one edge.
+Symbol &behind(Symbol &S) { return S.getBlock().edges().begin()->getTarget(); }
+
+/// JITLink up to 22 asks of a GOT load or a stub whether the target is in range of the field's address + 4, and then makes a
+/// reference that counts from 4 bytes behind the field (x86_64.cpp, optimizeGOTAndStubAccesses).
+bool relaxesTooFar(Block &B, Edge &E, Symbol &Target) {
+  int64_t Distance = Target.getAddress() - (B.getAddress() + E.getOffset());
+  return isInt<32>(Distance + 4) != isInt<32>(Distance - 4);
+}
+
+/// Takes references out of the reach of JITLink's relaxations, which up to 22 are wrong here: `call *f@GOTPCREL(%rip)`
+/// becomes a call with an absolute 32-bit field when `f` is below 4 GiB, and jumps likewise, but calls are relative
+/// (llvm#190968); and what just does not reach. Without relaxation a GOT load is a Delta32 to the GOT entry.
+Error keepWhatMustNotRelax(LinkGraph &G) {
   for (auto &Sec : G.sections()) {
     if ((Sec.getMemProt() & MemProt::Exec) == MemProt::None)
       continue;
     for (auto *B : Sec.blocks())
       for (auto &E : B->edges()) {
+        if (E.getKind() == x86_64::BranchPCRel32ToPtrJumpStubBypassable &&
+            relaxesTooFar(*B, E, behind(behind(E.getTarget()))))
+          E.setKind(x86_64::BranchPCRel32ToPtrJumpStub);
         if (E.getKind() != x86_64::PCRel32GOTLoadRelaxable && E.getKind() != x86_64::PCRel32GOTLoadREXRelaxable)
           continue;
-        if (E.getOffset() < 2 || static_cast<uint8_t>(B->getContent()[E.getOffset() - 2]) != 0xff)
+        bool IsBranch = E.getOffset() >= 2 && static_cast<uint8_t>(B->getContent()[E.getOffset() - 2]) == 0xff;
+        if (!IsBranch && !relaxesTooFar(*B, E, behind(E.getTarget())))
           continue;
         E.setKind(x86_64::Delta32);
         E.setAddend(E.getAddend() - 4);
@@ -81,6 +96,18 @@ Error giveGOTAPlace(LinkGraph &G) {
   return Error::success();
 }
 
+/// LLVM 19 leaves `_GLOBAL_OFFSET_TABLE_` to others on AArch64; later ones put it where this does.
+Error placeGOTSymbol(LinkGraph &G) {
+  Symbol *Wanted = nullptr;
+  for (auto *S : G.external_symbols())
+    if (slabjit::symbolName(*S) == "_GLOBAL_OFFSET_TABLE_")
+      Wanted = S;
+  auto *GOT = G.findSectionByName(aarch64::GOTTableManager::getSectionName());
+  if (Wanted && GOT)
+    G.makeAbsolute(*Wanted, SectionRange(*GOT).getStart());
+  return Error::success();
+}
+
 class Plugin final : public ObjectLinkingLayer::Plugin {
 public:
   Plugin(const slabjit_callbacks &Callbacks, slabjit::LinksInProgress &Links) : Callbacks(Callbacks), Links(Links) {}
@@ -91,8 +118,15 @@ public:
       return;
     if (G.getTargetTriple().getArch() == Triple::x86_64) {
       Config.PostPrunePasses.push_back(giveGOTAPlace);
-      Config.PostAllocationPasses.push_back(keepIndirectCalls);
+      Config.PostAllocationPasses.push_back(keepWhatMustNotRelax);
+    } else {
+      Config.PostPrunePasses.push_back(giveGOTAPlace);
+      Config.PostAllocationPasses.push_back(placeGOTSymbol);
     }
+    // After JITLink has made its GOT entries and stubs.
+    Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return slabjit::surveyReferences(*Link, G); });
+    // After JITLink has relaxed what it can.
+    Config.PreFixupPasses.push_back([Link](LinkGraph &G) { return slabjit::checkReferences(*Link, G); });
     // Before the layer's own pass of this phase, which registers dependencies.
     Config.PreFixupPasses.push_back(flattenDependencies);
     // Last of the post-allocation passes: addresses are final from here on.

@@ -61,6 +61,50 @@ typedef struct {
   size_t name_len;
 } slabjit_decision;
 
+/* Kinds of references that only JITLink has, beside the numbers of the ABI's relocations. */
+enum {
+  SLABJIT_NEGATIVE_DELTA32 = 0x10000, /* P - S + A, 32 bits */
+  SLABJIT_NEGATIVE_DELTA64 = 0x10001, /* P - S + A, 64 bits */
+  SLABJIT_OTHER_KIND = 0x1ffff,       /* nothing that could be out of range, or a kind of a later LLVM */
+};
+
+/* Where a reference leads, before addresses are known. */
+typedef enum {
+  SLABJIT_SAME_BLOCK = 0,  /* `target` is an offset in the block */
+  SLABJIT_OTHER_BLOCK = 1, /* somewhere else in this graph */
+  SLABJIT_AT_ADDRESS = 2,  /* `target` is an address */
+  SLABJIT_ELSEWHERE = 3,   /* in another graph */
+} slabjit_place;
+
+/* A reference: an edge in the terms of the ABI. */
+typedef struct {
+  uint32_t relocation; /* the number of the relocation that means this edge, or one of the kinds above. PageOffset12 is
+                        * R_AARCH64_ADD_ABS_LO12_NC and MoveWide16 R_AARCH64_MOVW_UABS_G0_NC, whatever the instruction */
+  uint32_t offset;     /* of the field, in the block */
+  uint32_t place;      /* slabjit_place; SLABJIT_AT_ADDRESS once addresses are known */
+  uint32_t drop;       /* out, of `check`: 1 if the caller has written the field and LLVM must not */
+  int64_t addend;      /* the ABI's */
+  uint64_t target;
+  const char *symbol; /* the target's name; empty for one without */
+  size_t symbol_len;
+} slabjit_edge;
+
+typedef struct {
+  const char *section;
+  size_t section_len;
+  const char *origin; /* its bytes as the graph was made with them: in the object, or LLVM's own */
+  uint8_t *content;   /* writable in `check`, NULL before */
+  uint64_t size;
+  uint64_t address; /* 0 before it is known */
+  uint8_t executable;
+} slabjit_block;
+
+/* Memory of the graph that the caller asked for in `reserve`. */
+typedef struct {
+  uint8_t *content;
+  uint64_t address, size;
+} slabjit_room;
+
 /* Calls from the shim into the caller. `object` is what slabjit_graph_bind was given.
  * Called on the thread that drives the link, which may be any thread that waits for a lookup. None may unwind. */
 typedef struct {
@@ -73,6 +117,17 @@ typedef struct {
 
   /* Whether a section need not be near the others, if no reference keeps it: 1 or 0. */
   int (*may_leave)(void *object, const char *section, size_t len);
+
+  /* -- references that may turn out to be too long: every block that refers to something, before addresses are known
+   * (`bytes`: of all blocks of the graph, padding included), then once: how many bytes the caller wants at the head and at
+   * the tail of the code, and among read-only data -- */
+  void (*survey)(void *object, uint64_t bytes, const slabjit_block *block, const slabjit_edge *edges, size_t n);
+  void (*reserve)(void *object, uint64_t *code_head, uint64_t *code_tail, uint64_t *data);
+  /* -- at final addresses, before LLVM writes any field: what was reserved, in that order, and where the GOT is (or 0);
+   * every block that refers to something; then once: 0 if the link may go on. A failure is explained by the caller -- */
+  void (*settled)(void *object, const slabjit_room rooms[3], uint64_t got);
+  void (*check)(void *object, const slabjit_block *block, slabjit_edge *edges, size_t n);
+  int (*checked)(void *object);
 
   /* -- memory: 0 is success; after a failure the caller has kept the reason, the text LLVM carries is unspecific -- */
   /* Addresses for all segments; the memory is readable and writable until `publish` (same process: working memory is

@@ -40,6 +40,13 @@ createLinkGraph(llvm::MemoryBufferRef Object, llvm::orc::ExecutionSession &) {
 }
 #endif
 
+// Kinds of edges that later versions have.
+#if LLVM_VERSION_MAJOR >= 22
+#define SLABJIT_IF_LLVM22(...) __VA_ARGS__
+#else
+#define SLABJIT_IF_LLVM22(...)
+#endif
+
 // LLJITBuilder's layer creator lost its Triple parameter in 21.
 template <typename Make> auto layerCreator(Make M) {
 #if LLVM_VERSION_MAJOR >= 23

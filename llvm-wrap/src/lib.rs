@@ -3,14 +3,7 @@
 //! The contract of every function (owner, thread, errors) is in `cpp/slabjit.h`, which these declarations mirror.
 #![allow(non_camel_case_types, missing_docs)]
 
-#[cfg(not(any(feature = "llvm19-1", feature = "llvm22-1")))]
-compile_error!("slabjit needs exactly one LLVM feature: llvm19-1 (the default) or llvm22-1; none is enabled");
-
-#[cfg(all(feature = "llvm19-1", feature = "llvm22-1"))]
-compile_error!(
-    "slabjit needs exactly one LLVM feature, but llvm19-1 and llvm22-1 are both enabled; llvm19-1 is the default, so add default-features = false (--no-default-features)"
-);
-
+// That exactly one of the features is enabled is checked by slabjit-llvm-find.
 #[cfg(all(feature = "llvm19-1", not(feature = "llvm22-1")))]
 pub use llvm_sys_191 as llvm_sys;
 #[cfg(all(feature = "llvm22-1", not(feature = "llvm19-1")))]
@@ -64,6 +57,48 @@ pub struct slabjit_decision {
     pub name_len: usize,
 }
 
+pub const SLABJIT_NEGATIVE_DELTA32: u32 = 0x10000;
+pub const SLABJIT_NEGATIVE_DELTA64: u32 = 0x10001;
+pub const SLABJIT_OTHER_KIND: u32 = 0x1ffff;
+
+pub const SLABJIT_SAME_BLOCK: u32 = 0;
+pub const SLABJIT_OTHER_BLOCK: u32 = 1;
+pub const SLABJIT_AT_ADDRESS: u32 = 2;
+pub const SLABJIT_ELSEWHERE: u32 = 3;
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct slabjit_edge {
+    pub relocation: u32,
+    pub offset: u32,
+    pub place: u32,
+    pub drop: u32,
+    pub addend: i64,
+    pub target: u64,
+    pub symbol: *const c_char,
+    pub symbol_len: usize,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct slabjit_block {
+    pub section: *const c_char,
+    pub section_len: usize,
+    pub origin: *const c_char,
+    pub content: *mut u8,
+    pub size: u64,
+    pub address: u64,
+    pub executable: u8,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct slabjit_room {
+    pub content: *mut u8,
+    pub address: u64,
+    pub size: u64,
+}
+
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct slabjit_callbacks {
@@ -71,6 +106,11 @@ pub struct slabjit_callbacks {
     pub defined: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *mut slabjit_decision),
     pub retain_block: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char) -> u64,
     pub may_leave: unsafe extern "C" fn(*mut c_void, *const c_char, usize) -> c_int,
+    pub survey: unsafe extern "C" fn(*mut c_void, u64, *const slabjit_block, *const slabjit_edge, usize),
+    pub reserve: unsafe extern "C" fn(*mut c_void, *mut u64, *mut u64, *mut u64),
+    pub settled: unsafe extern "C" fn(*mut c_void, *const slabjit_room, u64),
+    pub check: unsafe extern "C" fn(*mut c_void, *const slabjit_block, *mut slabjit_edge, usize),
+    pub checked: unsafe extern "C" fn(*mut c_void) -> c_int,
     pub allocate: unsafe extern "C" fn(*mut c_void, *const slabjit_segment, usize, *mut u64, *mut *mut c_void) -> c_int,
     pub publish: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
     pub commit: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut slabjit_actions),

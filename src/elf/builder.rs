@@ -45,6 +45,7 @@ impl IndexBuilder {
             let name: &[u8] = bytes.get(start..).unwrap_or_default().split(|b| *b == 0).next().unwrap_or_default();
             view.malformed(None, None, format!("the name '{}' is not UTF-8", String::from_utf8_lossy(name)))
         })?;
+        self.index.machine = view.machine;
         Ok(self.index)
     }
 }

@@ -4,10 +4,13 @@ use super::raw::{
     SHF_ALLOC, SHF_EXECINSTR, SHF_GNU_RETAIN, SHF_WRITE, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_PREINIT_ARRAY,
     SHT_PROGBITS,
 };
+use super::relocations::{Kind, Table};
 
 /// A prepared object's names, sections and initialisers. It owns what it holds; names lie in one arena.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ObjectIndex {
+    /// `e_machine`.
+    pub machine: u16,
     /// All names, each followed by a NUL character.
     pub(super) names: String,
     /// Every symbol that is defined and not local, in the order of the symbol table.
@@ -24,9 +27,46 @@ pub(crate) struct ObjectIndex {
     pub sections: Vec<Section>,
     /// Sections that only 64-bit references reach (`SHF_X86_64_LARGE`).
     pub large_sections: Vec<u32>,
+    /// Relocations that another kind carries, because this LLVM's JITLink lacks theirs.
+    pub lifted: Lifted,
+}
+
+/// Relocations whose kind was replaced by a carrier, which leads to the same symbol or GOT entry: whoever links the object
+/// computes their value and writes it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lifted {
+    /// File offset of the field, and the number of the kind; sorted, each offset once.
+    fields: Vec<(u64, u32)>,
+}
+
+impl Lifted {
+    pub(super) fn add(&mut self, field: u64, kind: u32) {
+        self.fields.push((field, kind));
+    }
+
+    /// False if one field has two of them.
+    pub(super) fn sort(&mut self) -> bool {
+        self.fields.sort_unstable();
+        self.fields.windows(2).all(|pair| matches!(pair, [(a, _), (b, _)] if a != b))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// The kind of the relocation whose field is at this offset of the prepared bytes, if it was lifted.
+    pub(crate) fn at(&self, field: u64) -> Option<u32> {
+        let found = self.fields.binary_search_by_key(&field, |(offset, _)| *offset).ok()?;
+        self.fields.get(found).map(|(_, kind)| *kind)
+    }
 }
 
 impl ObjectIndex {
+    /// The kind of a lifted relocation, by the file offset of its field.
+    pub(crate) fn lifted(&self, field: u64) -> Option<&'static Kind> {
+        Some(Table::of(self.machine).get(self.lifted.at(field)?)?.1)
+    }
+
     /// The text of a name of this index.
     pub(crate) fn name(&self, name: Name) -> &str {
         let start = name.start as usize;
@@ -109,6 +149,7 @@ pub(crate) struct Import {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
     pub signature: Name,
+    /// Also sections that are ordered with a member (`SHF_LINK_ORDER`).
     pub members: Vec<u32>,
 }
 

@@ -1,8 +1,10 @@
-//! Relocation sections that patch nothing.
+//! Relocations that patch nothing.
 //!
-//! `R_*_NONE` only marks that one thing belongs to another. LLVM writes such sections for profile-guided builds, as
+//! `R_*_NONE` only marks that one thing belongs to another. LLVM writes sections of them for profile-guided builds, as
 //! `SHT_REL` (`.rel.llvm.call-graph-profile`), for which JITLink refuses the whole object on x86-64; on AArch64, and up to
-//! LLVM 16 on x86-64, it does not know the kind either.
+//! LLVM 16 on x86-64, it does not know the kind either, so single ones (`.reloc`) are left out too.
+
+use std::slice::ChunksExact;
 
 use super::patch::{Patch, Value};
 use super::plugin::ObjectReport;
@@ -23,24 +25,37 @@ pub(crate) fn prepare(view: &View<'_>, llvm: u32, report: &mut ObjectReport) -> 
             SHT_RELA if view.machine == EM_AARCH64 || llvm < 19 => RELA_SIZE,
             _ => continue,
         };
-        if marks_only(view, index, &header, size)? {
-            report.begin(NAME);
-            report.change(Some((index, &view.label(index))), ChangeKind::Dropped);
-            patch.write(view.header_field(index, field::SH_TYPE), Value::U32(SHT_NULL));
+        let Some(entries) = entries(view, index, &header, size)? else { continue };
+        let marks = entries.clone().filter(|entry| is_mark(view.machine, entry)).count();
+        if marks == 0 {
+            continue;
         }
+        if marks == entries.len() {
+            patch.write(view.header_field(index, field::SH_TYPE), Value::U32(SHT_NULL));
+        } else if header.kind == SHT_RELA {
+            let offset = patch.begin();
+            entries.clone().filter(|entry| !is_mark(view.machine, entry)).for_each(|entry| patch.extend(entry));
+            let rest = (entries.len() - marks) as u64 * size;
+            patch.write(view.header_field(index, field::SH_OFFSET), Value::U64(offset));
+            patch.write(view.header_field(index, field::SH_SIZE), Value::U64(rest));
+        } else {
+            continue;
+        }
+        report.begin(NAME);
+        report.change(Some((index, &view.label(index))), ChangeKind::Dropped { count: marks as u64 });
     }
     Ok((!patch.is_empty()).then_some(patch))
 }
 
-fn marks_only(view: &View<'_>, index: u32, header: &SectionHeader, size: u64) -> Result<bool> {
+/// The entries of a relocation section, if it is well-formed and not empty.
+fn entries<'a>(view: &View<'a>, index: u32, header: &SectionHeader, size: u64) -> Result<Option<ChunksExact<'a, u8>>> {
     let contents = view.contents(index, header)?;
-    if contents.is_empty() || header.entry_size != size || !(contents.len() as u64).is_multiple_of(size) {
-        return Ok(false);
-    }
+    let formed = !contents.is_empty() && header.entry_size == size && (contents.len() as u64).is_multiple_of(size);
+    Ok(formed.then(|| contents.chunks_exact(size as usize)))
+}
+
+fn is_mark(machine: u16, entry: &[u8]) -> bool {
     // The kind is the lower half of the second word.
-    let mut kinds = contents.chunks_exact(size as usize).map(|entry| entry.get(8..12).and_then(|b| b.try_into().ok()));
-    Ok(kinds.all(|kind| {
-        let kind = (view.machine, kind.map(u32::from_le_bytes));
-        matches!(kind, (EM_X86_64, Some(0)) | (EM_AARCH64, Some(0 | 256)))
-    }))
+    let kind = entry.get(8..12).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
+    matches!((machine, kind), (EM_X86_64, Some(0)) | (EM_AARCH64, Some(0 | 256)))
 }

@@ -14,13 +14,14 @@ mod hide;
 mod identity;
 mod index;
 mod limits;
+mod locate;
 mod marks;
 mod patch;
 mod plan;
 mod plugin;
 mod prepare;
 mod raw;
-mod relocations;
+pub(crate) mod relocations;
 mod report;
 mod validate;
 mod view;
@@ -32,9 +33,14 @@ mod tests;
 
 pub(crate) use archive::{Archive, MemberId};
 pub(crate) use hide::hide_unmapped;
-pub(crate) use index::{Array, ArrayKind, Binding, Definition, Import, ObjectIndex, Section, SymbolKind, Visibility};
+pub(crate) use index::{
+    Array, ArrayKind, Binding, Definition, Group, Import, ObjectIndex, Section, SymbolKind, Visibility,
+};
 pub use limits::{Limits, SectionConflicts};
+pub(crate) use locate::{Location, locate};
 pub use plan::{LinkPlan, PlannedDefinition, PlannedImport, PlannedRelocation, PlannedSection, Problem, Severity};
 pub use plugin::{ObjectInput, ObjectPlugin, ObjectReport};
 pub(crate) use prepare::{Preparation, Target};
+pub(crate) use raw::{EM_AARCH64, EM_X86_64};
 pub use report::{Change, ChangeKind, ChangedSection};
+pub(crate) use validate::discarded_reference;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use super::index::ObjectIndex;
+use super::index::{Lifted, ObjectIndex};
 use super::patch::Patch;
 use super::plan::{LinkPlan, Outcome};
 use super::plugin::{Mode, ObjectInput, ObjectPlugin, ObjectReport};
@@ -126,7 +126,8 @@ impl Preparation {
         self.step(name, bytes, |view| harmonize::prepare(view, self.conflicts, report))?;
 
         let view = View::parse(name, bytes, limits.sections)?;
-        let context = Context { limits, llvm: self.target.llvm };
+        let none = Lifted::default();
+        let mut context = Context { limits, llvm: self.target.llvm, lifted: &none };
         let counts = counts.map(|counts| counts.insert(Counts::new(&view)));
         let valid = validate::validate(&view, &context, report, counts)?;
         if !valid.patch.is_empty() {
@@ -134,9 +135,10 @@ impl Preparation {
             // In hostile input the symbols may overlap what was validated.
             if report.is_clean() {
                 let view = View::parse(name, bytes, limits.sections)?;
+                context.lifted = &valid.index.lifted;
                 let again = validate::validate(&view, &context, &mut ObjectReport::new(Mode::Load), None)?;
                 if !again.patch.is_empty() {
-                    return Err(view.malformed(None, None, "its symbol table overlaps itself"));
+                    return Err(view.malformed(None, None, "what preparation changes in it overlaps"));
                 }
             }
         }

@@ -58,7 +58,10 @@ pub enum ChangeKind {
         count: u64,
     },
     /// Relocations that patch nothing were left out.
-    Dropped,
+    Dropped {
+        /// How many.
+        count: u64,
+    },
     /// A symbol's entry was rewritten so that LLVM links it.
     Symbol {
         /// The symbol.
@@ -94,7 +97,7 @@ impl fmt::Display for ChangeKind {
             Self::Flags { from, to } => write!(f, "flags {from} -> {to}"),
             Self::Decompressed { format, from, to } => write!(f, "decompressed ({format}), {from} -> {to} bytes"),
             Self::CrelDecoded { count } => write!(f, "{count} compact relocations decoded"),
-            Self::Dropped => f.write_str("left out, its relocations patch nothing"),
+            Self::Dropped { count } => write!(f, "{count} relocations left out that patch nothing"),
             Self::Symbol { name, to } => write!(f, "symbol '{name}' {to}"),
             Self::Rewritten { from, to } => write!(f, "rewritten, {from} -> {to} bytes"),
             Self::Other(text) => f.write_str(text),

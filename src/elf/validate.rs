@@ -1,15 +1,17 @@
 //! Refuses what would make LLVM read out of bounds or link wrongly, and collects what the linker needs on the way.
 
+mod discarded;
 mod relocations;
 mod sections;
 mod symbols;
 
-use super::index::ObjectIndex;
+use super::index::{Lifted, ObjectIndex};
 use super::patch::Patch;
 use super::plugin::ObjectReport;
 use super::view::View;
 use crate::{Limits, Result};
 
+pub(crate) use discarded::discarded_reference;
 pub(crate) use relocations::Counts;
 
 pub(crate) const NAME: &str = "validator";
@@ -19,6 +21,8 @@ pub(crate) struct Context<'a> {
     pub limits: &'a Limits,
     /// LLVM's major version.
     pub llvm: u32,
+    /// What an earlier pass over this object has lifted already.
+    pub lifted: &'a Lifted,
 }
 
 /// The object's index, and changes to single symbols that LLVM would not link as they are.
@@ -38,6 +42,8 @@ pub(crate) fn validate(
     let (mut builder, tables) = sections::validate(view, context, report)?;
     let symbols = symbols::validate(view, &tables, &mut builder, &mut patch, report)?;
     sections::groups(view, &tables, &symbols, &mut builder, report)?;
-    relocations::validate(view, context, &tables, report, counts)?;
-    Ok(Valid { index: builder.finish(view)?, patch })
+    let lifted = relocations::validate(view, context, &tables, &mut patch, report, counts)?;
+    let mut index = builder.finish(view)?;
+    index.lifted = lifted;
+    Ok(Valid { index, patch })
 }

@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::sync::{Arc, Mutex};
 
 use super::object::{Defined, External, Linked, ObjectLink, PreparedObject, Progress};
+use super::reach::{OutOfRange, Reach};
 use super::session::{Graph, Session, Tracker};
 use crate::memory::Arena;
 use crate::{Error, Result};
@@ -21,11 +22,12 @@ pub(super) struct Decided {
 pub(super) fn link(
     session: &Session,
     arena: &Arc<Arena>,
+    policy: OutOfRange,
     objects: Vec<Decided>,
     tracker: Arc<Tracker>,
 ) -> Result<Vec<Linked>> {
     let progress = Arc::new(Progress::default());
-    let links: Vec<_> = objects.into_iter().map(|object| under_way(object, arena, &progress)).collect();
+    let links: Vec<_> = objects.into_iter().map(|object| under_way(object, arena, policy, &progress)).collect();
     let result = materialize(session, &links, &tracker);
     if result.is_err() {
         // ORC is to forget what failed, so that it is not found under way by `wait`.
@@ -41,10 +43,11 @@ pub(super) fn link(
     Ok(links.iter().map(|link| std::mem::take(&mut link.state().linked)).collect())
 }
 
-fn under_way(decided: Decided, arena: &Arc<Arena>, progress: &Arc<Progress>) -> Arc<ObjectLink> {
+fn under_way(decided: Decided, arena: &Arc<Arena>, policy: OutOfRange, progress: &Arc<Progress>) -> Arc<ObjectLink> {
     let Decided { object, externals, definitions, dead_sections } = decided;
     let (arena, progress, state) = (Arc::clone(arena), Arc::clone(progress), Mutex::default());
-    Arc::new(ObjectLink { object, externals, definitions, dead_sections, arena, progress, state })
+    let reach = Mutex::new(Reach::new(object.index.machine, policy, arena.range()));
+    Arc::new(ObjectLink { object, externals, definitions, dead_sections, arena, progress, reach, state })
 }
 
 fn materialize(session: &Session, links: &[Arc<ObjectLink>], tracker: &Tracker) -> Result<(), String> {

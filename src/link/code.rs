@@ -77,6 +77,8 @@ pub(super) struct Image {
     object: Arc<str>,
     /// Position of the object in its library.
     number: u32,
+    /// References that go through bridges.
+    bridges: u32,
     // Dropped in this order: frames describe the memory.
     _frames: Option<Frames>,
     allocation: Option<Allocation>,
@@ -97,6 +99,7 @@ impl Image {
         Self {
             object: Arc::clone(&object.name),
             number,
+            bridges: linked.bridges,
             _frames: frames,
             allocation: linked.allocation,
             arrays: (!arrays.is_empty()).then(|| Box::new(arrays)),
@@ -292,6 +295,11 @@ impl Code {
         }
         // SAFETY: the images are dropped by our Drop, hence still there.
         unsafe { self.run_handlers(0) };
+    }
+
+    /// References that go through bridges.
+    pub(crate) fn bridges(&self) -> u64 {
+        self.images().iter().map(|i| u64::from(i.bridges)).sum()
     }
 
     /// The ranges of the slab that contains this address.

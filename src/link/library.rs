@@ -254,7 +254,7 @@ impl Library {
         let span =
             tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name, objects = batch.len());
         let _entered = span.enter();
-        let linked = batch::link(session, &self.context.arena, decided, tracker);
+        let linked = batch::link(session, &self.context.arena, self.context.out_of_range, decided, tracker);
         let mut state = self.state();
         let linked = match linked {
             Ok(linked) => linked,

@@ -7,6 +7,7 @@
 //!  ├ batch     objects that are linked together → ORC → addresses
 //!  │  ├ session   LLJIT behind the shim
 //!  │  └ object    one object under way, and the callbacks from the shim
+//!  │     └ reach  whether its references reach, and bridges for those that do not
 //!  ├ code      what lives as long as a handle: memory, frames, finalisers
 //!  │  └ frames, arrays, exit
 //!  └ claims    which thread links and initialises which library
@@ -24,6 +25,7 @@ mod frames;
 pub(crate) mod library;
 mod names;
 mod object;
+mod reach;
 mod resolve;
 mod session;
 mod signal;
@@ -32,6 +34,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub(crate) use code::Code;
+pub use reach::OutOfRange;
 use session::Session;
 
 use crate::Result;
@@ -43,6 +46,7 @@ pub(crate) struct Context {
     session: Session,
     pub(crate) arena: Arc<Arena>,
     pub(crate) preparation: Preparation,
+    out_of_range: OutOfRange,
     /// Code that may be alive, for `explain_address` and statistics.
     codes: Mutex<Codes>,
     unnamed: AtomicUsize,
@@ -56,10 +60,10 @@ struct Codes {
 }
 
 impl Context {
-    pub(crate) fn new(arena: &ArenaConfig, preparation: Preparation) -> Result<Arc<Self>> {
+    pub(crate) fn new(arena: &ArenaConfig, preparation: Preparation, out_of_range: OutOfRange) -> Result<Arc<Self>> {
         let arena = Arena::reserve(arena)?;
         let (session, codes, unnamed) = (Session::new()?, Mutex::default(), AtomicUsize::new(0));
-        Ok(Arc::new(Self { session, arena, preparation, codes, unnamed }))
+        Ok(Arc::new(Self { session, arena, preparation, out_of_range, codes, unnamed }))
     }
 
     pub(crate) fn lljit(&self) -> slabjit_llvm_wrap::llvm_sys::orc2::lljit::LLVMOrcLLJITRef {
@@ -87,10 +91,5 @@ impl Context {
     /// Libraries whose code is alive.
     pub(crate) fn live(&self) -> Vec<Arc<Code>> {
         self.codes().all.iter().filter_map(Weak::upgrade).collect()
-    }
-
-    /// How many libraries have code that is alive.
-    pub(crate) fn live_count(&self) -> usize {
-        self.codes().all.iter().filter(|c| c.strong_count() > 0).count()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use hashbrown::HashTable;
 
 use super::object::PreparedObject;
-use crate::elf::{Binding, Definition, SymbolKind, Visibility};
+use crate::elf::{Binding, Definition, Group, SymbolKind, Visibility, discarded_reference};
 use crate::{Error, Result};
 
 /// The definition that counts for a name.
@@ -96,7 +96,8 @@ impl Names {
     /// Adds what object number `number` defines, or nothing.
     ///
     /// # Errors
-    /// A second strong definition; `name_of` gives the name of the object that has the first.
+    /// A second strong definition, or a reference into a group that another object has; `name_of` gives the name of the
+    /// object that has the first.
     pub(super) fn add(
         &mut self,
         library: &str,
@@ -116,6 +117,7 @@ impl Names {
                 });
             }
         }
+        self.check_discarded(number, object, name_of)?;
         for group in &index.groups {
             let groups = self.groups.get_or_insert_default();
             groups.entry(index.name(group.signature).into()).or_insert(number);
@@ -147,6 +149,32 @@ impl Names {
             }
         }
         Ok(())
+    }
+
+    /// Refuses an object that refers to what only its own copy of another object's COMDAT group has.
+    fn check_discarded(&self, number: u32, object: &PreparedObject, name_of: impl Fn(u32) -> String) -> Result<()> {
+        let index = &object.index;
+        let discarded = |(i, _): &(u32, _)| !self.group_is_from(number, object, *i);
+        let discarded = (0..).zip(&index.groups).filter(discarded).map(|(_, group)| group);
+        let group_of: HashMap<u32, &Group> =
+            discarded.flat_map(|group| group.members.iter().map(move |m| (*m, group))).collect();
+        if group_of.is_empty() {
+            return Ok(());
+        }
+        let found = discarded_reference(&object.name, &object.bytes, |section| group_of.contains_key(&section))?;
+        let Some((group, found)) = found.and_then(|found| Some((group_of.get(&found.target)?, found))) else {
+            return Ok(());
+        };
+        let group = index.name(group.signature);
+        let owner = self.groups.as_ref().and_then(|groups| groups.get(group));
+        Err(Error::DiscardedReference {
+            object: object.name.to_string(),
+            section: found.section,
+            offset: found.offset,
+            symbol: found.symbol,
+            group: group.to_owned(),
+            linked: owner.copied().map_or_else(String::new, name_of),
+        })
     }
 
     /// Whether the definition is in no COMDAT group, or in one that is linked from this object.

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use slabjit_llvm_wrap as shim;
 
 use super::code::{Actions, Allocation};
+use super::reach::{Block, Edge, Reach, place_of};
 use super::signal::Signal;
-use crate::elf::{ObjectIndex, Section};
+use crate::elf::{ObjectIndex, Section, locate};
 use crate::memory::{Arena, Blame, BlamedSection, Lifetime, Protection, SegmentRequest, WritableSlab};
 use crate::{Error, Result};
 
@@ -117,6 +118,8 @@ pub(super) struct Linked {
     pub(super) arrays: Vec<u64>,
     /// Start of `.eh_frame`, or 0.
     pub(super) frames: u64,
+    /// How many references go through bridges.
+    pub(super) bridges: u32,
 }
 
 /// An object from `bind` to `end`. The shim holds one reference.
@@ -128,6 +131,7 @@ pub(super) struct ObjectLink {
     pub(super) dead_sections: Vec<u32>,
     pub(super) arena: Arc<Arena>,
     pub(super) progress: Arc<Progress>,
+    pub(super) reach: Mutex<Reach>,
     pub(super) state: Mutex<State>,
 }
 
@@ -135,6 +139,8 @@ pub(super) struct ObjectLink {
 pub(super) struct State {
     writable: Option<WritableSlab>,
     published: Option<crate::memory::PublishedSlab>,
+    /// Where the memory of `Reach::rooms` is; 0 where there is none.
+    rooms: [usize; 3],
     pub(super) linked: Linked,
     /// Why it failed: ours where we refused, else LLVM's words.
     pub(super) failure: Option<Error>,
@@ -245,6 +251,40 @@ impl ObjectLink {
         }
     }
 
+    fn reach(&self) -> MutexGuard<'_, Reach> {
+        self.reach.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at a block's references at final addresses.
+    fn check(
+        &self,
+        mut block: Block<'_>,
+        edges: &mut [shim::slabjit_edge],
+        edge: impl Fn(&shim::slabjit_edge) -> Edge<'static>,
+    ) {
+        let mut reach = self.reach();
+        for raw in edges {
+            let field = block.origin.and_then(|origin| origin.checked_add(raw.offset.into()));
+            let lifted = field.and_then(|field| self.object.index.lifted(field));
+            raw.drop = reach.check(&edge(raw), &mut block, lifted, |at| locate(&self.object.bytes, at)).into();
+        }
+    }
+
+    /// The end of the check: what failed.
+    fn checked(&self) -> Result<()> {
+        let mut reach = self.reach();
+        if let Some((references, more)) = reach.take_failures() {
+            let object = self.object.name.to_string();
+            return Err(Error::ReferencesOutOfRange { object, references, more });
+        }
+        let bridges = reach.bridges();
+        if bridges > 0 {
+            tracing::debug!(target: "slabjit", object = &*self.object.name, bridges, "references were bridged");
+        }
+        self.state().linked.bridges = bridges;
+        Ok(())
+    }
+
     fn fail(&self, error: Error) {
         self.state().failure.get_or_insert(error);
     }
@@ -279,6 +319,11 @@ pub(super) static CALLBACKS: shim::slabjit_callbacks = shim::slabjit_callbacks {
     defined,
     retain_block,
     may_leave,
+    survey,
+    reserve,
+    settled,
+    check,
+    checked,
     allocate,
     publish,
     commit,
@@ -402,6 +447,101 @@ unsafe extern "C" fn may_leave(object: *mut c_void, section: *const c_char, len:
     // SAFETY: all pointers are the shim's, valid for this call.
     let (link, section) = unsafe { (link(object), text(section, len)) };
     guarded(0, || link.object.is_large(section).into())
+}
+
+/// # Safety
+/// `block` is the shim's, for this call; `content` is its bytes, as long as it is.
+unsafe fn block<'a>(
+    link: &ObjectLink,
+    block: *const shim::slabjit_block,
+) -> (&'a shim::slabjit_block, &'a str, Option<u64>) {
+    // SAFETY: by the caller.
+    let (block, section) = unsafe { (&*block, text((*block).section, (*block).section_len)) };
+    let origin = (block.origin as usize).checked_sub(link.object.bytes.as_ptr() as usize);
+    (block, section, origin.filter(|o| *o < link.object.bytes.len()).map(|o| o as u64))
+}
+
+/// # Safety
+/// The record's name is lent for as long as the result is used.
+unsafe fn edge(raw: &shim::slabjit_edge) -> Edge<'static> {
+    Edge {
+        relocation: raw.relocation,
+        offset: raw.offset as usize,
+        place: place_of(raw.place),
+        addend: raw.addend,
+        target: raw.target,
+        // SAFETY: by the caller.
+        symbol: unsafe { text(raw.symbol, raw.symbol_len) },
+    }
+}
+
+unsafe extern "C" fn survey(
+    object: *mut c_void,
+    bytes: u64,
+    raw: *const shim::slabjit_block,
+    edges: *const shim::slabjit_edge,
+    n: usize,
+) {
+    // SAFETY: the block, its original bytes and its edges are lent for this call.
+    let (link, raw, content, edges) = unsafe {
+        let link = link(object);
+        let (raw, ..) = block(link, raw);
+        (link, raw, slice(raw.origin.cast::<u8>(), raw.size as usize), slice(edges, n))
+    };
+    guarded((), || {
+        // SAFETY: as above; `survey` keeps no edge.
+        let edges = edges.iter().map(|e| unsafe { edge(e) });
+        link.reach().survey(bytes, raw.executable != 0, content, edges);
+    });
+}
+
+unsafe extern "C" fn reserve(object: *mut c_void, head: *mut u64, tail: *mut u64, data: *mut u64) {
+    // SAFETY: all pointers are the shim's, valid for this call.
+    let (link, head, tail, data) = unsafe { (link(object), &mut *head, &mut *tail, &mut *data) };
+    guarded((), || [*head, *tail, *data] = link.reach().reserve());
+}
+
+unsafe extern "C" fn settled(object: *mut c_void, rooms: *const shim::slabjit_room, got: u64) {
+    // SAFETY: three rooms, lent for this call; the memory they name is writable until `publish`.
+    let (link, rooms) = unsafe { (link(object), slice(rooms, 3)) };
+    guarded((), || {
+        let room = |i: usize| rooms.get(i).map_or((0, 0), |r: &shim::slabjit_room| (r.address, r.size as usize));
+        link.state().rooms = [0, 1, 2].map(|i| rooms.get(i).map_or(0, |r| r.content as usize));
+        link.reach().settle([room(0), room(1), room(2)], got);
+    });
+}
+
+unsafe extern "C" fn check(
+    object: *mut c_void,
+    raw: *const shim::slabjit_block,
+    edges: *mut shim::slabjit_edge,
+    n: usize,
+) {
+    // SAFETY: the block and its edges are lent for this call, and its memory is written by nobody else before `publish`.
+    let (link, block, edges) = unsafe {
+        let link = link(object);
+        let (raw, section, origin) = block(link, raw);
+        let content = std::slice::from_raw_parts_mut(raw.content, raw.size as usize);
+        let edges = std::slice::from_raw_parts_mut(edges, n);
+        (link, Block { section, address: raw.address, content, origin }, edges)
+    };
+    // SAFETY: as above; no edge is kept.
+    guarded((), || link.check(block, edges, |e| unsafe { edge(e) }));
+}
+
+unsafe extern "C" fn checked(object: *mut c_void) -> c_int {
+    // SAFETY: the shim's reference.
+    let link = unsafe { link(object) };
+    guarded(1, || {
+        let rooms = link.state().rooms;
+        for (content, bytes) in rooms.into_iter().zip(link.reach().rooms()) {
+            if content != 0 {
+                // SAFETY: `settled` was told of this memory, of which `bytes` is the size; nobody else writes it before `publish`.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), content as *mut u8, bytes.len()) };
+            }
+        }
+        report(link, link.checked())
+    })
 }
 
 unsafe extern "C" fn allocate(

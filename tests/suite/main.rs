@@ -12,6 +12,7 @@ mod common;
 mod lifetime;
 mod memory;
 mod names;
+mod reach;
 mod shuffled;
 mod subtle;
 mod target;
@@ -32,6 +33,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
+    ("reach", reach::TESTS, reach::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
     ("threads", threads::TESTS, threads::PARTS),
     ("trace", trace::TESTS, trace::PARTS),

@@ -1,5 +1,6 @@
 //! Places where linking goes wrong quietly: each test is an object, or several, that once gave a wrong answer.
 
+use std::process::Command;
 use std::sync::Arc;
 
 use slabjit::{Error, Library, Symbol};
@@ -12,6 +13,8 @@ tests![
     names_given_to_orc_are_no_names_of_users,
     indirect_calls_below_four_gib_stay_indirect,
     initialisers_of_a_discarded_group_do_not_run,
+    references_into_a_discarded_group_are_judged_as_ld_judges_them,
+    what_is_ordered_with_a_discarded_section_goes_with_it,
     common_symbols_have_the_largest_alignment,
     an_archive_index_that_lies_is_followed_once,
     failed_initialisers_leak_nothing_while_others_hold_the_library,
@@ -126,6 +129,81 @@ fn initialisers_of_a_discarded_group_do_not_run() {
     let objects: [(&str, &str, &[&str]); 3] = [("counter.c", counter, &[]), ("one.s", &one, &[]), ("two.s", &two, &[])];
     let library = library(&engine, "groups", &objects);
     assert_eq!(call(&library, "get"), 1);
+    freed(&library);
+    engine.finish();
+}
+
+/// Both objects have the group; the second one's copy is discarded.
+fn references_into_a_discarded_group_are_judged_as_ld_judges_them() {
+    let engine = Checked::new();
+    let object = |n: u32, reference: &str| {
+        let source = format!(
+            ".section .text.g,\"axG\",@progbits,grp,comdat\n.weak grp\ngrp: nop\nlocal: movl $7,%eax\n ret\n\
+             .text\n.globl part{n}\npart{n}: movl ${n},%eax\n ret\n{reference}\n"
+        );
+        compile(&format!("refers{n}.s"), &source, &[])
+    };
+    let first = object(1, "");
+    let mut refused = 0;
+    let references = [
+        ".data\n.quad 0, local",
+        ".data\n.quad .text.g",
+        ".text\n.globl user\nuser: call local\n ret",
+        ".section .rodata,\"a\"\n.long local - .",
+        ".section .text.g,\"axG\",@progbits,grp,comdat\n call local",
+        ".section .data.g,\"awG\",@progbits,grp,comdat\n.quad local",
+        ".data\n.quad grp",
+        ".section .gcc_except_table,\"a\"\n.quad local",
+        ".section .debug_things,\"\"\n.quad local",
+        ".section .text.g,\"axG\",@progbits,grp,comdat\n.cfi_startproc\nnop\n.cfi_endproc",
+        ".section ordered,\"ao\",@progbits,.text.g\n.quad local",
+    ];
+    for reference in references {
+        let second = object(2, reference);
+        let output =
+            Command::new("ld").arg("-shared").args([&first, &second]).args(["-o", "/dev/null"]).output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), !words.contains("defined in discarded section"), "{words}");
+        let library = library(&engine, "refers", &[]);
+        library.add_object_file(&first).unwrap();
+        let added = library.add_object_named("second.o", std::fs::read(second).unwrap());
+        if output.status.success() {
+            added.unwrap_or_else(|error| panic!("ld links this: {reference}: {error}"));
+            assert_eq!(call(&library, "part2"), 2);
+        } else {
+            let Err(Error::DiscardedReference { object, section, symbol, group, linked, .. }) = &added else {
+                panic!("ld refuses this: {reference}: {added:?}");
+            };
+            assert_eq!((object.as_str(), group.as_str(), linked.ends_with("refers1.o")), ("second.o", "grp", true));
+            // ld: `local' referenced in section `.data' of refers2.o: defined in discarded section …
+            assert!(words.contains(&format!("`{symbol}' referenced in section `{section}'")), "{added:?}: {words}");
+            refused += 1;
+        }
+        assert_eq!(call(&library, "part1"), 1);
+        freed(&library);
+    }
+    assert!((1..references.len()).contains(&refused), "{refused}");
+    engine.finish();
+}
+
+/// `SHF_LINK_ORDER`, as `__patchable_function_entries` has it.
+fn what_is_ordered_with_a_discarded_section_goes_with_it() {
+    let engine = Checked::new();
+    let source = |n: u32| {
+        format!(
+            "extern long __start_set[], __stop_set[]; int count{n}(void) {{ return __stop_set - __start_set; }}
+             asm(\".section .text.g,\\\"axG\\\",@progbits,grp,comdat\\n.weak grp\\ngrp: nop\\n\"
+                 \".section set,\\\"awo\\\",@progbits,.text.g\\n.quad 0\\n.section set,\\\"aw\\\",@progbits\\n.quad 0\\n.text\");"
+        )
+    };
+    let objects = [compile("set1.c", &source(1), &[]), compile("set2.c", &source(2), &[])];
+    let shared = link_shared("sets.so", &[&objects[0], &objects[1]], &[]);
+    // SAFETY: it has no initialisers of its own; the function is `int (void)`.
+    let all = unsafe { libloading::Library::new(&shared).unwrap().get::<Int>(b"count1").unwrap()() };
+    let library = library(&engine, "sets", &[]);
+    objects.iter().for_each(|object| library.add_object_file(object).unwrap());
+    // A shared object counts the entries of both.
+    assert_eq!(call(&library, "count1") + call(&library, "count2"), all);
     freed(&library);
     engine.finish();
 }

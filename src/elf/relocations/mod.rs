@@ -1,7 +1,12 @@
 //! What is known of each relocation kind, as constant tables.
 
 mod aarch64;
+mod field;
+mod terms;
 mod x86_64;
+
+pub(crate) use field::Field;
+pub(crate) use terms::{Operation, Range, Repair, Through};
 
 use super::raw::{EM_AARCH64, EM_X86_64};
 
@@ -17,6 +22,16 @@ pub(crate) struct Kind {
     pub before: u8,
     /// The first of LLVM 15, 16, 19 and 22 whose JITLink links it rightly; `None` if none does.
     pub since: Option<u32>,
+    pub operation: Operation,
+    pub field: Field,
+    pub range: Range,
+    /// What the value is a multiple of.
+    pub alignment: u8,
+    /// Whether the ABI asks the linker to check the range. We check whatever has one: nothing is truncated.
+    pub checked: bool,
+    pub through: Through,
+    /// What to use instead on an LLVM that is older than `since`.
+    pub repair: Repair,
     /// Thread-local storage.
     pub tls: bool,
     /// An indirect function's resolver.
@@ -27,8 +42,32 @@ pub(crate) struct Kind {
     pub shape: &'static [(u32, u32)],
 }
 
-const fn new(number: u32, name: &'static str, width: u8, since: Option<u32>) -> Kind {
-    Kind { number, name, width, before: 0, since, tls: false, indirect: false, addend: None, shape: &[] }
+const fn new(
+    number: u32,
+    name: &'static str,
+    since: Option<u32>,
+    operation: Operation,
+    field: Field,
+    range: Range,
+) -> Kind {
+    Kind {
+        number,
+        name,
+        width: field.width(),
+        before: 0,
+        since,
+        operation,
+        field,
+        range,
+        alignment: field.alignment(),
+        checked: !matches!(range, Range::Unchecked),
+        through: operation.through(),
+        repair: Repair::None,
+        tls: matches!(operation, Operation::ThreadLocal),
+        indirect: false,
+        addend: None,
+        shape: &[],
+    }
 }
 
 impl Kind {
@@ -57,9 +96,56 @@ impl Kind {
         self
     }
 
+    /// The ABI does not ask for a check of the range.
+    const fn silent(mut self) -> Self {
+        self.checked = false;
+        self
+    }
+
+    const fn stub(mut self) -> Self {
+        self.through = Through::Stub;
+        self
+    }
+
+    const fn got(mut self) -> Self {
+        self.through = Through::Got;
+        self
+    }
+
+    const fn drop(mut self) -> Self {
+        self.repair = Repair::Drop;
+        self
+    }
+
+    const fn same(mut self, number: u32) -> Self {
+        self.repair = Repair::Same(number);
+        self
+    }
+
+    const fn lift(mut self, carrier: u32) -> Self {
+        self.repair = Repair::Lift(carrier);
+        self
+    }
+
     /// Whether the JITLink of this LLVM links it.
     pub(crate) fn linkable(&self, llvm: u32) -> bool {
         self.since.is_some_and(|since| llvm >= since)
+    }
+
+    /// The lowest and the highest value that fit.
+    pub(crate) fn limit(&self) -> (i128, i128) {
+        self.range.limit()
+    }
+
+    /// Whether a value is in range. Not whether it is [aligned](Self::is_aligned).
+    pub(crate) fn fits(&self, value: i128) -> bool {
+        let (lowest, highest) = self.limit();
+        self.range == Range::Unchecked || (lowest..=highest).contains(&value)
+    }
+
+    /// Whether the field can hold the value's lowest bits.
+    pub(crate) fn is_aligned(&self, value: i128) -> bool {
+        value % i128::from(self.alignment) == 0
     }
 }
 

@@ -1,5 +1,10 @@
 //! The tables against what others say: the `object` crate's constants, and LLVM itself.
 
+mod assembler;
+mod field;
+mod linkers;
+mod wild;
+
 use object::elf;
 
 use super::*;
@@ -36,7 +41,8 @@ fn names_and_numbers_are_those_of_the_abi() {
         R_X86_64_CODE_5_GOTPC32_TLSDESC R_X86_64_CODE_6_GOTPCRELX R_X86_64_CODE_6_GOTTPOFF
         R_X86_64_CODE_6_GOTPC32_TLSDESC
     );
-    assert_eq!(count, x86_64::KINDS.len());
+    // The two withdrawn with MPX are in the ABI's list and not among the constants.
+    assert_eq!(count, x86_64::KINDS.len() - [39, 40].len());
     let count = same!(EM_AARCH64,
         R_AARCH64_NONE R_AARCH64_ABS64 R_AARCH64_ABS32 R_AARCH64_ABS16 R_AARCH64_PREL64 R_AARCH64_PREL32
         R_AARCH64_PREL16 R_AARCH64_MOVW_UABS_G0 R_AARCH64_MOVW_UABS_G0_NC R_AARCH64_MOVW_UABS_G1

@@ -156,7 +156,11 @@ fn relocations_that_patch_nothing_are_left_out() {
         let (index, header) = section(&bytes, ".rel.llvm.call-graph-profile", 0);
         assert_eq!(header.kind, 9);
         let prepared = prepare(target, &bytes).unwrap();
-        assert!(matches!(prepared.changes[..], [Change { what: ChangeKind::Dropped, .. }]), "{:?}", prepared.changes);
+        assert!(
+            matches!(prepared.changes[..], [Change { what: ChangeKind::Dropped { .. }, .. }]),
+            "{:?}",
+            prepared.changes
+        );
         assert_eq!(view(&prepared.bytes).header(index).unwrap().kind, 0);
         readelf(&prepared.bytes, &["-aW"]);
         // One that patches something is not left out.
@@ -251,10 +255,10 @@ fn a_plan_tells_everything_and_survives_json() {
 
 #[test]
 fn a_plan_tells_every_problem() {
-    let plan = check(&asm(".globl f\nf: .reloc ., R_X86_64_COPY, f\n.reloc ., R_X86_64_GOT32, f\n.long 0\n.section .text.big,\"axw\"\n.balign 8388608\nret")).unwrap();
+    let plan = check(&asm(".globl f\nf: .reloc ., R_X86_64_COPY, f\n.reloc ., R_X86_64_GLOB_DAT, f\n.long 0\n.section .text.big,\"axw\"\n.balign 8388608\nret")).unwrap();
     assert!(!plan.loads());
     let text = plan.to_string();
-    for part in ["R_X86_64_COPY", "R_X86_64_GOT32", "writable and executable", "8388608", "does not load"] {
+    for part in ["R_X86_64_COPY", "R_X86_64_GLOB_DAT", "writable and executable", "8388608", "does not load"] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
     assert_eq!(plan.problems.len(), 4, "{text}");
@@ -286,11 +290,24 @@ fn extended_section_numbering_is_understood() {
 
 #[test]
 fn old_llvm_is_told_apart() {
-    let bytes = asm(".globl f\nf: .short g - . + 0\n.reloc f, R_X86_64_PC16, g");
+    let bytes = asm(".globl f\nf: .long 0\n.reloc f, R_X86_64_SIZE32, f");
     let for_llvm = |llvm| preparation(Target { llvm, ..X86 }, SectionConflicts::Rename);
     assert!(for_llvm(22).prepare("test.o", &bytes).is_ok());
     let error = for_llvm(19).prepare("test.o", &bytes).unwrap_err();
     assert!(matches!(&error, Error::UnsupportedRelocation { reason, .. } if reason.contains("LLVM 22")), "{error}");
+    // A kind that an LLVM lacks is carried by another.
+    let bytes = asm(".globl f\nf: .long 0, 0\n.reloc f, R_X86_64_PC16, g\n.reloc f + 4, R_X86_64_PC16, f");
+    assert_eq!(for_llvm(22).prepare("test.o", &bytes).unwrap().index.lifted.len(), 0);
+    let prepared = for_llvm(19).prepare("test.o", &bytes).unwrap();
+    assert_eq!(prepared.index.lifted.len(), 2);
+    let (_, text) = section(&prepared.bytes, ".text", 0);
+    assert_eq!(prepared.index.lifted(text.offset).map(|k| k.name), Some("R_X86_64_PC16"));
+    assert!(prepared.index.lifted(text.offset + 2).is_none());
+    // But not two of one field: who could say which.
+    let bytes = asm(".globl f\nf: .long 0\n.reloc f, R_X86_64_PC16, g\n.reloc f, R_X86_64_PC8, f");
+    assert!(for_llvm(22).prepare("test.o", &bytes).is_ok());
+    let error = for_llvm(19).prepare("test.o", &bytes).unwrap_err();
+    assert!(error.to_string().contains("two relocations"), "{error}");
     // LLVM 15 and 16 crash on a relocation without a symbol.
     let bytes = asm("f: .quad 0\n.reloc f, R_X86_64_64, x\nx = 5");
     assert!(for_llvm(19).prepare("test.o", &bytes).is_ok());

@@ -2,13 +2,13 @@
 
 use super::Context;
 use super::sections::Tables;
-use super::symbols::{Place, is_linkable, place};
+use super::symbols::{Place, is_linkable, place, symbol_name};
+use crate::elf::index::Lifted;
+use crate::elf::patch::{Patch, Value};
 use crate::elf::plugin::ObjectReport;
-use crate::elf::raw::{
-    LE, RELA_SIZE, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_LOCAL, STT_FILE, STT_SECTION, SectionHeader, Symbol,
-};
-use crate::elf::relocations::{Kind, Table};
-use crate::elf::view::{View, lossy, string_at};
+use crate::elf::raw::{LE, RELA_SIZE, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_LOCAL, STT_FILE, SectionHeader, Symbol};
+use crate::elf::relocations::{Kind, Repair, Table};
+use crate::elf::view::View;
 use crate::{Error, Result};
 
 /// How often each relocation kind occurs, for a link plan.
@@ -52,9 +52,11 @@ pub(super) fn validate(
     view: &View<'_>,
     context: &Context<'_>,
     tables: &Tables<'_>,
+    patch: &mut Patch,
     report: &mut ObjectReport,
     mut counts: Option<&mut Counts>,
-) -> Result<()> {
+) -> Result<Lifted> {
+    let (mut lifted, mut met) = (Lifted::default(), 0);
     let table = Table::of(view.machine);
     // Of each kind that cannot be linked the first occurrence is enough.
     let mut told = vec![];
@@ -100,19 +102,40 @@ pub(super) fn validate(
         }
         for (number, entry) in (0u64..).zip(entries) {
             let info = entry.r_info.get(LE);
-            let entry = Entry {
+            let mut entry = Entry {
                 at: number * RELA_SIZE,
                 offset: entry.r_offset.get(LE),
                 symbol: (info >> 32) as u32,
                 kind: info as u32,
                 addend: entry.r_addend.get(LE),
             };
+            let field = target.offset.saturating_add(entry.offset);
+            let carried = context.lifted.at(field);
+            if let Some(kind) = carried {
+                met += 1;
+                entry.kind = kind;
+            }
             let known = table.get(entry.kind);
             if let Some(counts) = counts.as_deref_mut() {
                 counts.add(entry.kind, known.map(|(position, _)| position));
             }
             let place = Site { view, tables, index, target: header.info, header: &target, bytes, entry };
-            let Err(error) = place.check(known.map(|(_, kind)| kind), context.llvm) else { continue };
+            let error = match place.check(known.map(|(_, kind)| kind), context.llvm, carried.is_some()) {
+                Ok(None) => continue,
+                Ok(Some(instead)) => {
+                    let kind_field = header.offset.saturating_add(entry.at).saturating_add(8);
+                    match instead {
+                        Repair::Same(kind) => patch.write(kind_field, Value::U32(kind)),
+                        Repair::Lift(carrier) => {
+                            patch.write(kind_field, Value::U32(carrier));
+                            lifted.add(field, entry.kind);
+                        }
+                        Repair::None | Repair::Drop => {}
+                    }
+                    continue;
+                }
+                Err(error) => error,
+            };
             if matches!(
                 *error,
                 Error::UnsupportedRelocation { .. } | Error::ThreadLocal { .. } | Error::IndirectFunction { .. }
@@ -124,11 +147,14 @@ pub(super) fn validate(
             }
             report.refuse(|| *error)?;
             if report.is_full() {
-                return Ok(());
+                return Ok(lifted);
             }
         }
     }
-    Ok(())
+    if !lifted.sort() || met != context.lifted.len() {
+        report.refuse(|| view.malformed(None, None, "two relocations apply to one field"))?;
+    }
+    Ok(lifted)
 }
 
 /// A relocation, decoded.
@@ -156,7 +182,8 @@ struct Site<'v, 'a> {
 }
 
 impl Site<'_, '_> {
-    fn check(&self, kind: Option<&'static Kind>, llvm: u32) -> Result<(), Box<Error>> {
+    /// What to do about a kind that this LLVM's JITLink lacks; `carried`: it was done already.
+    fn check(&self, kind: Option<&'static Kind>, llvm: u32, carried: bool) -> Result<Option<Repair>, Box<Error>> {
         let Entry { offset, .. } = self.entry;
         let Some(kind) = kind else {
             return Err(self.unsupported(format!("kind {}", self.entry.kind), "the ABI knows no such relocation"));
@@ -180,9 +207,7 @@ impl Site<'_, '_> {
                 self.header.size
             )));
         }
-        if !kind.linkable(llvm) {
-            return Err(self.refused(kind, llvm));
-        }
+        let repair = if kind.linkable(llvm) || carried { None } else { Some(self.repair(kind, llvm)?) };
         let symbol = Symbol::decode(raw);
         let place = place(self.tables, self.entry.symbol, &symbol);
         if self.entry.symbol != 0 && !is_linkable(&symbol, place) {
@@ -211,13 +236,26 @@ impl Site<'_, '_> {
                 self.view.label(self.target)
             )));
         }
-        Ok(())
+        Ok(repair)
+    }
+
+    /// How to have a kind linked that this LLVM's JITLink lacks.
+    fn repair(&self, kind: &Kind, llvm: u32) -> Result<Repair, Box<Error>> {
+        let linkable =
+            |number: u32| Table::of(self.view.machine).get(number).is_some_and(|(_, kind)| kind.linkable(llvm));
+        // JITLink reads the relocations of unwind tables itself.
+        let read = self.view.label(self.target) == ".eh_frame";
+        match kind.repair {
+            Repair::Same(number) if linkable(number) => Ok(kind.repair),
+            Repair::Lift(carrier) if linkable(carrier) && !read => Ok(kind.repair),
+            _ => Err(self.refused(kind, llvm)),
+        }
     }
 
     fn has_shape(&self, kind: &Kind) -> bool {
         let start = usize::try_from(self.entry.offset).unwrap_or(usize::MAX);
         let word = start.checked_add(4).and_then(|end| self.bytes.get(start..end)).and_then(|b| b.try_into().ok());
-        word.map(u32::from_le_bytes).is_some_and(|word| kind.shape.iter().any(|(mask, value)| word & mask == *value))
+        word.map(u32::from_le_bytes).is_some_and(|word| kind.applies_to(word))
     }
 
     /// A kind that this LLVM does not link.
@@ -254,16 +292,7 @@ impl Site<'_, '_> {
         Box::new(self.view.malformed(Some(self.index), Some(self.entry.at), problem))
     }
 
-    /// The symbol's name; of a section symbol the section's.
     fn symbol(&self) -> String {
-        let index = self.entry.symbol;
-        let Some(symbol) = self.tables.symbols.get(index as usize).map(Symbol::decode) else {
-            return format!("#{index}");
-        };
-        match (string_at(self.tables.strings, symbol.name), place(self.tables, index, &symbol)) {
-            (Some(name), _) if !name.is_empty() => lossy(name).into_owned(),
-            (_, Place::Section(section)) if symbol.kind == STT_SECTION => self.view.label(section),
-            _ => format!("#{index}"),
-        }
+        symbol_name(self.view, self.tables, self.entry.symbol)
     }
 }

@@ -1,0 +1,178 @@
+// References in the terms of the ABI, shown to the caller before and after addresses are known.
+#include "internal.h"
+
+#include "llvm/BinaryFormat/ELF.h"
+#include "llvm/ExecutionEngine/JITLink/aarch64.h"
+#include "llvm/ExecutionEngine/JITLink/x86_64.h"
+
+using namespace llvm;
+using namespace llvm::jitlink;
+
+namespace {
+
+/// The relocation that means the same as an edge: what is computed, and how wide the field is.
+uint32_t relocationOf(const Edge &E, bool IsAArch64, int64_t &Addend) {
+  if (IsAArch64)
+    switch (E.getKind()) {
+    case aarch64::Pointer64: return ELF::R_AARCH64_ABS64;
+    case aarch64::Pointer32: return ELF::R_AARCH64_ABS32;
+    case aarch64::Delta64: return ELF::R_AARCH64_PREL64;
+    case aarch64::Delta32: return ELF::R_AARCH64_PREL32;
+    case aarch64::NegDelta64: return SLABJIT_NEGATIVE_DELTA64;
+    case aarch64::NegDelta32: return SLABJIT_NEGATIVE_DELTA32;
+    case aarch64::Branch26PCRel: return ELF::R_AARCH64_CALL26;
+    case aarch64::TestAndBranch14PCRel: return ELF::R_AARCH64_TSTBR14;
+    case aarch64::CondBranch19PCRel: return ELF::R_AARCH64_CONDBR19;
+    case aarch64::MoveWide16: return ELF::R_AARCH64_MOVW_UABS_G0_NC;
+    case aarch64::LDRLiteral19: return ELF::R_AARCH64_LD_PREL_LO19;
+    case aarch64::ADRLiteral21: return ELF::R_AARCH64_ADR_PREL_LO21;
+    case aarch64::Page21: return ELF::R_AARCH64_ADR_PREL_PG_HI21;
+    case aarch64::PageOffset12: return ELF::R_AARCH64_ADD_ABS_LO12_NC;
+    SLABJIT_IF_LLVM22(case aarch64::GotPageOffset15: return ELF::R_AARCH64_LD64_GOTPAGE_LO15;)
+    default: return SLABJIT_OTHER_KIND;
+    }
+  switch (E.getKind()) {
+  case x86_64::Pointer64: return ELF::R_X86_64_64;
+  case x86_64::Pointer32: return ELF::R_X86_64_32;
+  case x86_64::Pointer32Signed: return ELF::R_X86_64_32S;
+  case x86_64::Pointer16: return ELF::R_X86_64_16;
+  case x86_64::Pointer8: return ELF::R_X86_64_8;
+  case x86_64::Delta64: return ELF::R_X86_64_PC64;
+  case x86_64::Delta32: return ELF::R_X86_64_PC32;
+  SLABJIT_IF_LLVM22(case x86_64::Delta16: return ELF::R_X86_64_PC16;)
+  case x86_64::Delta8: return ELF::R_X86_64_PC8;
+  case x86_64::NegDelta64: return SLABJIT_NEGATIVE_DELTA64;
+  case x86_64::NegDelta32: return SLABJIT_NEGATIVE_DELTA32;
+  case x86_64::Delta64FromGOT: return ELF::R_X86_64_GOTOFF64;
+  // These count from the end of the field.
+  case x86_64::BranchPCRel32:
+  case x86_64::BranchPCRel32ToPtrJumpStub:
+  case x86_64::BranchPCRel32ToPtrJumpStubBypassable: Addend -= 4; return ELF::R_X86_64_PLT32;
+  case x86_64::PCRel32:
+  case x86_64::PCRel32GOTLoadRelaxable:
+  case x86_64::PCRel32GOTLoadREXRelaxable: Addend -= 4; return ELF::R_X86_64_PC32;
+  default: return SLABJIT_OTHER_KIND;
+  }
+}
+
+slabjit_edge describe(const Edge &E, Block &B, bool IsAArch64, bool Final) {
+  slabjit_edge R{};
+  R.addend = E.getAddend();
+  R.relocation = SLABJIT_OTHER_KIND;
+  if (E.isRelocation())
+    R.relocation = relocationOf(E, IsAArch64, R.addend);
+  R.offset = E.getOffset();
+  auto &Target = E.getTarget();
+  auto Name = slabjit::symbolName(Target);
+  R.symbol = Name.data();
+  R.symbol_len = Name.size();
+  R.target = Target.getAddress().getValue();
+  R.place = SLABJIT_AT_ADDRESS;
+  if (Final || Target.isAbsolute())
+    return R;
+  if (!Target.isDefined())
+    R.place = SLABJIT_ELSEWHERE;
+  else if (&Target.getBlock() == &B) {
+    R.place = SLABJIT_SAME_BLOCK;
+    R.target = Target.getOffset();
+  } else
+    R.place = SLABJIT_OTHER_BLOCK;
+  return R;
+}
+
+slabjit_block describe(slabjit::Link &L, Block &B) {
+  slabjit_block R{};
+  auto Section = B.getSection().getName();
+  R.section = Section.data();
+  R.section_len = Section.size();
+  R.origin = L.Origins.lookup(&B);
+  R.size = B.getSize();
+  R.executable = (B.getSection().getMemProt() & orc::MemProt::Exec) != orc::MemProt::None;
+  return R;
+}
+
+/// Calls `Visit` with each block that has references and memory, the block as the caller sees it, and its edges likewise.
+template <typename Visitor> void visitReferences(slabjit::Link &L, LinkGraph &G, bool Final, Visitor Visit) {
+  bool IsAArch64 = G.getTargetTriple().isAArch64();
+  SmallVector<slabjit_edge, 16> Edges;
+  for (auto &Sec : G.sections()) {
+    if (Sec.getMemLifetime() == orc::MemLifetime::NoAlloc)
+      continue;
+    for (auto *B : Sec.blocks()) {
+      if (B->edges_empty() || B->isZeroFill())
+        continue;
+      Edges.clear();
+      for (auto &E : B->edges())
+        Edges.push_back(describe(E, *B, IsAArch64, Final));
+      Visit(*B, describe(L, *B), Edges);
+    }
+  }
+}
+
+Block *makeRoom(LinkGraph &G, Section &Sec, uint64_t Size) {
+  return Size ? &G.createMutableContentBlock(Sec, Size, orc::ExecutorAddr(), 16, 0) : nullptr;
+}
+
+Section &sectionFor(LinkGraph &G, StringRef Name, orc::MemProt Prot) {
+  auto *Sec = G.findSectionByName(Name);
+  return Sec ? *Sec : G.createSection(Name, Prot);
+}
+
+/// Blocks are laid out by section, in the order of the file; within a section, by size where no address tells.
+Section *firstCode(LinkGraph &G) {
+  Section *First = nullptr;
+  for (auto &Sec : G.sections())
+    if ((Sec.getMemProt() & orc::MemProt::Exec) != orc::MemProt::None && !Sec.blocks().empty() &&
+        (!First || Sec.getOrdinal() < First->getOrdinal()))
+      First = &Sec;
+  return First;
+}
+
+} // namespace
+
+Error slabjit::surveyReferences(Link &L, LinkGraph &G) {
+  uint64_t Bytes = 0;
+  for (auto &Sec : G.sections())
+    for (auto *B : Sec.blocks()) {
+      Bytes += B->getSize() + B->getAlignment() - 1;
+      if (!B->isZeroFill() && !B->edges_empty())
+        L.Origins[B] = B->getContent().data();
+    }
+  visitReferences(L, G, false, [&](Block &, const slabjit_block &Block, ArrayRef<slabjit_edge> Edges) {
+    L.Callbacks->survey(L.Object, Bytes, &Block, Edges.data(), Edges.size());
+  });
+  uint64_t Head = 0, Tail = 0, Data = 0;
+  L.Callbacks->reserve(L.Object, &Head, &Tail, &Data);
+  auto *First = Head ? firstCode(G) : nullptr;
+  if (First)
+    L.Rooms[0] = makeRoom(G, *First, Head);
+  if (Tail)
+    L.Rooms[1] = makeRoom(G, sectionFor(G, "$__slabjit_bridges", orc::MemProt::Read | orc::MemProt::Exec), Tail);
+  if (Data)
+    L.Rooms[2] = makeRoom(G, sectionFor(G, "$__slabjit_slots", orc::MemProt::Read), Data);
+  return Error::success();
+}
+
+Error slabjit::checkReferences(Link &L, LinkGraph &G) {
+  slabjit_room Rooms[3] = {};
+  for (size_t I = 0; I != 3; ++I)
+    if (auto *B = L.Rooms[I])
+      Rooms[I] = {reinterpret_cast<uint8_t *>(B->getMutableContent(G).data()), B->getAddress().getValue(), B->getSize()};
+  uint64_t GOT = 0;
+  if (auto *Sec = G.findSectionByName("$__GOT"))
+    if (SectionRange Range(*Sec); !Range.empty())
+      GOT = Range.getStart().getValue();
+  L.Callbacks->settled(L.Object, Rooms, GOT);
+  visitReferences(L, G, true, [&](Block &B, slabjit_block Block, MutableArrayRef<slabjit_edge> Edges) {
+    Block.address = B.getAddress().getValue();
+    Block.content = reinterpret_cast<uint8_t *>(B.getMutableContent(G).data());
+    L.Callbacks->check(L.Object, &Block, Edges.data(), Edges.size());
+    size_t I = 0;
+    for (auto &E : B.edges())
+      if (Edges[I++].drop)
+        E.setKind(Edge::KeepAlive);
+  });
+  if (L.Callbacks->checked(L.Object) != 0)
+    return make_error<StringError>("slabjit: references are out of range", inconvertibleErrorCode());
+  return Error::success();
+}

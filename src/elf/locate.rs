@@ -1,0 +1,36 @@
+//! Where in an object a byte is, for messages. Reads the object again: nothing is kept for it.
+
+use object::read::elf::ElfFile64;
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
+
+/// A place in an object, in words.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Location {
+    /// The section's name.
+    pub(crate) section: String,
+    /// Offset in the section.
+    pub(crate) offset: u64,
+    /// The function, or other symbol, that it belongs to.
+    pub(crate) function: Option<String>,
+}
+
+/// The place of the byte at `offset` of an object's prepared bytes; `None` if it belongs to no section.
+pub(crate) fn locate(bytes: &[u8], offset: u64) -> Option<Location> {
+    let file: ElfFile64<'_> = ElfFile64::parse(bytes).ok()?;
+    let (section, start) = file.sections().find_map(|section| {
+        let (start, size) = section.file_range()?;
+        (offset >= start && offset - start < size).then_some((section, start))
+    })?;
+    let offset = offset - start;
+    // What has no size reaches to the next symbol.
+    let covers = |address: u64, size: u64| address <= offset && (size == 0 || offset - address < size);
+    let symbols = file.symbols().filter(|s| s.section_index() == Some(section.index()));
+    let named = symbols.filter(|s| matches!(s.kind(), SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown));
+    let around = named.filter(|s| s.name().is_ok_and(|n| !n.is_empty()) && covers(s.address(), s.size()));
+    let function = around.max_by_key(|s| (s.address(), s.size() != 0, s.is_global()));
+    Some(Location {
+        section: section.name_bytes().map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default(),
+        offset,
+        function: function.and_then(|s| Some(String::from_utf8_lossy(s.name_bytes().ok()?).into_owned())),
+    })
+}

@@ -1,0 +1,128 @@
+//! Where the bits of a value go, and writing them there.
+
+use super::Kind;
+
+/// The place that a relocation writes, all little-endian. Bits of the value are half-open ranges from bit 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Field {
+    /// No place at all.
+    Empty,
+    /// An instruction that is only marked, for linkers that rewrite sequences.
+    Marker,
+    /// An integer of so many bits.
+    Data(u8),
+    /// Two 64-bit words that the dynamic loader fills.
+    Pair,
+    /// AArch64 `B` and `BL`: bits 2..28.
+    Imm26,
+    /// AArch64 `B.cond`, `CBZ`, `LDR` (literal): bits 2..21.
+    Imm19,
+    /// AArch64 `TBZ`: bits 2..16.
+    Imm14,
+    /// AArch64 `ADR`: bits 0..21.
+    Adr,
+    /// AArch64 `ADRP`: bits 12..33.
+    Adrp,
+    /// AArch64 `ADD`, `LDR`, `STR` (unsigned offset): bits `low..high`.
+    Imm12 { low: u8, high: u8 },
+    /// AArch64 `MOVZ`, `MOVK`, `MOVN`: 16 bits from bit `16 * group`. If signed, a negative value makes it a `MOVN`
+    /// with these bits inverted, any other a `MOVZ` (AAELF64, "Group relocations").
+    MovW { group: u8, signed: bool },
+}
+
+impl Field {
+    /// Bytes that it covers.
+    pub(super) const fn width(self) -> u8 {
+        match self {
+            Self::Empty => 0,
+            Self::Data(bits) => bits / 8,
+            Self::Pair => 16,
+            _ => 4,
+        }
+    }
+
+    /// What the value is a multiple of, because the field has no place for the bits below.
+    pub(super) const fn alignment(self) -> u8 {
+        match self {
+            Self::Imm26 | Self::Imm19 | Self::Imm14 => 4,
+            // The upper half of a split offset leaves the low bits to the instruction of the lower half.
+            Self::Imm12 { low, high } if high <= 15 => 1 << low,
+            _ => 1,
+        }
+    }
+
+    /// Replaces the field in an instruction; `None` if it is a field of data.
+    fn patch(self, word: u32, value: i64) -> Option<u32> {
+        let bits = |low: u8, count: u32| (value >> low) as u32 & ((1 << count) - 1);
+        let put = |at: u32, count: u32, bits: u32| word & !(((1 << count) - 1) << at) | bits << at;
+        let address = |bits: u32| word & !(3 << 29 | 0x7ffff << 5) | (bits & 3) << 29 | (bits >> 2) << 5;
+        Some(match self {
+            Self::Empty | Self::Marker => word,
+            Self::Data(_) | Self::Pair => return None,
+            Self::Imm26 => put(0, 26, bits(2, 26)),
+            Self::Imm19 => put(5, 19, bits(2, 19)),
+            Self::Imm14 => put(5, 14, bits(2, 14)),
+            Self::Adr => address(bits(0, 21)),
+            Self::Adrp => address(bits(12, 21)),
+            Self::Imm12 { low, high } => put(10, 12, bits(low, u32::from(high - low))),
+            Self::MovW { group, signed: false } => put(5, 16, bits(16 * group, 16)),
+            Self::MovW { group, signed: true } if value < 0 => put(5, 16, !bits(16 * group, 16) & 0xffff) & !MOVZ,
+            Self::MovW { group, signed: true } => put(5, 16, bits(16 * group, 16)) | MOVZ,
+        })
+    }
+}
+
+/// The bit in which `MOVZ` differs from `MOVN`.
+const MOVZ: u32 = 1 << 30;
+
+/// Why a value was not written. Nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Misfit {
+    /// The value is not in [`Kind::limit`].
+    OutOfRange,
+    /// The value is not a multiple of [`Kind::alignment`].
+    Misaligned,
+    /// The field does not end inside the bytes.
+    Truncated,
+    /// None of [`Kind::shape`].
+    Instruction(u32),
+    /// The dynamic loader's to fill.
+    Unwritable,
+}
+
+impl Kind {
+    /// Writes a value (the result of [`Kind::operation`], wrapped to 64 bits) into the field at the start of `place`,
+    /// and leaves all other bits as they are. Kinds that only mark a place write nothing.
+    pub(crate) fn encode(&self, place: &mut [u8], value: i64) -> Result<(), Misfit> {
+        let place = place.get_mut(..usize::from(self.width)).ok_or(Misfit::Truncated)?;
+        if !self.fits(value.into()) {
+            return Err(Misfit::OutOfRange);
+        }
+        if !self.is_aligned(value.into()) {
+            return Err(Misfit::Misaligned);
+        }
+        match self.field {
+            Field::Empty | Field::Marker => Ok(()),
+            Field::Pair => Err(Misfit::Unwritable),
+            Field::Data(_) => {
+                let bytes = value.to_le_bytes();
+                place.copy_from_slice(bytes.get(..place.len()).ok_or(Misfit::Unwritable)?);
+                Ok(())
+            }
+            field => {
+                let bytes: &mut [u8; 4] = place.try_into().map_err(|_| Misfit::Truncated)?;
+                let word = u32::from_le_bytes(*bytes);
+                if !self.shape.is_empty() && !self.applies_to(word) {
+                    return Err(Misfit::Instruction(word));
+                }
+                *bytes = field.patch(word, value).ok_or(Misfit::Unwritable)?.to_le_bytes();
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the instruction is one that this kind patches.
+    pub(crate) fn applies_to(&self, word: u32) -> bool {
+        self.shape.is_empty() || self.shape.iter().any(|(mask, value)| word & mask == *value)
+    }
+}

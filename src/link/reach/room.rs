@@ -1,0 +1,93 @@
+//! Memory that was reserved for bridges, and what has been put there.
+
+use std::collections::HashMap;
+
+use super::Shared;
+
+/// Bytes at a final address, written by the shim's caller when all references are checked.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    address: u64,
+    pub(crate) bytes: Vec<u8>,
+    pub(super) used: usize,
+}
+
+impl Room {
+    pub(super) fn new(address: u64, size: usize, filler: u8) -> Self {
+        Self { address, bytes: vec![filler; size], used: 0 }
+    }
+
+    /// The address that the next piece would get.
+    fn next(&self) -> u64 {
+        self.address + self.used as u64
+    }
+
+    fn take(&mut self, size: usize) -> Option<(u64, &mut [u8])> {
+        let address = self.next();
+        let end = self.used.checked_add(size)?;
+        let piece = self.bytes.get_mut(self.used..end)?;
+        self.used = end;
+        Some((address, piece))
+    }
+}
+
+/// The head of the code, its tail, and read-only data.
+#[derive(Debug, Default)]
+pub(crate) struct Rooms {
+    pub(crate) rooms: [Room; 3],
+    /// Where pieces are that several references may use.
+    shared: HashMap<(Shared, u64), Vec<u64>>,
+}
+
+/// Indices of `Rooms::rooms`, in the shim's order.
+pub(super) const CODE: [usize; 2] = [1, 0];
+pub(super) const DATA: [usize; 1] = [2];
+
+impl Rooms {
+    pub(crate) fn new(rooms: [Room; 3]) -> Self {
+        Self { rooms, shared: HashMap::new() }
+    }
+
+    /// A new piece of `size` bytes, a multiple of 8, in the first of these rooms whose next address is `reachable`.
+    pub(super) fn put(
+        &mut self,
+        rooms: &[usize],
+        size: usize,
+        reachable: impl Fn(u64) -> bool,
+        write: impl FnOnce(u64, &mut [u8]),
+    ) -> Option<u64> {
+        let room = rooms.iter().copied().find(|i| {
+            let room = &self.rooms[*i];
+            room.bytes.len() - room.used >= size && reachable(room.next())
+        })?;
+        let (address, piece) = self.rooms[room].take(size)?;
+        write(address, piece);
+        Some(address)
+    }
+
+    /// [`put`](Self::put), or a piece with the same `what` and `value` that is `reachable`.
+    pub(super) fn share(
+        &mut self,
+        (what, value): (Shared, u64),
+        rooms: &[usize],
+        size: usize,
+        reachable: impl Fn(u64) -> bool,
+        write: impl FnOnce(u64, &mut [u8]),
+    ) -> Option<u64> {
+        let known = self.shared.get(&(what, value)).into_iter().flatten();
+        if let Some(address) = known.copied().find(|a| reachable(*a)) {
+            return Some(address);
+        }
+        let address = self.put(rooms, size, reachable, write)?;
+        self.shared.entry((what, value)).or_default().push(address);
+        Some(address)
+    }
+
+    /// The bytes of a piece that was put at `address`, from there to the end of its room.
+    pub(super) fn at(&mut self, address: u64) -> Option<&mut [u8]> {
+        self.rooms.iter_mut().find_map(|room| {
+            let offset = usize::try_from(address.checked_sub(room.address)?).ok()?;
+            room.bytes.get_mut(offset..room.used)
+        })
+    }
+}

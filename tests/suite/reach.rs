@@ -1,0 +1,258 @@
+//! References that are too long: bridged where that computes the same, refused with everything there is to say otherwise.
+
+use slabjit::{Error, FarReference, JitEngine, Library, OutOfRange};
+
+use crate::common::{Checked, compile_bytes, freed, tests};
+
+tests![
+    addresses_far_away_are_taken,
+    functions_far_away_are_called,
+    near_objects_have_no_bridges,
+    what_cannot_be_bridged_is_refused_all_at_once,
+    bridges_can_be_turned_off,
+    kinds_that_llvm_lacks_are_linked,
+    targets_at_the_edge_of_reach,
+];
+
+type Long = unsafe extern "C" fn() -> u64;
+type Int = unsafe extern "C" fn(i32) -> i32;
+
+extern "C" fn double(x: i32) -> i32 {
+    2 * x
+}
+
+/// An address that no engine's arena is near of: x86-64 and AArch64 processes have their mappings in the upper half of 47 bits,
+/// or at least far above this.
+const FAR: u64 = 0x0000_0007_1234_5678;
+
+#[track_caller]
+fn library(engine: &JitEngine, source: &str) -> Library {
+    // SAFETY: the addresses are only taken, but for `double`, which is called as what it is.
+    let library = unsafe {
+        engine
+            .library("far")
+            .symbol("far", FAR as usize as *const ())
+            .symbol("double_it", double as *const ())
+            .build()
+            .unwrap()
+    };
+    library.add_object_named("far.o", compile_bytes("far.s", source, &[])).unwrap();
+    library
+}
+
+#[track_caller]
+fn long(library: &Library, name: &str) -> u64 {
+    // SAFETY: functions of this file that are called like this are `uint64_t (void)`.
+    unsafe { library.get::<Long>(name).unwrap()() }
+}
+
+#[track_caller]
+fn int(library: &Library, name: &str, x: i32) -> i32 {
+    // SAFETY: functions of this file that are called like this are `int (int)`.
+    unsafe { library.get::<Int>(name).unwrap()(x) }
+}
+
+#[track_caller]
+fn failures(library: &Library, name: &str) -> Vec<FarReference> {
+    // SAFETY: nothing runs, it fails.
+    match unsafe { library.get::<Long>(name) } {
+        Err(Error::ReferencesOutOfRange { object, references, more: 0 }) => {
+            assert_eq!(object, "far.o");
+            references
+        }
+        other => panic!("expected ReferencesOutOfRange, not {:?}", other.map(|s| s.address())),
+    }
+}
+
+/// Source in this machine's assembly.
+const fn source(x86_64: &'static str, aarch64: &'static str) -> &'static str {
+    if cfg!(target_arch = "x86_64") { x86_64 } else { aarch64 }
+}
+
+fn addresses_far_away_are_taken() {
+    let engine = Checked::new();
+    let source = source(
+        ".text\n.globl take, take_more, twice\n\
+         take: leaq far(%rip),%rax\n ret\n\
+         take_more: leaq far+4096(%rip),%r11\n movq %r11,%rax\n ret\n\
+         twice: leaq far(%rip),%rcx\n leaq far-1(%rip),%rax\n cmpq %rcx,%rax\n jae 1f\n addq %rcx,%rax\n1: ret\n",
+        ".text\n.globl take, take_more, twice\n\
+         take: adrp x0, far\n add x0, x0, :lo12:far\n ret\n\
+         take_more: adrp x9, far+4096\n add x0, x9, :lo12:far+4096\n ret\n\
+         twice: adr x1, far\n adr x0, far-1\n cmp x0, x1\n b.hs 1f\n add x0, x0, x1\n1: ret\n",
+    );
+    let library = library(&engine, source);
+    assert_eq!(long(&library, "take"), FAR);
+    assert_eq!(long(&library, "take_more"), FAR + 4096);
+    assert_eq!(long(&library, "twice"), 2 * FAR - 1);
+    assert_eq!(engine.stats().bridges, 4);
+    freed(&library);
+    engine.finish();
+}
+
+fn functions_far_away_are_called() {
+    let engine = Checked::new();
+    // Without @PLT (R_X86_64_PC32): JITLink makes no stub for that.
+    let source = source(
+        ".text\n.globl call, tail, conditional\n\
+         call: subq $8,%rsp\n .byte 0xe8\n .reloc ., R_X86_64_PC32, double_it-4\n .long 0\n incl %eax\n addq $8,%rsp\n ret\n\
+         tail: .byte 0xe9\n .reloc ., R_X86_64_PC32, double_it-4\n .long 0\n\
+         conditional: testl %edi,%edi\n .byte 0x0f,0x84\n .reloc ., R_X86_64_PC32, double_it-4\n .long 0\n movl $7,%eax\n ret\n",
+        ".text\n.globl call, tail, conditional\n\
+         call: stp x29, x30, [sp,-16]!\n bl double_it\n add w0, w0, 1\n ldp x29, x30, [sp],16\n ret\n\
+         tail: tbz w0, #31, double_it\n mov w0, -1\n ret\n\
+         conditional: cbz w0, double_it\n cmp w0, 1\n b.eq double_it\n mov w0, 7\n ret\n",
+    );
+    let library = library(&engine, source);
+    assert_eq!(int(&library, "call", 21), 43);
+    assert_eq!(int(&library, "tail", 21), 42);
+    assert_eq!(int(&library, "conditional", 0), 0);
+    assert_eq!(int(&library, "conditional", 5), 7);
+    if cfg!(target_arch = "aarch64") {
+        assert_eq!(int(&library, "tail", -3), -1);
+        assert_eq!(int(&library, "conditional", 1), 2);
+    }
+    assert_eq!(engine.stats().bridges, 3);
+    freed(&library);
+    engine.finish();
+}
+
+fn near_objects_have_no_bridges() {
+    let engine = Checked::new();
+    let source = source(
+        ".text\n.globl take\ntake: leaq here(%rip),%rax\n ret\n.data\nhere: .quad 0\n",
+        ".text\n.globl take\ntake: adrp x0, here\n add x0, x0, :lo12:here\n ret\n.data\nhere: .quad 0\n",
+    );
+    let bytes = compile_bytes("near.s", source, &[]);
+    let library = engine.add_object(&bytes).unwrap();
+    let here = long(&library, "take") as usize;
+    assert!(engine.arena().contains(&here));
+    assert_eq!(engine.stats().bridges, 0);
+    // The same instructions, but for the field.
+    // SAFETY: three or two instructions of the function.
+    let code = unsafe { library.get::<*const [u8; 8]>("take").unwrap().read() };
+    let opcode = if cfg!(target_arch = "x86_64") {
+        code[..3] == [0x48, 0x8d, 0x05]
+    } else {
+        u32::from_le_bytes(code[..4].try_into().unwrap()) & 0x9f00_001f == 0x9000_0000
+    };
+    assert!(opcode, "{code:02x?}");
+    freed(&library);
+    engine.finish();
+}
+
+fn what_cannot_be_bridged_is_refused_all_at_once() {
+    let engine = Checked::new();
+    let source = source(
+        ".text\n.globl f, g\n.type f,@function\nf: movl far(%rip),%eax\n movl $far,%edi\n ret\n.size f,.-f\n\
+         .type g,@function\ng: leaq far(%rip),%rax\n ret\n.size g,.-g\n\
+         .data\n.globl table\n.long 0\ntable: .long far - .\n",
+        ".text\n.globl f, g\n.type f,@function\nf: ldr w0, far\n nop\n ret\n.size f,.-f\n\
+         .type g,@function\ng: adrp x0, far\n ret\n.size g,.-g\n\
+         .data\n.globl table\n.long 0\n.long far\ntable: .long far - .\n",
+    );
+    let library = library(&engine, source);
+    let mut found = failures(&library, "f");
+    found.sort_by_key(|r| (r.section.clone(), r.offset));
+    let of = |r: &FarReference| (r.section.clone(), r.offset, r.function.clone(), r.relocation.clone());
+    let found_at: Vec<_> = found.iter().map(of).collect();
+    let at = |section: &str, offset, function: Option<&str>, relocation: &str| {
+        (section.to_owned(), offset, function.map(str::to_owned), relocation.to_owned())
+    };
+    let wanted = if cfg!(target_arch = "x86_64") {
+        vec![
+            at(".data", 4, Some("table"), "R_X86_64_PC32"),
+            at(".text", 2, Some("f"), "R_X86_64_PC32"),
+            at(".text", 7, Some("f"), "R_X86_64_32"),
+        ]
+    } else {
+        vec![
+            at(".data", 4, None, "R_AARCH64_ABS32"),
+            at(".data", 8, Some("table"), "R_AARCH64_PREL32"),
+            at(".text", 0, Some("f"), "R_AARCH64_LD_PREL_LO19"),
+        ]
+    };
+    assert_eq!(found_at, wanted);
+    for reference in &found {
+        assert_eq!(reference.symbol, "far");
+        assert!(reference.value < reference.limit.0 || reference.value > reference.limit.1, "{reference}");
+        assert!(reference.to_string().contains("-fPIC"), "{reference}");
+    }
+    assert_eq!(found.iter().find(|r| r.section == ".data").unwrap().target, FAR);
+    // What is missing can be mended, and the rest has not suffered.
+    freed(&library);
+    engine.assert_usable();
+    engine.finish();
+}
+
+fn bridges_can_be_turned_off() {
+    let engine = Checked::of(JitEngine::builder().out_of_range(OutOfRange::Reject).build().unwrap());
+    let source = source(
+        ".text\n.globl take\ntake: leaq far(%rip),%rax\n ret\n",
+        ".text\n.globl take\ntake: adrp x0, far\n add x0, x0, :lo12:far\n ret\n",
+    );
+    let library = library(&engine, source);
+    let found = failures(&library, "take");
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].function.as_deref(), &*found[0].section), (Some("take"), ".text"));
+    assert!(found[0].remedy.contains("Bridge"), "{}", found[0]);
+    freed(&library);
+    engine.finish();
+}
+
+fn kinds_that_llvm_lacks_are_linked() {
+    let engine = Checked::new();
+    let source = source(
+        ".text\n.globl half, entry\n\
+         half: movswq near(%rip),%rax\n leaq near(%rip),%rcx\n addq %rcx,%rax\n ret\n\
+         .balign 8\nnear: .reloc ., R_X86_64_PC16, half\n .short 0\n\
+         entry: leaq _GLOBAL_OFFSET_TABLE_(%rip),%rcx\n movslq 2f(%rip),%rax\n movq (%rcx,%rax),%rax\n ret\n\
+         2: .reloc ., R_X86_64_GOT32, far\n .long 0\n",
+        ".text\n.globl half, entry\n\
+         half: adr x1, near\n ldrsh x0, [x1]\n add x0, x0, x1\n ret\n\
+         .balign 8\nnear: .reloc ., R_AARCH64_PREL16, half\n .long 0\n\
+         entry: adrp x1, _GLOBAL_OFFSET_TABLE_\n ldr x0, [x1, :gotpage_lo15:far]\n ret\n",
+    );
+    let library = library(&engine, source);
+    // SAFETY: only its address is wanted.
+    let half = unsafe { library.get::<Long>("half").unwrap() };
+    assert_eq!(long(&library, "half"), half.address() as u64);
+    assert_eq!(long(&library, "entry"), FAR);
+    drop(half);
+    freed(&library);
+    engine.finish();
+}
+
+/// Every distance at which JITLink might relax a reference that then does not reach.
+fn targets_at_the_edge_of_reach() {
+    if cfg!(target_arch = "aarch64") {
+        eprintln!("skipped: nothing is relaxed on AArch64");
+        return;
+    }
+    let engine = Checked::new();
+    let source = ".text\n.globl load, call\nload: movq edge@GOTPCREL(%rip),%rax\n ret\ncall: jmp edge@PLT\n.globl take\ntake: leaq edge(%rip),%rax\n ret\n";
+    let bytes = compile_bytes("edge.s", source, &[]);
+    let at = |edge: usize| {
+        // SAFETY: the address is only taken.
+        let library = unsafe { engine.library("edge").symbol("edge", edge as *const ()).build().unwrap() };
+        library.add_object(&bytes).unwrap();
+        library
+    };
+    // All slabs of an engine that is empty again are at one place.
+    let first = at(1 << 40);
+    // SAFETY: only its address is wanted.
+    let load = unsafe { first.get::<Long>("load").unwrap() }.address() as usize;
+    freed(&first);
+    for end in [load as i64 + (1 << 31), load as i64 - (1 << 31)] {
+        for off in -24..40 {
+            let edge = (end + off) as usize;
+            let library = at(edge);
+            // SAFETY: only its address is wanted.
+            assert_eq!(unsafe { library.get::<Long>("load").unwrap() }.address() as usize, load);
+            assert_eq!(long(&library, "load") as usize, edge, "{off}");
+            assert_eq!(long(&library, "take") as usize, edge, "{off}");
+            freed(&library);
+        }
+    }
+    engine.finish();
+}
