@@ -11,11 +11,11 @@ mod x86_64;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
+use std::ops;
 
 use slabjit_llvm_wrap as shim;
 
-use crate::elf::relocations::{Field, Kind, Operation, Table};
+use crate::elf::relocations::{Field, Kind, Operation, Range, Table};
 use crate::elf::{EM_AARCH64, EM_X86_64, Location};
 use crate::error::FarReference;
 use room::{Room, Rooms};
@@ -92,7 +92,7 @@ pub(super) struct Reach {
     machine: u16,
     table: Table,
     policy: OutOfRange,
-    arena: Range<u64>,
+    arena: ops::Range<u64>,
     /// Of the whole graph, before room is made in it.
     bytes: u64,
     need: Need,
@@ -104,7 +104,7 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    pub(super) fn new(machine: u16, policy: OutOfRange, arena: Range<usize>) -> Self {
+    pub(super) fn new(machine: u16, policy: OutOfRange, arena: ops::Range<usize>) -> Self {
         Self {
             machine,
             table: Table::of(machine),
@@ -148,7 +148,7 @@ impl Reach {
 
     /// Whether a relative reference could be too long, for all that is known before the layout.
     fn may_be_out_of_range(&self, kind: &Kind, edge: &Edge<'_>) -> bool {
-        let (target, from): (Range<u64>, Range<u64>) = match (kind.operation, edge.place) {
+        let (target, from): (ops::Range<u64>, ops::Range<u64>) = match (kind.operation, edge.place) {
             (Operation::Relative | Operation::PageRelative, Place::SameBlock) => {
                 let at = edge.offset as u64;
                 (edge.target..edge.target, at..at)
@@ -169,7 +169,10 @@ impl Reach {
         let page = if kind.operation == Operation::PageRelative { 4096 } else { 0 };
         let least = i128::from(target.start) - i128::from(from.end) + i128::from(edge.addend) - page;
         let most = i128::from(target.end) - i128::from(from.start) + i128::from(edge.addend) + page;
-        !kind.fits(least) || !kind.fits(most)
+        {
+            let allowed = limit(kind);
+            least < allowed.0 || most > allowed.1
+        }
     }
 
     /// Bytes to reserve at the head and the tail of the code, and among read-only data.
@@ -204,10 +207,13 @@ impl Reach {
             }
             return false;
         };
-        let fits = kind.fits(value.into());
+        let fits = in_range(kind, value);
         let aligned = kind.is_aligned(value.into());
         if fits && aligned {
-            return self.settle_field(kind, edge, block, lifted.is_some().then_some(value));
+            // JITLink takes these as unsigned only.
+            let ours =
+                lifted.is_some() || matches!((kind.operation, kind.range), (Operation::Absolute, Range::Either(_)));
+            return self.settle_field(kind, edge, block, ours.then_some(value));
         }
         if aligned && self.bridge(edge, block) {
             self.bridges = self.bridges.saturating_add(1);
@@ -248,9 +254,9 @@ impl Reach {
     }
 
     /// A field that fits: JITLink adds bits to AArch64 instructions where the ABI replaces them, so there must be none.
-    fn settle_field(&self, kind: &Kind, edge: &Edge<'_>, block: &mut Block<'_>, lifted: Option<i64>) -> bool {
+    fn settle_field(&self, kind: &Kind, edge: &Edge<'_>, block: &mut Block<'_>, ours: Option<i64>) -> bool {
         let Some(place) = block.content.get_mut(edge.offset..) else { return false };
-        if let Some(value) = lifted {
+        if let Some(value) = ours {
             return kind.encode(place, value).is_ok();
         }
         if self.machine == EM_AARCH64 && !matches!(kind.field, Field::Data(_)) {
@@ -288,7 +294,7 @@ impl Reach {
             offset: edge.offset as u64,
             function: None,
         });
-        let (least, greatest) = kind.limit();
+        let (least, greatest) = limit(kind);
         let clamp = |v: i128| v.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
         self.failures.push(FarReference {
             section: location.section,
@@ -301,7 +307,7 @@ impl Reach {
             value,
             limit: (clamp(least), clamp(greatest)),
             alignment: kind.alignment.into(),
-            remedy: remedy(self.machine, kind, self.policy, kind.fits(value.into())),
+            remedy: remedy(self.machine, kind, self.policy, in_range(kind, value)),
         });
     }
 
@@ -335,6 +341,22 @@ impl Reach {
     pub(super) fn take_failures(&mut self) -> Option<(Vec<FarReference>, usize)> {
         (!self.failures.is_empty()).then(|| (std::mem::take(&mut self.failures), self.more))
     }
+}
+
+/// The range that we allow. The ABI lets a distance in data be read as signed or unsigned; who adds it to an address reads it
+/// as signed, and so does JITLink.
+fn limit(kind: &Kind) -> (i128, i128) {
+    match (kind.operation, kind.range) {
+        (Operation::Relative | Operation::GotRelative, Range::Either(bits)) => {
+            (-1 << (bits - 1), (1 << (bits - 1)) - 1)
+        }
+        _ => kind.limit(),
+    }
+}
+
+fn in_range(kind: &Kind, value: i64) -> bool {
+    let (least, greatest) = limit(kind);
+    kind.range == Range::Unchecked || (least..=greatest).contains(&value.into())
 }
 
 fn word_at(content: &[u8], offset: usize) -> Option<u32> {

@@ -1,5 +1,6 @@
 //! What `encode` refuses, what it leaves alone, and the repairs.
 
+use super::super::field::Misfit;
 use super::super::*;
 
 fn kind(machine: u16, name: &str) -> &'static Kind {
