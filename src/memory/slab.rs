@@ -172,6 +172,10 @@ impl WritableSlab {
         for segment in memory.outside().filter(|o| o.protection != Protection::ReadWrite) {
             segment.mapping().protect(&segment.range, segment.protection).map_err(|e| failed("mprotect", e))?;
         }
+        #[cfg(target_arch = "aarch64")]
+        if !code.is_empty() {
+            super::cores::synchronize();
+        }
         Ok(PublishedSlab { memory })
     }
 }

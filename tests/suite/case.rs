@@ -16,7 +16,7 @@
 //! | `call: NAME(INTEGERS) = INTEGER` | calls in order |
 //! | `trace: INTEGERS \| INTEGERS` | what `trace(int)` has to see up to the last call, and at removal |
 //! | `error: VARIANT /TEXT/` | instead of calls: the error's variant, and a part of its text (optional) |
-//! | `oracle: dlopen`, `oracle: none (REASON)` | the default is dlopen |
+//! | `oracle: dlopen`, `oracle: none (REASON)` | the default is dlopen; `oracle[aarch64]: none (REASON)` there only |
 //! | `link: FLAGS`, `linker: COMMAND` | for the oracle: flags for the linker, another one than gcc |
 //! | `needs: FEATURE…` | passes without being run where the CPU lacks one |
 //!
@@ -146,6 +146,7 @@ impl Case {
             }
             "oracle" if value == "dlopen" => self.no_oracle = false,
             "oracle" if value.starts_with("none (") => self.no_oracle = true,
+            "oracle[aarch64]" if value.starts_with("none (") => self.no_oracle |= target::ARCH == "aarch64",
             _ => match name.strip_prefix("compile[").and_then(|n| n.strip_suffix(']')) {
                 Some(tool) => self.compile.push((Some(tool.into()), words())),
                 None => return Err("unknown directive".into()),
@@ -224,7 +225,7 @@ impl Variant {
     /// As a test, with an engine of its own.
     pub fn trial(self) -> Trial {
         Trial::test(self.name(), move || {
-            let engine = Checked::new();
+            let engine = Checked::for_a_case();
             self.run(&engine)?;
             engine.finish();
             Ok(())
