@@ -1,5 +1,6 @@
 //! Refuses what would make LLVM read out of bounds or link wrongly, and collects what the linker needs on the way.
 
+mod judge;
 mod relocations;
 mod sections;
 mod symbols;
@@ -10,7 +11,8 @@ use super::plugin::ObjectReport;
 use super::view::View;
 use crate::{Limits, Result};
 
-pub(crate) use relocations::Counts;
+pub(crate) use judge::Judge;
+pub(crate) use relocations::{Counts, Tally};
 
 pub(crate) const NAME: &str = "validator";
 
@@ -33,14 +35,14 @@ pub(crate) fn validate(
     view: &View<'_>,
     context: &Context<'_>,
     report: &mut ObjectReport,
-    counts: Option<&mut Counts>,
+    judge: Option<&mut Judge<'_>>,
 ) -> Result<Valid> {
     report.begin(NAME);
     let mut patch = Patch::new(view.bytes.len());
     let (mut builder, tables) = sections::validate(view, context, report)?;
     let symbols = symbols::validate(view, &tables, &mut builder, &mut patch, report)?;
     sections::groups(view, &tables, &symbols, &mut builder, report)?;
-    let lifted = relocations::validate(view, context, &tables, &mut patch, report, counts)?;
+    let lifted = relocations::validate(view, context, &tables, &mut patch, report, judge)?;
     let mut index = builder.finish(view)?;
     index.lifted = lifted;
     Ok(Valid { index, patch })

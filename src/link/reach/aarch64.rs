@@ -4,12 +4,10 @@
 
 use super::room::{CODE, Rooms};
 use super::{Edge, Need, Shared};
-
-const ADR_PREL_LO21: u32 = 274;
-const ADR_PREL_PG_HI21: u32 = 275;
-const TSTBR14: u32 = 279;
-const CONDBR19: u32 = 280;
-const CALL26: u32 = 283;
+use crate::elf::EM_AARCH64;
+use crate::elf::relocations::bridge::{
+    ADR_PREL_LO21, ADR_PREL_PG_HI21, Bridgeable, CALL26, CONDBR19, TSTBR14, bridgeable,
+};
 
 const B: u32 = 0x1400_0000;
 const LDR_LITERAL_X: u32 = 0x5800_0000;
@@ -28,11 +26,11 @@ const OUTLINED: u64 = 24;
 
 /// Room for a reference that may turn out to be too long.
 pub(super) fn cost(edge: &Edge<'_>) -> Need {
-    let code = match edge.relocation {
-        ADR_PREL_PG_HI21 | ADR_PREL_LO21 => LOAD,
-        CALL26 => STUB,
-        CONDBR19 | TSTBR14 => OUTLINED,
-        _ => 0,
+    let code = match bridgeable(EM_AARCH64, edge.relocation, edge.addend, &[]) {
+        Some(Bridgeable::Address) => LOAD,
+        Some(Bridgeable::Branch) => STUB,
+        Some(Bridgeable::ConditionalBranch) => OUTLINED,
+        None => 0,
     };
     Need { code, data: 0 }
 }
