@@ -212,7 +212,8 @@ impl Reference<'_> {
 
     /// The bounds of what the field has to hold; `None` for what only a part of a value is written of, or no value at all.
     fn value(&self) -> Option<(Interval, Basis)> {
-        const PAGE: i128 = 4096;
+        // What lies below a page in either address.
+        const PAGE: i128 = 4095;
         let ((least, greatest), basis) = match self.kind.operation {
             Operation::Absolute => self.address(),
             Operation::Relative | Operation::PageRelative => self.distance(false),
@@ -276,7 +277,9 @@ impl Reference<'_> {
             (Basis::Arena, Target::Arena) if self.kind.operation != Operation::Absolute => {
                 judged(Verdict::InArena, Some("only if the object that defines it comes to lie near enough"))
             }
-            (Basis::Arena, _) => judged(Verdict::Refused, Some("in range of a part of the arena only: compile with -fPIC")),
+            (Basis::Arena, _) => {
+                judged(Verdict::Refused, Some("in range of a part of the arena only: compile with -fPIC"))
+            }
         }
     }
 }

@@ -181,11 +181,14 @@ impl<'j> Judge<'j> {
     /// The function or datum around an offset of a section.
     fn function(&mut self, view: &View<'_>, tables: &Tables<'_>, section: u32, offset: u64) -> Option<String> {
         if self.named.is_empty() {
+            // AArch64's mapping symbols ($x, $d) name nothing (AAELF64, "Mapping symbols").
+            let is_name =
+                |at| string_at(tables.strings, at).is_some_and(|name| !matches!(name.first(), None | Some(b'$')));
             for (index, raw) in (0u32..).zip(tables.symbols) {
                 let symbol = Symbol::decode(raw);
                 if let (Place::Section(at), STT_FUNC | STT_OBJECT | STT_NOTYPE) =
                     (place(tables, index, &symbol), symbol.kind)
-                    && symbol.name != 0
+                    && is_name(symbol.name)
                     && view.header(at).is_some_and(|header| header.is(SHF_ALLOC))
                 {
                     self.named.entry(at).or_default().push((symbol.value, symbol.size, index));
@@ -202,7 +205,7 @@ impl<'j> Judge<'j> {
         let covering = around.filter(|(start, size, _)| *size == 0 || offset - start < *size);
         let (.., index) = covering.max_by_key(|(start, size, _)| (*start, *size != 0))?;
         let name = string_at(tables.strings, Symbol::decode(tables.symbols.get(*index as usize)?).name)?;
-        (!name.is_empty()).then(|| lossy(name).into_owned())
+        Some(lossy(name).into_owned())
     }
 }
 
