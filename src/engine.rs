@@ -134,6 +134,9 @@ impl JitEngine {
     /// Everything that preparation finds in an object and would do to it, without linking it. Objects for x86-64 and for
     /// AArch64 are both checked, whichever this process is.
     ///
+    /// Undefined names are looked for in the process, to say whether references reach them; those that are not there count as
+    /// another object's. See [`Library::check_object_named`] for an object that has a library around it.
+    ///
     /// # Errors
     /// Only for bytes that are no ELF object of either machine; everything else is in the plan.
     pub fn check_object(&self, bytes: impl AsRef<[u8]>) -> Result<LinkPlan> {
@@ -145,7 +148,7 @@ impl JitEngine {
     /// # Errors
     /// As for [`check_object`](Self::check_object).
     pub fn check_object_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<LinkPlan> {
-        self.context.preparation.check(name, bytes.as_ref())
+        self.context.check_alone(name, bytes.as_ref())
     }
 
     /// What the engine holds now.

@@ -53,7 +53,7 @@ mod symbol;
 
 pub use elf::{
     Change, ChangeKind, ChangedSection, Limits, LinkPlan, ObjectInput, ObjectPlugin, ObjectReport, PlannedDefinition,
-    PlannedImport, PlannedRelocation, PlannedSection, Problem, SectionConflicts, Severity,
+    PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem, SectionConflicts, Severity, Verdict,
 };
 pub use engine::{EngineStats, Explanation, JitEngine, JitEngineBuilder, SlabLayout};
 pub use error::{Error, FarReference, Result, UndefinedSymbol};

@@ -11,7 +11,7 @@ use crate::link::{Context, library as inner};
 use crate::memory::SlabRange;
 use crate::runtime::SharedLibrary;
 use crate::symbol::{Symbol, pointer_from};
-use crate::{Error, Protection, Result, UndefinedSymbol};
+use crate::{Error, LinkPlan, Protection, Result, UndefinedSymbol};
 
 /// Objects in one namespace, the unit of ownership.
 ///
@@ -111,6 +111,18 @@ impl Library {
     pub fn add_object_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         self.add_object_named(&path.display().to_string(), read(path)?)
+    }
+
+    /// Everything that preparation finds in an object and would do to it, and whether its references would reach their targets
+    /// as an object of this library. Nothing is added.
+    ///
+    /// Undefined names are looked for in the library (what was added to it already counts), then as for a link; a weak one that
+    /// is nowhere has the address 0.
+    ///
+    /// # Errors
+    /// Only for bytes that are no ELF object of either machine, everything else is in the plan; [`Error::Removed`].
+    pub fn check_object_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<LinkPlan> {
+        self.inner.check(name, bytes.as_ref())
     }
 
     /// Adds an archive (`ar`): its members are added when a name that they define is needed, by an object of the library or

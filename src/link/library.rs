@@ -10,7 +10,7 @@ use super::names::{Names, Symbol};
 use super::object::{Linked, PreparedObject};
 use super::resolve::Host;
 use super::{Context, batch, exit, resolve};
-use crate::elf::{Archive, MemberId, SymbolKind, hide_unmapped};
+use crate::elf::{Archive, LinkPlan, MemberId, SymbolKind, Whereabouts, hide_unmapped};
 use crate::memory::SlabRange;
 use crate::runtime::SharedLibrary;
 use crate::{Error, Removal, Result, UndefinedSymbol};
@@ -308,6 +308,41 @@ impl Library {
                 Ok(symbols)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// What preparation finds in an object, and where its references would lead as one of this library.
+    pub(crate) fn check(&self, name: &str, bytes: &[u8]) -> Result<LinkPlan> {
+        let code = self.state().code.clone().ok_or_else(|| self.removed())?;
+        self.context.check(name, bytes, &|name, weak| self.whereabouts(&code, name, weak))
+    }
+
+    /// Where a name leads, in the order in which [`resolve::decide`] looks.
+    fn whereabouts(&self, code: &Code, name: &str, weak: bool) -> Whereabouts {
+        {
+            let state = self.state();
+            if let Some(symbol) = state.names.get(name) {
+                return symbol.address.map_or(Whereabouts::Arena, Whereabouts::Address);
+            }
+            // A weak reference takes no member out of an archive.
+            if !weak && state.member_defining(name).is_some() {
+                return Whereabouts::Arena;
+            }
+        }
+        let links = || self.scope.iter().flat_map(|scope| &scope.links);
+        if let Some(symbol) = links().find_map(|library| library.state().names.get(name).copied().filter(|s| !s.hidden))
+        {
+            return symbol.address.map_or(Whereabouts::Arena, Whereabouts::Address);
+        }
+        let given = self.scope.as_ref().is_some_and(|scope| scope.given.contains_key(name));
+        if exit::Own::named(name).is_some() && !given {
+            return resolve::in_process(name);
+        }
+        // No lock is held: `dlsym` takes the dynamic loader's.
+        match resolve::look_up(name, self.scope.as_deref(), code) {
+            Some(address) => Whereabouts::Address(address),
+            None if weak => Whereabouts::Address(0),
+            None => Whereabouts::Unknown,
         }
     }
 

@@ -38,8 +38,10 @@ pub use reach::OutOfRange;
 use session::Session;
 
 use crate::Result;
-use crate::elf::Preparation;
+use crate::elf::{Host, LARGEST_ARENA, LinkPlan, Preparation, Surroundings, Whereabouts};
 use crate::memory::{Arena, ArenaConfig};
+
+const _: () = assert!(ArenaConfig::MAX as u64 == LARGEST_ARENA);
 
 /// What the libraries of one engine share.
 pub(crate) struct Context {
@@ -68,6 +70,19 @@ impl Context {
 
     pub(crate) fn lljit(&self) -> slabjit_llvm_wrap::llvm_sys::orc2::lljit::LLVMOrcLLJITRef {
         self.session.lljit()
+    }
+
+    /// What preparation finds in an object of which undefined names lead where `find` says.
+    pub(crate) fn check(&self, name: &str, bytes: &[u8], find: &dyn Fn(&str, bool) -> Whereabouts) -> Result<LinkPlan> {
+        let arena = self.arena.range();
+        let host = Host { arena: arena.start as u64..arena.end as u64, find };
+        let bridges = self.out_of_range == OutOfRange::Bridge;
+        self.preparation.check(name, bytes, &Surroundings { bridges, host: Some(host) })
+    }
+
+    /// [`check`](Self::check) of an object that has nothing around it but the process.
+    pub(crate) fn check_alone(&self, name: &str, bytes: &[u8]) -> Result<LinkPlan> {
+        self.check(name, bytes, &|name, _| resolve::in_process(name))
     }
 
     /// A name for an object that was given none.

@@ -10,7 +10,7 @@ use super::library::Scope;
 use super::names::{Names, Symbol};
 use super::object::{Defined, External, PreparedObject};
 use super::session::Tracker;
-use crate::elf::Import;
+use crate::elf::{Import, Whereabouts};
 use crate::error::UndefinedSymbol;
 use crate::runtime::process;
 use crate::{Error, Result};
@@ -62,6 +62,14 @@ pub(super) fn look_up(name: &str, scope: Option<&Scope>, code: &Code) -> Option<
     let given = || scope.and_then(|s| s.given.get(name).copied());
     let process = || if scope.is_some_and(|s| s.isolated) { None } else { process::symbol(name) };
     code.shared().iter().find_map(|library| library.symbol(name)).or_else(given).or_else(process)
+}
+
+/// Where a name leads that each library has of its own, or the process has.
+pub(super) fn in_process(name: &str) -> Whereabouts {
+    match Own::named(name) {
+        Some(own) => own.shared_address().map_or(Whereabouts::Arena, Whereabouts::Address),
+        None => process::symbol(name).map_or(Whereabouts::Unknown, Whereabouts::Address),
+    }
 }
 
 struct Decision<'a> {

@@ -179,7 +179,7 @@ fn what_cannot_be_bridged_is_refused_all_at_once() {
         assert!(reference.value < reference.limit.0 || reference.value > reference.limit.1, "{reference}");
         assert!(reference.to_string().contains("-fPIC"), "{reference}");
     }
-    assert_eq!(found.iter().find(|r| r.section == ".data").unwrap().target, FAR);
+    assert_eq!(found.iter().find(|r| r.section == ".data").unwrap().target, Some(FAR));
     // What is missing can be mended, and the rest has not suffered.
     freed(&library);
     engine.assert_usable();

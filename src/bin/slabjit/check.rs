@@ -43,7 +43,15 @@ pub(crate) fn check(format: Format, scope: &Scope, objects: &[PathBuf]) -> ExitC
 fn check_all(scope: &Scope, objects: &[PathBuf]) -> slabjit::Result<Vec<Checked>> {
     let engine = JitEngine::new()?;
     let library = scope.library(&engine)?;
-    let mut checked: Vec<_> = objects.iter().map(|path| check_one(&engine, &library, path)).collect();
+    // References are judged when the library has all objects.
+    let mut checked: Vec<_> = objects.iter().map(|path| add_one(&library, path)).collect();
+    for (object, bytes) in &mut checked {
+        if let Some(bytes) = bytes {
+            let plan = library.check_object_named(&object.path.display().to_string(), bytes);
+            object.plan = plan.map_err(|error| error.to_string());
+        }
+    }
+    let mut checked: Vec<_> = checked.into_iter().map(|(object, _)| object).collect();
     for UndefinedSymbol { name, referenced_by, .. } in library.undefined_symbols()? {
         for object in &mut checked {
             if object.native && referenced_by.iter().any(|by| *by == object.path.display().to_string()) {
@@ -54,7 +62,8 @@ fn check_all(scope: &Scope, objects: &[PathBuf]) -> slabjit::Result<Vec<Checked>
     Ok(checked)
 }
 
-fn check_one(engine: &JitEngine, library: &Library, path: &Path) -> Checked {
+/// An object and its bytes, if it can be read.
+fn add_one(library: &Library, path: &Path) -> (Checked, Option<Vec<u8>>) {
     let name = path.display().to_string();
     let mut checked = Checked {
         path: path.to_owned(),
@@ -67,20 +76,19 @@ fn check_one(engine: &JitEngine, library: &Library, path: &Path) -> Checked {
         Ok(bytes) => bytes,
         Err(source) => {
             checked.plan = Err(Error::Io { path: path.to_owned(), source }.to_string());
-            return checked;
+            return (checked, None);
         }
     };
-    checked.plan = engine.check_object_named(&name, &bytes).map_err(|error| error.to_string());
     match library.add_object_named(&name, &bytes) {
         Ok(()) => checked.native = true,
         Err(error @ Error::DuplicateDefinition { .. }) => {
             checked.native = true;
             checked.conflict = Some(error.to_string());
         }
-        // Already in the plan; or an object for the other machine.
+        // The plan says it; or it is an object for the other machine.
         Err(_) => {}
     }
-    checked
+    (checked, Some(bytes))
 }
 
 fn print_text(checked: &Checked) {

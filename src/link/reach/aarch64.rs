@@ -4,15 +4,13 @@
 
 use super::room::{CODE, Rooms};
 use super::{Block, Edge, Need, Shared, fits_i32};
+use crate::elf::EM_AARCH64;
+use crate::elf::relocations::bridge::{
+    AARCH64_PLT32, ADR_PREL_LO21, ADR_PREL_PG_HI21, ADR_PREL_PG_HI21_NC, Bridgeable, CALL26, CONDBR19, TSTBR14,
+    bridgeable,
+};
 
 pub(super) const PREL32: u32 = 261;
-const ADR_PREL_LO21: u32 = 274;
-const ADR_PREL_PG_HI21: u32 = 275;
-const ADR_PREL_PG_HI21_NC: u32 = 276;
-const TSTBR14: u32 = 279;
-const CONDBR19: u32 = 280;
-const CALL26: u32 = 283;
-const PLT32: u32 = 314;
 
 const B: u32 = 0x1400_0000;
 const LDR_LITERAL_X: u32 = 0x5800_0000;
@@ -31,14 +29,11 @@ const OUTLINED: u64 = 24;
 
 /// Room for a reference that may turn out to be too long.
 pub(super) fn cost(edge: &Edge<'_>, executable: bool) -> Need {
-    let code = match edge.relocation {
-        // In data: the distance of a function that is only called.
-        PLT32 => STUB,
-        _ if !executable => 0,
-        ADR_PREL_PG_HI21 | ADR_PREL_PG_HI21_NC | ADR_PREL_LO21 => LOAD,
-        CALL26 => STUB,
-        CONDBR19 | TSTBR14 => OUTLINED,
-        _ => 0,
+    let code = match bridgeable(EM_AARCH64, edge.relocation, edge.addend, executable, &[]) {
+        Some(Bridgeable::Address) => LOAD,
+        Some(Bridgeable::Branch) => STUB,
+        Some(Bridgeable::ConditionalBranch) => OUTLINED,
+        None => 0,
     };
     Need { code, data: 0 }
 }
@@ -50,7 +45,7 @@ pub(super) fn bridge(edge: &Edge<'_>, block: &mut Block<'_>, rooms: &mut Rooms) 
     let old = u32::from_le_bytes(field.try_into().ok()?);
     let value = edge.target.wrapping_add_signed(edge.addend);
     let new = match edge.relocation {
-        PLT32 => {
+        AARCH64_PLT32 => {
             let near = |stub: u64| fits_i32(stub.wrapping_sub(at) as i64);
             let stub =
                 rooms.share((Shared::Stub, value), &CODE, STUB as usize, near, |_, piece| write_stub(value, piece))?;

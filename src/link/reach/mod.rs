@@ -16,7 +16,7 @@ use std::ops;
 use slabjit_llvm_wrap as shim;
 
 use crate::elf::relocations::{Field, Kind, Operation, Range, Table};
-use crate::elf::{EM_AARCH64, EM_X86_64, Location};
+use crate::elf::{EM_AARCH64, EM_X86_64, Location, MISALIGNED};
 use crate::error::FarReference;
 use room::{Room, Rooms};
 
@@ -316,7 +316,7 @@ impl Reach {
             instruction: self.instruction(kind, block.content, edge.offset),
             relocation: kind.name.to_owned(),
             symbol: edge.symbol.to_owned(),
-            target: edge.target.wrapping_add_signed(edge.addend),
+            target: Some(edge.target.wrapping_add_signed(edge.addend)),
             value,
             limit: (clamp(least), clamp(greatest)),
             alignment: kind.alignment.into(),
@@ -382,7 +382,7 @@ fn fits_i32(value: i64) -> bool {
 
 fn remedy(machine: u16, kind: &Kind, policy: OutOfRange, misaligned: bool) -> &'static str {
     if misaligned {
-        return "the symbol needs the alignment of the instruction's operand; align it where it is defined";
+        return MISALIGNED;
     }
     match (machine, kind.operation, policy) {
         (_, _, OutOfRange::Reject) => {
