@@ -4,8 +4,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use once_cell::race::OnceBox;
+
 use super::claims::{self, Claim};
 use super::code::{Code, Image};
+use super::name::Name;
 use super::names::{Names, Symbol};
 use super::object::{Linked, PreparedObject};
 use super::resolve::Host;
@@ -25,7 +28,9 @@ pub(crate) struct Scope {
 
 /// A library: what `crate::Library` is a handle of.
 pub(crate) struct Library {
-    name: Arc<str>,
+    name: Name,
+    /// The name's text, once somebody has asked for it, where the name has none.
+    text: OnceBox<String>,
     context: Arc<Context>,
     /// `None` for a library that has the process's symbols and nothing else.
     scope: Option<Box<Scope>>,
@@ -34,8 +39,8 @@ pub(crate) struct Library {
 
 #[derive(Default)]
 struct State {
-    /// Objects that wait to be linked, in order.
-    pending: Vec<Pending>,
+    /// `None` most of the time.
+    work: Option<Box<Work>>,
     /// The number of the next object.
     next: u32,
     names: Names,
@@ -49,8 +54,15 @@ struct State {
     /// How many batches are being linked or initialised; more than one where an initialiser adds objects to its own
     /// library.
     busy: u32,
+}
+
+/// What waits, and what is under way.
+#[derive(Default)]
+struct Work {
+    /// Objects that wait to be linked, in order.
+    pending: Vec<Pending>,
     /// What an outermost batch that is being initialised may have to undo.
-    undoing: Option<Box<Undoing>>,
+    undoing: Option<Undoing>,
 }
 
 /// Kept while initialisers run, which may fail.
@@ -80,24 +92,26 @@ pub(crate) struct Found {
 }
 
 impl Library {
-    pub(crate) fn new(context: Arc<Context>, name: &str, scope: Scope, shared: Vec<SharedLibrary>) -> Arc<Self> {
-        let name: Arc<str> = name.into();
+    pub(crate) fn new(context: Arc<Context>, name: Name, scope: Scope, shared: Vec<SharedLibrary>) -> Arc<Self> {
         // A library that is gone already has no names to link against, and nothing to keep.
         let dependencies = scope.links.iter().filter_map(|l| l.state().code.clone()).collect();
-        let code = Arc::new(Code::new(Arc::clone(&name), Arc::clone(&context.arena), dependencies, shared));
+        let code = Arc::new(Code::new(name.clone(), dependencies, shared));
         context.register(&code);
         let plain = scope.links.is_empty() && scope.given.is_empty() && !scope.isolated;
         let scope = (!plain).then(|| Box::new(scope));
         let state = State { holders: Arc::downgrade(&code), code: Some(code), ..State::default() };
-        Arc::new(Self { name, context, scope, state: Mutex::new(state) })
+        Arc::new(Self { name, text: OnceBox::new(), context, scope, state: Mutex::new(state) })
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        match &self.name {
+            Name::Given(text) => text,
+            Name::Number(_) => self.text.get_or_init(|| Box::new(self.name.to_string())),
+        }
     }
 
     /// A name for an object that was given none.
-    pub(crate) fn next_object_name(&self) -> String {
+    pub(crate) fn next_object_name(&self) -> Name {
         self.context.next_object_name()
     }
 
@@ -110,9 +124,7 @@ impl Library {
     }
 
     /// Prepares an object and takes it into the library. Runs nothing but plugins.
-    pub(crate) fn add_object(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        // An object that gave the library its name shares it.
-        let name = if *name == *self.name { Arc::clone(&self.name) } else { name.into() };
+    pub(crate) fn add_object(&self, name: Name, bytes: &[u8]) -> Result<()> {
         let object = self.prepare(name, bytes)?;
         self.add(object)
     }
@@ -123,7 +135,8 @@ impl Library {
         state.add(&self.name, &code, object)
     }
 
-    fn prepare(&self, name: Arc<str>, bytes: &[u8]) -> Result<PreparedObject> {
+    fn prepare(&self, kept_name: Name, bytes: &[u8]) -> Result<PreparedObject> {
+        let name = kept_name.text();
         let span = tracing::debug_span!(target: "slabjit", "slabjit::prepare", object = &*name, bytes = bytes.len());
         let _entered = span.enter();
         let prepared = self.context.preparation.prepare(&name, bytes)?;
@@ -132,7 +145,7 @@ impl Library {
         }
         let mut bytes: Box<[u8]> = prepared.bytes.into();
         hide_unmapped(&mut bytes, &prepared.index);
-        Ok(PreparedObject::new(name, bytes, prepared.index))
+        Ok(PreparedObject::new(name, kept_name, bytes, prepared.index))
     }
 
     pub(crate) fn add_archive(&self, name: &str, bytes: &[u8]) -> Result<()> {
@@ -157,7 +170,7 @@ impl Library {
             if state.code.is_none() {
                 return Err(self.removed());
             }
-            if state.pending.is_empty() && state.busy == 0 {
+            if state.pending().is_empty() && state.busy == 0 {
                 return Ok(());
             }
         }
@@ -174,7 +187,7 @@ impl Library {
         match claims::claim(std::ptr::from_ref(self).addr()) {
             Claim::Circular => Ok(()),
             // SAFETY: by the caller.
-            Claim::OursAlready | Claim::Ours(_) if self.state().pending.is_empty() => Ok(()),
+            Claim::OursAlready | Claim::Ours(_) if self.state().pending().is_empty() => Ok(()),
             // SAFETY: by the caller.
             Claim::OursAlready => unsafe { self.link_pending(&host) },
             Claim::Ours(_guard) => {
@@ -220,7 +233,7 @@ impl Library {
         let outermost = self.state().begin_undoing();
         let linked = self.link(code, host).inspect_err(|_| {
             if outermost {
-                self.state().undoing = None;
+                self.state().end_undoing();
             }
         });
         let batch = linked?;
@@ -244,15 +257,22 @@ impl Library {
         let tracker = session.tracker();
         let (batch, decided) = {
             let mut state = self.state();
-            let pending = &state.pending;
-            let decided =
-                resolve::decide(&self.name, self.scope.as_deref(), code, &state.names, host, pending, &tracker)?;
-            let batch = std::mem::take(&mut state.pending);
+            let pending = state.pending();
+            let decided = resolve::decide(
+                &self.name,
+                self.scope.as_deref(),
+                code,
+                &self.context.arena,
+                &state.names,
+                host,
+                pending,
+                &tracker,
+            )?;
+            let batch = state.take_pending();
             state.set_linking(&batch, true);
             (batch, decided)
         };
-        let span =
-            tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name, objects = batch.len());
+        let span = tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name.text(), objects = batch.len());
         let _entered = span.enter();
         let linked = batch::link(session, &self.context.arena, decided, tracker);
         let mut state = self.state();
@@ -285,7 +305,7 @@ impl Library {
             }
             for (archive, member) in wanted {
                 let (name, bytes) = archive.member(member);
-                let object = self.prepare(name.into(), bytes)?;
+                let object = self.prepare(name.as_str().into(), bytes)?;
                 self.add(object)?;
                 self.state().take_member(&archive, member);
             }
@@ -299,7 +319,16 @@ impl Library {
         let tracker = self.context.session.tracker();
         let state = self.state();
         let code = state.code.clone().ok_or_else(|| self.removed())?;
-        match resolve::decide(&self.name, self.scope.as_deref(), &code, &state.names, &host, &state.pending, &tracker) {
+        match resolve::decide(
+            &self.name,
+            self.scope.as_deref(),
+            &code,
+            &self.context.arena,
+            &state.names,
+            &host,
+            state.pending(),
+            &tracker,
+        ) {
             Ok(_) => Ok(Vec::new()),
             Err(Error::UndefinedSymbols { mut symbols, .. }) => {
                 // Linked libraries are linked first.
@@ -347,7 +376,7 @@ impl Library {
     fn add_member_for(&self, name: &str) -> Result<()> {
         let Some((archive, member)) = self.state().member_defining(name) else { return Ok(()) };
         let (member_name, bytes) = archive.member(member);
-        let object = self.prepare(member_name.into(), bytes)?;
+        let object = self.prepare(member_name.as_str().into(), bytes)?;
         let mut state = self.state();
         let code = state.code.clone().ok_or_else(|| self.removed())?;
         match state.names.get(name) {
@@ -418,7 +447,7 @@ impl Library {
         let (code, holders) = {
             let mut state = self.state();
             state.names.clear();
-            state.pending = Vec::new();
+            state.take_pending();
             state.archives = None;
             (state.code.take(), state.holders.clone())
         };
@@ -448,41 +477,68 @@ fn trace_slab(object: &PreparedObject, linked: &Linked) {
 }
 
 impl State {
-    fn add(&mut self, library: &str, code: &Code, object: PreparedObject) -> Result<()> {
+    fn pending(&self) -> &[Pending] {
+        self.work.as_ref().map_or(&[], |work| &work.pending)
+    }
+
+    fn take_pending(&mut self) -> Vec<Pending> {
+        let pending = self.work.as_mut().map(|work| std::mem::take(&mut work.pending));
+        self.rest();
+        pending.unwrap_or_default()
+    }
+
+    fn undoing(&mut self) -> Option<&mut Undoing> {
+        self.work.as_mut()?.undoing.as_mut()
+    }
+
+    /// Libraries are many, and most have nothing to do.
+    fn rest(&mut self) {
+        self.work.take_if(|work| work.pending.is_empty() && work.undoing.is_none());
+    }
+
+    fn add(&mut self, library: &Name, code: &Code, object: PreparedObject) -> Result<()> {
         let number = self.next;
-        let pending = &self.pending;
+        let (names, pending) = (&mut self.names, self.work.as_ref().map_or(&[][..], |work| &work.pending));
         let name_of = |n: u32| match pending.iter().find(|(number, _)| *number == n) {
             Some((_, object)) => object.name.to_string(),
             None => code.object_name(n).map_or_else(String::new, |name| name.to_string()),
         };
-        self.names.add(library, number, &object, name_of)?;
+        names.add(library, number, &object, name_of)?;
         self.next += 1;
-        self.pending.push((number, Arc::new(object)));
+        self.work.get_or_insert_default().pending.push((number, Arc::new(object)));
         Ok(())
     }
 
     /// Names that waiting objects import and the library does not define, `atexit` and its like aside.
     fn foreign_imports(&self) -> Vec<Box<str>> {
-        let imports = self.pending.iter().flat_map(|(_, object)| object.index.imports.iter().map(move |i| (object, i)));
+        let imports =
+            self.pending().iter().flat_map(|(_, object)| object.index.imports.iter().map(move |i| (object, i)));
         let names = imports.map(|(object, import)| object.index.name(import.name));
         names.filter(|name| self.names.get(name).is_none()).map(Box::from).collect()
     }
 
     /// From here on, notes what the batch that is about to be linked would have to undo. True for an outermost batch.
     fn begin_undoing(&mut self) -> bool {
-        if self.undoing.is_some() {
+        if self.undoing().is_some() {
             return false;
         }
-        let first = self.pending.iter().map(|(number, _)| *number).min().unwrap_or(self.next);
-        self.undoing = Some(Box::new(Undoing { first, taken: false, nested: Vec::new() }));
+        let first = self.pending().iter().map(|(number, _)| *number).min().unwrap_or(self.next);
+        let undoing = Undoing { first, taken: false, nested: Vec::new() };
+        self.work.get_or_insert_default().undoing = Some(undoing);
         true
+    }
+
+    fn end_undoing(&mut self) -> Option<Undoing> {
+        let undoing = self.work.as_mut()?.undoing.take();
+        self.rest();
+        undoing
     }
 
     /// A batch is linked and initialised. A nested one may have to be undone with the outer one, which it may refer to.
     fn keep(&mut self, batch: Vec<Pending>, outermost: bool) {
         if outermost {
-            self.undoing = None;
-        } else if let Some(undoing) = &mut self.undoing {
+            self.end_undoing();
+        } else if let Some(undoing) = self.undoing() {
             undoing.nested.extend(batch);
         }
     }
@@ -490,8 +546,8 @@ impl State {
     /// A batch failed: hides its names again, and puts its objects back to those that wait. A nested batch goes alone, the
     /// outermost with all that was linked since. Returns their numbers, and whether an address was given out.
     fn give_up(&mut self, mut batch: Vec<Pending>, outermost: bool) -> (Vec<u32>, bool) {
-        let taken = self.undoing.as_ref().is_some_and(|u| u.taken);
-        if let Some(undoing) = self.undoing.take_if(|_| outermost) {
+        let taken = self.undoing().is_some_and(|u| u.taken);
+        if let Some(undoing) = outermost.then(|| self.end_undoing()).flatten() {
             batch.extend(undoing.nested);
         }
         for (number, object) in &batch {
@@ -504,7 +560,7 @@ impl State {
 
     /// Somebody is given the address of a symbol: its memory must stay even if initialisation fails.
     fn note_taken(&mut self, symbol: &Symbol) {
-        if let Some(undoing) = self.undoing.as_mut().filter(|u| symbol.object >= u.first) {
+        if let Some(undoing) = self.undoing().filter(|u| symbol.object >= u.first) {
             undoing.taken = true;
         }
     }
@@ -522,8 +578,8 @@ impl State {
     fn restore(&mut self, mut batch: Vec<Pending>) {
         self.set_linking(&batch, false);
         if self.code.is_some() {
-            batch.append(&mut self.pending);
-            self.pending = batch;
+            batch.append(&mut self.take_pending());
+            self.work.get_or_insert_default().pending = batch;
         }
     }
 
@@ -571,7 +627,7 @@ impl State {
             return Vec::new();
         }
         let mut wanted: Vec<(Arc<Archive>, MemberId)> = Vec::new();
-        for (_, object) in &self.pending {
+        for (_, object) in self.pending() {
             // A weak reference takes no member out of an archive (gABI, Symbol Table).
             for import in object.index.imports.iter().filter(|i| !i.weak) {
                 let name = object.index.name(import.name);

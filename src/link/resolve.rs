@@ -7,11 +7,13 @@ use super::batch::Decided;
 use super::code::Code;
 use super::exit::Own;
 use super::library::Scope;
+use super::name::Name;
 use super::names::{Names, Symbol};
 use super::object::{Defined, External, PreparedObject};
 use super::session::Tracker;
 use crate::elf::Import;
 use crate::error::UndefinedSymbol;
+use crate::memory::Arena;
 use crate::runtime::process;
 use crate::{Error, Result};
 
@@ -20,16 +22,17 @@ use crate::{Error, Result};
 /// # Errors
 /// [`Error::UndefinedSymbols`] with everything that is missing; memory errors from making a library's `__dso_handle`.
 pub(super) fn decide(
-    library: &str,
+    library: &Name,
     scope: Option<&Scope>,
     code: &Code,
+    arena: &Arc<Arena>,
     names: &Names,
     host: &Host,
     batch: &[(u32, Arc<PreparedObject>)],
     tracker: &Tracker,
 ) -> Result<Vec<Decided>> {
     let mut decision =
-        Decision { scope, code, names, host, tracker, exports: HashMap::new(), missing: BTreeMap::new() };
+        Decision { scope, code, arena, names, host, tracker, exports: HashMap::new(), missing: BTreeMap::new() };
     let mut decided = Vec::with_capacity(batch.len());
     for (number, object) in batch {
         let externals = decision.externals(object)?;
@@ -42,7 +45,7 @@ pub(super) fn decide(
     let Decision { exports, missing, .. } = decision;
     if !missing.is_empty() {
         let symbols = missing.into_iter().map(|(name, from)| UndefinedSymbol::new(name, from)).collect();
-        return Err(Error::UndefinedSymbols { library: library.to_owned(), symbols });
+        return Err(Error::UndefinedSymbols { library: library.to_string(), symbols });
     }
     for ((number, definition), name) in exports {
         let exporter = batch.iter().position(|(n, _)| *n == number).and_then(|i| decided.get_mut(i));
@@ -67,6 +70,7 @@ pub(super) fn look_up(name: &str, scope: Option<&Scope>, code: &Code) -> Option<
 struct Decision<'a> {
     scope: Option<&'a Scope>,
     code: &'a Code,
+    arena: &'a Arc<Arena>,
     names: &'a Names,
     host: &'a Host,
     tracker: &'a Tracker,
@@ -126,7 +130,7 @@ impl Decision<'_> {
         }
         let given = self.scope.is_some_and(|s| s.given.contains_key(name));
         if let (Some(own), false) = (Own::named(name), given) {
-            return self.code.own_function(own).map(|address| Some(External::Absolute(address)));
+            return self.code.own_function(own, self.arena).map(|address| Some(External::Absolute(address)));
         }
         let in_host = self.host.get(name).copied().unwrap_or_else(|| look_up(name, self.scope, self.code));
         Ok(in_host.map(External::Absolute))

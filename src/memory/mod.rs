@@ -9,7 +9,8 @@
 //! are written) → `PublishedSlab` (final protections). Dropping either gives pages and addresses back. No page of an
 //! arena is ever writable and executable, and pages that could not be cleaned are never handed out again.
 //!
-//! One concern a file: `os` has every system call, `ranges` the free list, `layout` the arithmetic.
+//! One concern a file: `os` has every system call, `ranges` the free list, `layout` the arithmetic,
+//! `runs` what is kept of it.
 
 mod arena;
 mod layout;
@@ -17,6 +18,7 @@ mod os;
 mod outside;
 mod protection;
 mod ranges;
+mod runs;
 mod slab;
 mod stats;
 #[cfg(test)]
