@@ -13,6 +13,7 @@ use slabjit_llvm_wrap as shim;
 
 use super::arrays::Arrays;
 use super::exit::{Handlers, Own, Support};
+use super::few::Few;
 use super::frames::Frames;
 use super::name::Name;
 use super::object::{Linked, PreparedObject};
@@ -116,7 +117,7 @@ impl Image {
 #[derive(Debug)]
 pub(crate) struct Code {
     library: Name,
-    images: Mutex<Vec<Image>>,
+    images: Mutex<Few<Image>>,
     /// What few libraries need.
     support: OnceBox<Support>,
     enlisted: AtomicBool,
@@ -171,7 +172,7 @@ impl Code {
         self.images().iter().find(|i| i.number == number).map(|i| i.object.clone())
     }
 
-    fn images(&self) -> MutexGuard<'_, Vec<Image>> {
+    fn images(&self) -> MutexGuard<'_, Few<Image>> {
         self.images.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -185,9 +186,7 @@ impl Code {
     }
 
     pub(super) fn add(&self, images: Vec<Image>) {
-        let mut all = self.images();
-        all.reserve_exact(images.len());
-        all.extend(images);
+        self.images().append(images);
     }
 
     /// Runs the initialisers of the objects with these numbers, in order. On failure says which object failed, and how.
@@ -251,11 +250,7 @@ impl Code {
             handlers.forget_other_lists(since);
         }
         if !taken {
-            let mut gone = Vec::new();
-            {
-                let mut images = self.images();
-                gone.extend(images.extract_if(.., |i| numbers.contains(&i.number)));
-            }
+            let mut gone = self.images().extract(|i| numbers.contains(&i.number));
             while gone.pop().is_some() {}
         } else {
             // A handle taken meanwhile may point in: the memory stays until the library goes, under a number that no

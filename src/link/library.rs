@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // runs initialisers
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use once_cell::race::OnceBox;
 
@@ -11,7 +11,7 @@ use super::code::{Code, Image};
 use super::name::Name;
 use super::names::{Names, Symbol};
 use super::object::{Linked, PreparedObject};
-use super::resolve::Host;
+use super::resolve::{Host, Outside};
 use super::{Context, batch, exit, resolve};
 use crate::elf::{Archive, MemberId, SymbolKind, hide_unmapped};
 use crate::memory::SlabRange;
@@ -29,12 +29,18 @@ pub(crate) struct Scope {
 /// A library: what `crate::Library` is a handle of.
 pub(crate) struct Library {
     name: Name,
-    /// The name's text, once somebody has asked for it, where the name has none.
-    text: OnceBox<String>,
     context: Arc<Context>,
-    /// `None` for a library that has the process's symbols and nothing else.
-    scope: Option<Box<Scope>>,
+    rare: OnceBox<Rare>,
     state: Mutex<State>,
+}
+
+/// What most libraries do without.
+#[derive(Default)]
+struct Rare {
+    /// `None` for a library that has the process's symbols and nothing else.
+    scope: Option<Scope>,
+    /// The text of a name that has none, once somebody has asked for it.
+    text: OnceLock<String>,
 }
 
 #[derive(Default)]
@@ -44,9 +50,6 @@ struct State {
     /// The number of the next object.
     next: u32,
     names: Names,
-    /// What few libraries have.
-    #[allow(clippy::box_collection)] // a pointer's size where there are none
-    archives: Option<Box<Vec<Source>>>,
     /// `None` once removed.
     code: Option<Arc<Code>>,
     /// To count holders after removal.
@@ -56,13 +59,14 @@ struct State {
     busy: u32,
 }
 
-/// What waits, and what is under way.
+/// What waits, what is under way, and where more may be found.
 #[derive(Default)]
 struct Work {
     /// Objects that wait to be linked, in order.
     pending: Vec<Pending>,
     /// What an outermost batch that is being initialised may have to undo.
     undoing: Option<Undoing>,
+    archives: Vec<Source>,
 }
 
 /// Kept while initialisers run, which may fail.
@@ -98,16 +102,28 @@ impl Library {
         let code = Arc::new(Code::new(name.clone(), dependencies, shared));
         context.register(&code);
         let plain = scope.links.is_empty() && scope.given.is_empty() && !scope.isolated;
-        let scope = (!plain).then(|| Box::new(scope));
+        let rare = if plain {
+            OnceBox::new()
+        } else {
+            OnceBox::with_value(Box::new(Rare { scope: Some(scope), text: OnceLock::new() }))
+        };
         let state = State { holders: Arc::downgrade(&code), code: Some(code), ..State::default() };
-        Arc::new(Self { name, text: OnceBox::new(), context, scope, state: Mutex::new(state) })
+        Arc::new(Self { name, context, rare, state: Mutex::new(state) })
     }
 
     pub(crate) fn name(&self) -> &str {
         match &self.name {
             Name::Given(text) => text,
-            Name::Number(_) => self.text.get_or_init(|| Box::new(self.name.to_string())),
+            Name::Number(_) => self.rare.get_or_init(Box::default).text.get_or_init(|| self.name.to_string()),
         }
+    }
+
+    fn scope(&self) -> Option<&Scope> {
+        self.rare.get()?.scope.as_ref()
+    }
+
+    fn outside<'a>(&'a self, code: &'a Code, host: &'a Host) -> Outside<'a> {
+        Outside { scope: self.scope(), code, arena: &self.context.arena, host }
     }
 
     /// A name for an object that was given none.
@@ -155,7 +171,7 @@ impl Library {
             return Err(self.removed());
         }
         let source = Source { archive: Arc::new(archive), taken: HashSet::new() };
-        state.archives.get_or_insert_default().push(source);
+        state.work.get_or_insert_default().archives.push(source);
         Ok(())
     }
 
@@ -175,7 +191,7 @@ impl Library {
             }
         }
         // Before the claim: whoever holds one waits for nobody but initialisers.
-        for library in self.scope.iter().flat_map(|scope| &scope.links) {
+        for library in self.scope().into_iter().flat_map(|scope| &scope.links) {
             // SAFETY: by the caller.
             match unsafe { library.make_ready() } {
                 // Its code is kept; it has no names any more.
@@ -205,7 +221,7 @@ impl Library {
         };
         let Some(code) = code else { return Host::new() };
         let look_up = |name: Box<str>| {
-            let address = resolve::look_up(&name, self.scope.as_deref(), &code);
+            let address = resolve::look_up(&name, self.scope(), &code);
             (name, address)
         };
         names.into_iter().map(look_up).collect()
@@ -258,16 +274,7 @@ impl Library {
         let (batch, decided) = {
             let mut state = self.state();
             let pending = state.pending();
-            let decided = resolve::decide(
-                &self.name,
-                self.scope.as_deref(),
-                code,
-                &self.context.arena,
-                &state.names,
-                host,
-                pending,
-                &tracker,
-            )?;
+            let decided = resolve::decide(&self.name, &self.outside(code, host), &state.names, pending, &tracker)?;
             let batch = state.take_pending();
             state.set_linking(&batch, true);
             (batch, decided)
@@ -319,20 +326,12 @@ impl Library {
         let tracker = self.context.session.tracker();
         let state = self.state();
         let code = state.code.clone().ok_or_else(|| self.removed())?;
-        match resolve::decide(
-            &self.name,
-            self.scope.as_deref(),
-            &code,
-            &self.context.arena,
-            &state.names,
-            &host,
-            state.pending(),
-            &tracker,
-        ) {
+        let outside = self.outside(&code, &host);
+        match resolve::decide(&self.name, &outside, &state.names, state.pending(), &tracker) {
             Ok(_) => Ok(Vec::new()),
             Err(Error::UndefinedSymbols { mut symbols, .. }) => {
                 // Linked libraries are linked first.
-                let links = || self.scope.iter().flat_map(|scope| &scope.links);
+                let links = || self.scope().into_iter().flat_map(|scope| &scope.links);
                 symbols.retain(|missing| !links().any(|library| library.will_export(&missing.name)));
                 Ok(symbols)
             }
@@ -447,8 +446,7 @@ impl Library {
         let (code, holders) = {
             let mut state = self.state();
             state.names.clear();
-            state.take_pending();
-            state.archives = None;
+            state.forget_what_waits();
             (state.code.take(), state.holders.clone())
         };
         // Finalisers run here if this was the last holder; no lock is held.
@@ -491,9 +489,21 @@ impl State {
         self.work.as_mut()?.undoing.as_mut()
     }
 
+    fn archives(&self) -> &[Source] {
+        self.work.as_ref().map_or(&[], |work| &work.archives)
+    }
+
+    /// What is under way goes on.
+    fn forget_what_waits(&mut self) {
+        if let Some(work) = &mut self.work {
+            (work.pending, work.archives) = Default::default();
+        }
+        self.rest();
+    }
+
     /// Libraries are many, and most have nothing to do.
     fn rest(&mut self) {
-        self.work.take_if(|work| work.pending.is_empty() && work.undoing.is_none());
+        self.work.take_if(|work| work.pending.is_empty() && work.undoing.is_none() && work.archives.is_empty());
     }
 
     fn add(&mut self, library: &Name, code: &Code, object: PreparedObject) -> Result<()> {
@@ -608,14 +618,14 @@ impl State {
 
     /// A member that was not taken yet. An index may be wrong about what members define: each is taken once.
     fn member_defining(&self, name: &str) -> Option<(Arc<Archive>, MemberId)> {
-        self.archives.iter().flat_map(|a| a.iter()).find_map(|source| {
+        self.archives().iter().find_map(|source| {
             let member = source.archive.find(name).filter(|member| !source.taken.contains(member))?;
             Some((Arc::clone(&source.archive), member))
         })
     }
 
     fn take_member(&mut self, archive: &Arc<Archive>, member: MemberId) {
-        let mut sources = self.archives.iter_mut().flat_map(|a| a.iter_mut());
+        let mut sources = self.work.iter_mut().flat_map(|work| &mut work.archives);
         if let Some(source) = sources.find(|source| Arc::ptr_eq(&source.archive, archive)) {
             source.taken.insert(member);
         }
@@ -623,7 +633,7 @@ impl State {
 
     /// Members that define what pending objects import, each once.
     fn wanted_members(&self) -> Vec<(Arc<Archive>, MemberId)> {
-        if self.archives.is_none() {
+        if self.archives().is_empty() {
             return Vec::new();
         }
         let mut wanted: Vec<(Arc<Archive>, MemberId)> = Vec::new();

@@ -21,6 +21,7 @@ mod batch;
 mod claims;
 mod code;
 mod exit;
+mod few;
 mod frames;
 pub(crate) mod library;
 mod name;
