@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use slabjit_llvm_wrap as shim;
 
 use super::code::{Actions, Allocation};
+use super::name::Name;
 use super::reach::{Block, Edge, Reach, place_of};
 use super::signal::Signal;
 use crate::elf::relocations::Kind;
@@ -19,6 +20,8 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(super) struct PreparedObject {
     pub(super) name: Arc<str>,
+    /// The same, for what outlives the link.
+    pub(super) kept_name: Name,
     pub(super) bytes: Box<[u8]>,
     pub(super) index: ObjectIndex,
     /// Definitions and imports, each sorted by name where there are many.
@@ -27,10 +30,10 @@ pub(super) struct PreparedObject {
 }
 
 impl PreparedObject {
-    pub(super) fn new(name: Arc<str>, bytes: Box<[u8]>, index: ObjectIndex) -> Self {
+    pub(super) fn new(name: Arc<str>, kept_name: Name, bytes: Box<[u8]>, index: ObjectIndex) -> Self {
         let definitions_by_name = sorted(index.definitions.len(), |i| index.name(index.definitions[i].name));
         let imports_by_name = sorted(index.imports.len(), |i| index.name(index.imports[i].name));
-        Self { name, bytes, index, definitions_by_name, imports_by_name }
+        Self { name, kept_name, bytes, index, definitions_by_name, imports_by_name }
     }
 
     fn definition_named(&self, name: &str) -> Option<usize> {
