@@ -11,6 +11,12 @@ use crate::elf::relocations::bridge::{
 };
 
 pub(super) const PREL32: u32 = 261;
+pub(super) const MOVW_UABS_G0_NC: u32 = 264;
+pub(super) const ADD_ABS_LO12_NC: u32 = 277;
+/// What JITLink's `MoveWide16` may be: groups 0 to 3.
+pub(super) const WIDE_MOVES: [u32; 4] = [MOVW_UABS_G0_NC, 266, 268, 269];
+/// What JITLink's `PageOffset12` may be: `ADD`, then loads and stores of 1, 2, 4, 8 and 16 bytes.
+pub(super) const PAGE_OFFSETS: [u32; 6] = [ADD_ABS_LO12_NC, 278, 284, 285, 286, 299];
 
 const B: u32 = 0x1400_0000;
 const LDR_LITERAL_X: u32 = 0x5800_0000;

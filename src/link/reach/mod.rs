@@ -228,19 +228,17 @@ impl Reach {
 
     /// The relocation that an edge means: what JITLink derives from the instruction, we do too.
     fn kind(&self, edge: &Edge<'_>, content: &[u8]) -> Option<&'static Kind> {
-        let relocation = match edge.relocation {
+        let kind = |number: u32| Some(self.table.get(number)?.1);
+        let alternatives: &[u32] = match (self.machine, edge.relocation) {
             // In unwind tables: the same field, counted the other way round.
-            shim::SLABJIT_NEGATIVE_DELTA32 if self.machine == EM_AARCH64 => aarch64::PREL32,
-            shim::SLABJIT_NEGATIVE_DELTA32 => x86_64::PC32,
-            relocation => relocation,
+            (EM_AARCH64, shim::SLABJIT_NEGATIVE_DELTA32) => return kind(aarch64::PREL32),
+            (_, shim::SLABJIT_NEGATIVE_DELTA32) => return kind(x86_64::PC32),
+            (EM_AARCH64, aarch64::ADD_ABS_LO12_NC) => &aarch64::PAGE_OFFSETS,
+            (EM_AARCH64, aarch64::MOVW_UABS_G0_NC) => &aarch64::WIDE_MOVES,
+            (_, number) => return kind(number),
         };
-        let (_, kind) = self.table.get(relocation)?;
-        if kind.operation != Operation::PageOffset {
-            return Some(kind);
-        }
         let word = word_at(content, edge.offset)?;
-        let offsets = self.table.kinds().iter().filter(|k| k.operation == Operation::PageOffset && !k.shape.is_empty());
-        offsets.into_iter().find(|k| k.applies_to(word)).or(Some(kind))
+        alternatives.iter().filter_map(|number| kind(*number)).find(|kind| kind.applies_to(word))
     }
 
     /// What the field is to hold; `None` for what cannot be out of range.

@@ -205,3 +205,32 @@ fn nothing_is_reserved_for_what_reaches() {
     let stub = Edge { place: Place::OtherBlock, ..edge(283, 0, 0, 0) };
     assert_eq!(reserved(EM_AARCH64, &adrp, stub), [0, 0, 0]);
 }
+
+#[test]
+fn aarch64_instructions_decide_which_kind_an_edge_is() {
+    let reach = Reach::new(EM_AARCH64, OutOfRange::Bridge, 0..1);
+    // As llvm-mc 22 encodes them.
+    let cases = [
+        (277, 0x9100_0000, "R_AARCH64_ADD_ABS_LO12_NC"),     // add x0, x0, #0
+        (277, 0x3940_0000, "R_AARCH64_LDST8_ABS_LO12_NC"),   // ldrb w0, [x0]
+        (277, 0x7940_0000, "R_AARCH64_LDST16_ABS_LO12_NC"),  // ldrh w0, [x0]
+        (277, 0xb900_0000, "R_AARCH64_LDST32_ABS_LO12_NC"),  // str w0, [x0]
+        (277, 0xfd40_0000, "R_AARCH64_LDST64_ABS_LO12_NC"),  // ldr d0, [x0]
+        (277, 0x3dc0_0000, "R_AARCH64_LDST128_ABS_LO12_NC"), // ldr q0, [x0]
+        (264, 0xd280_0000, "R_AARCH64_MOVW_UABS_G0_NC"),     // movz x0, #0
+        (264, 0xf2a0_0000, "R_AARCH64_MOVW_UABS_G1_NC"),     // movk x0, #0, lsl #16
+        (264, 0xf2c0_0000, "R_AARCH64_MOVW_UABS_G2_NC"),     // movk x0, #0, lsl #32
+        (264, 0xf2e0_0000, "R_AARCH64_MOVW_UABS_G3"),        // movk x0, #0, lsl #48
+    ];
+    for (relocation, word, name) in cases {
+        let content = u32::to_le_bytes(word);
+        assert_eq!(reach.kind(&edge(relocation, 0, 0, 0), &content).map(|k| k.name), Some(name));
+        // What was in the field does not survive, whatever JITLink does with it.
+        let stale = if relocation == 277 { 0x3f_fc00 } else { 0x1f_ffe0 };
+        let mut dirty = u32::to_le_bytes(word | stale);
+        let mut block = Block { section: ".text", executable: true, address: 0, content: &mut dirty, origin: None };
+        let mut reach = Reach::new(EM_AARCH64, OutOfRange::Bridge, 0..1);
+        assert!(!reach.check(&edge(relocation, 0, 0x1000, 0), &mut block, None, |_| None));
+        assert_eq!(dirty, content, "{name}");
+    }
+}
