@@ -9,9 +9,9 @@ use slabjit::{Error, JitEngine, Library, LinkPlan, UndefinedSymbol};
 use crate::{Format, Scope};
 
 /// One object's verdict.
-struct Checked {
+pub(crate) struct Checked {
     path: PathBuf,
-    plan: Result<LinkPlan, String>,
+    pub(crate) plan: Result<LinkPlan, String>,
     /// Why it cannot join the objects before it: a name that is defined twice.
     conflict: Option<String>,
     /// Whether it is for this machine, so that its imports are judged.
@@ -40,7 +40,7 @@ pub(crate) fn check(format: Format, scope: &Scope, objects: &[PathBuf]) -> ExitC
     if checked.iter().all(Checked::loads) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn check_all(scope: &Scope, objects: &[PathBuf]) -> slabjit::Result<Vec<Checked>> {
+pub(crate) fn check_all(scope: &Scope, objects: &[PathBuf]) -> slabjit::Result<Vec<Checked>> {
     let engine = JitEngine::new()?;
     let library = scope.library(&engine)?;
     // References are judged when the library has all objects.

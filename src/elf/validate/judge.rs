@@ -14,9 +14,12 @@ use crate::elf::reach::{Judgement, Reference, Surroundings, Target, Verdict, Whe
 use crate::elf::relocations::bridge::bridgeable;
 use crate::elf::relocations::{Kind, Repair};
 use crate::elf::view::{View, lossy, string_at};
+use crate::error::FarReference;
 
 /// The most references that a plan lists.
 pub(crate) const MOST_REFERENCES: usize = 100_000;
+/// The most that are told as a problem.
+const MOST_FAILURES: usize = 1000;
 /// What lies between the parts of an object beside their bytes: protections change on pages of at most 64 KiB.
 const PADDING: u64 = 8 * (64 << 10);
 /// Bytes that the linker may add for a symbol (GOT entry and stub) and for a reference from code (three rooms for bridges).
@@ -35,11 +38,23 @@ pub(crate) struct Judge<'j> {
     named: HashMap<u32, Vec<(u64, u64, u32)>>,
     /// See [`Reference::extent`]; once it is known.
     extent: Option<u64>,
+    /// What validation has passed and no place in the arena mends, and how many more there are.
+    failures: Vec<FarReference>,
+    more: usize,
 }
 
 impl<'j> Judge<'j> {
     pub(crate) fn new(counts: &'j mut Counts, surroundings: &'j Surroundings<'j>, native: bool) -> Self {
-        Self { counts, surroundings, native, found: HashMap::new(), named: HashMap::new(), extent: None }
+        Self {
+            counts,
+            surroundings,
+            native,
+            found: HashMap::new(),
+            named: HashMap::new(),
+            extent: None,
+            failures: Vec::new(),
+            more: 0,
+        }
     }
 
     /// Whether no more references are listed.
@@ -47,16 +62,23 @@ impl<'j> Judge<'j> {
         self.counts.references.len() >= MOST_REFERENCES
     }
 
-    /// Judges a relocation that validation has passed or refused. Returns what makes it impossible, if validation did not.
+    /// The references that the linker will refuse, all in one.
+    pub(super) fn failures(&mut self, object: &str) -> Option<Error> {
+        let (references, more) = (std::mem::take(&mut self.failures), self.more);
+        let any = !references.is_empty();
+        any.then(|| Error::ReferencesOutOfRange { object: object.into(), references, more })
+    }
+
+    /// Judges a relocation that validation has passed or refused.
     pub(super) fn judge(
         &mut self,
         site: &Site<'_, '_>,
         kind: Option<(usize, &'static Kind)>,
         llvm: u32,
         checked: Result<Option<Repair>, &Error>,
-    ) -> Option<Error> {
+    ) {
         if !site.header.is(SHF_ALLOC) {
-            return None;
+            return;
         }
         let (judgement, target, note) = match (kind, checked) {
             (Some((_, kind)), Ok(repair)) => {
@@ -73,18 +95,19 @@ impl<'j> Judge<'j> {
         };
         self.counts.judged(kind.map(|(position, _)| position), site.entry.kind, judgement.verdict);
         let impossible = judgement.verdict == Verdict::Refused && checked.is_ok();
-        let full = self.is_full();
-        if full && !impossible {
-            return None;
+        let (full, failed) = (self.is_full(), self.failures.len() < MOST_FAILURES);
+        if impossible && !failed {
+            self.more += 1;
+        }
+        if full && !(impossible && failed) {
+            return;
         }
         let function = self.function(site.view, site.tables, site.target, site.entry.offset);
-        let error =
-            kind.filter(|_| impossible).map(|(_, kind)| {
-                let worst = judgement.value.map_or(0, |(least, greatest)| {
-                    if least.abs() > greatest.abs() { clamp(least) } else { clamp(greatest) }
-                });
-                site.far(kind, worst, function.clone(), remedy(judgement.note))
-            });
+        if let Some((_, kind)) = kind.filter(|_| impossible && failed) {
+            let (least, greatest) = judgement.value.unwrap_or_default();
+            let worst = if least.abs() > greatest.abs() { least } else { greatest };
+            self.failures.push(site.far(kind, clamp(worst), function.clone(), remedy(judgement.note)));
+        }
         if !full {
             let limit = kind.map(|(_, kind)| kind).filter(|kind| kind.is_limited());
             self.counts.references.push(PlannedReference {
@@ -102,7 +125,6 @@ impl<'j> Judge<'j> {
                 note,
             });
         }
-        error
     }
 
     fn reference<'k>(

@@ -154,9 +154,7 @@ pub(super) fn validate(
             let checked = place.check(known.map(|(_, kind)| kind), context.llvm, carried.is_some());
             if let Some(judge) = judge.as_deref_mut() {
                 let found = checked.as_ref().copied().map_err(|error| &**error);
-                if let Some(error) = judge.judge(&place, known, context.llvm, found) {
-                    report.refuse(|| error)?;
-                }
+                judge.judge(&place, known, context.llvm, found);
             }
             let error = match checked {
                 Ok(None) => continue,
@@ -188,6 +186,9 @@ pub(super) fn validate(
                 return Ok(lifted);
             }
         }
+    }
+    if let Some(error) = judge.as_deref_mut().and_then(|judge| judge.failures(view.object)) {
+        report.refuse(|| error)?;
     }
     if !lifted.sort() || met != context.lifted.len() {
         report.refuse(|| view.malformed(None, None, "two relocations apply to one field"))?;
@@ -296,22 +297,23 @@ impl Site<'_, '_> {
             return Ok(());
         }
         let Some(header) = (if same { Some(*self.header) } else { self.view.header(section) }) else { return Ok(()) };
+        let Entry { offset, addend, .. } = self.entry;
+        // Of a distance inside a section all bits are known.
+        let alignments = if exact { (u64::MAX, u64::MAX) } else { (header.align, self.header.align) };
+        let misaligned = misalignment(kind, (symbol.value, alignments.0), addend, (offset, alignments.1)).is_some();
+        let value = i128::from(symbol.value) + i128::from(addend) - if exact { i128::from(offset) } else { 0 };
+        if !misaligned && (!exact || kind.fits(value)) {
+            return Ok(());
+        }
         // Another object's definition may count instead of one that is weak or in a group.
         let own = symbol.binding == STB_LOCAL || symbol.binding == STB_GLOBAL && !header.is(SHF_GROUP);
         // JITLink splits unwind tables into records and drops some.
         if !own || self.view.label(self.target) == ".eh_frame" {
             return Ok(());
         }
-        let Entry { offset, addend, .. } = self.entry;
-        let value = i128::from(symbol.value) + i128::from(addend) - if exact { i128::from(offset) } else { 0 };
         let told = value.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
-        // Of a distance inside a section all bits are known.
-        let alignments = if exact { (u64::MAX, u64::MAX) } else { (header.align, self.header.align) };
-        if misalignment(kind, (symbol.value, alignments.0), addend, (offset, alignments.1)).is_some() {
-            return Err(Box::new(self.far(kind, told, None, MISALIGNED)));
-        }
-        if !exact || kind.fits(value) {
-            return Ok(());
+        if misaligned {
+            return Err(Box::new(self.impossible(self.far(kind, told, None, MISALIGNED))));
         }
         let number = match repair {
             Some(Repair::Same(number) | Repair::Lift(number)) => number,
@@ -322,14 +324,14 @@ impl Site<'_, '_> {
         if bridgeable(self.view.machine, number, addend, code, before).is_some() {
             return Ok(());
         }
-        Err(Box::new(self.far(kind, told, None, TOO_FAR)))
+        Err(Box::new(self.impossible(self.far(kind, told, None, TOO_FAR))))
     }
 
     /// A reference that cannot be made.
-    pub(super) fn far(&self, kind: &Kind, value: i64, function: Option<String>, remedy: &'static str) -> Error {
+    pub(super) fn far(&self, kind: &Kind, value: i64, function: Option<String>, remedy: &'static str) -> FarReference {
         let (least, greatest) = kind.limit();
         let clamp = |v: i128| v.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
-        let reference = FarReference {
+        FarReference {
             section: self.view.label(self.target),
             offset: self.entry.offset,
             function,
@@ -341,7 +343,10 @@ impl Site<'_, '_> {
             limit: (clamp(least), clamp(greatest)),
             alignment: kind.alignment.into(),
             remedy,
-        };
+        }
+    }
+
+    fn impossible(&self, reference: FarReference) -> Error {
         Error::ReferencesOutOfRange { object: self.view.object.into(), references: vec![reference], more: 0 }
     }
 
