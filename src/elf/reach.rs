@@ -246,7 +246,7 @@ impl Reference<'_> {
             return always(None);
         }
         let Some((value, basis)) = self.value() else { return always(None) };
-        let (least, greatest) = self.kind.linked_limit();
+        let (least, greatest) = self.kind.limit();
         let told = (basis != Basis::Anywhere).then_some(value);
         let judged = |verdict, note| Judgement { verdict, value: told, note };
         if least <= value.0 && value.1 <= greatest {

@@ -144,21 +144,6 @@ impl Kind {
         !self.is_limited() || (lowest..=highest).contains(&value)
     }
 
-    /// The lowest and the highest value that we link. The ABI lets a distance in data be read as signed or as unsigned; who
-    /// adds it to an address reads it as signed, and so does JITLink.
-    pub(crate) fn linked_limit(&self) -> (i128, i128) {
-        match (self.operation, self.range) {
-            (Operation::Relative | Operation::GotRelative, Range::Either(bits)) => Range::Signed(bits).limit(),
-            _ => self.limit(),
-        }
-    }
-
-    /// Whether a value is in [`linked_limit`](Self::linked_limit).
-    pub(crate) fn links(&self, value: i128) -> bool {
-        let (lowest, highest) = self.linked_limit();
-        !self.is_limited() || (lowest..=highest).contains(&value)
-    }
-
     /// Whether there are values that do not fit.
     pub(crate) fn is_limited(&self) -> bool {
         self.range != Range::Unchecked

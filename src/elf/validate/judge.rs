@@ -121,7 +121,7 @@ impl<'j> Judge<'j> {
                 addend: site.entry.addend,
                 verdict: judgement.verdict,
                 distance: judgement.value.map(clamped),
-                limit: limit.map(|kind| clamped(kind.linked_limit())),
+                limit: limit.map(|kind| clamped(kind.limit())),
                 note,
             });
         }

@@ -302,7 +302,7 @@ impl Site<'_, '_> {
         let alignments = if exact { (u64::MAX, u64::MAX) } else { (header.align, self.header.align) };
         let misaligned = misalignment(kind, (symbol.value, alignments.0), addend, (offset, alignments.1)).is_some();
         let value = i128::from(symbol.value) + i128::from(addend) - if exact { i128::from(offset) } else { 0 };
-        if !misaligned && (!exact || kind.links(value)) {
+        if !misaligned && (!exact || kind.fits(value)) {
             return Ok(());
         }
         // Another object's definition may count instead of one that is weak or in a group.
@@ -329,7 +329,7 @@ impl Site<'_, '_> {
 
     /// A reference that cannot be made.
     pub(super) fn far(&self, kind: &Kind, value: i64, function: Option<String>, remedy: &'static str) -> FarReference {
-        let (least, greatest) = kind.linked_limit();
+        let (least, greatest) = kind.limit();
         let clamp = |v: i128| v.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
         FarReference {
             section: self.view.label(self.target),

@@ -165,7 +165,7 @@ impl Reach {
         let page = if kind.operation == Operation::PageRelative { 4096 } else { 0 };
         let least = i128::from(target.start) - i128::from(from.end) + i128::from(edge.addend) - page;
         let greatest = i128::from(target.end) - i128::from(from.start) + i128::from(edge.addend) + page;
-        !kind.links(least) || !kind.links(greatest)
+        !kind.fits(least) || !kind.fits(greatest)
     }
 
     /// Bytes to reserve at the head and the tail of the code, and among read-only data.
@@ -200,12 +200,11 @@ impl Reach {
             }
             return false;
         };
-        let fits = kind.links(value.into());
+        let fits = kind.fits(value.into());
         let aligned = kind.is_aligned(value.into());
         if fits && aligned {
-            // JITLink takes these as unsigned only.
-            let ours =
-                lifted.is_some() || matches!((kind.operation, kind.range), (Operation::Absolute, Range::Either(_)));
+            // JITLink takes what is read as signed or as unsigned for one of them only.
+            let ours = lifted.is_some() || matches!(kind.range, Range::Either(_));
             return self.settle_field(kind, edge, block, ours.then_some(value));
         }
         if aligned && self.bridge(&Edge { relocation: kind.number, ..*edge }, block) {
@@ -295,7 +294,7 @@ impl Reach {
             offset: edge.offset as u64,
             function: None,
         });
-        let (least, greatest) = kind.linked_limit();
+        let (least, greatest) = kind.limit();
         let clamp = |v: i128| v.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
         self.failures.push(FarReference {
             section: location.section,
@@ -308,7 +307,7 @@ impl Reach {
             value,
             limit: (clamp(least), clamp(greatest)),
             alignment: kind.alignment.into(),
-            remedy: remedy(self.machine, kind, self.policy, kind.links(value.into())),
+            remedy: remedy(self.machine, kind, self.policy, kind.fits(value.into())),
         });
     }
 
