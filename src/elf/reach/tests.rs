@@ -256,7 +256,7 @@ fn each_verdict_on_x86_64() {
         ("movl $x, %edi", Refused, Refused, Refused, Refused),
         (".data\n.long x - .", Refused, Refused, InArena, InArena),
     ] {
-        let object = asm(&format!(".text\n{source}\n"));
+        let object = asm(&format!(".text\nret\n{source}\n"));
         let judged = |names: &[(&str, u64)]| plan(X86, &object, true, ARENA, names).references[0].verdict;
         let found = [judged(&[("x", FAR)]), judged(&[("x", PARTLY)]), judged(&[("x", NEAR)]), judged(&[])];
         assert_eq!(found, [far, partly, near, arena], "{source}");
