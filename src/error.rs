@@ -437,6 +437,40 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// No address space for the arena where [`JitEngineBuilder::arena_placement`](crate::JitEngineBuilder::arena_placement)
+    /// wants it, however small.
+    #[error(
+        "cannot place an arena {place}, of {requested} bytes or of fewer down to {minimum}: it has to lie in {:#x}..{:#x}, the largest free piece there has {largest_free} bytes ({source}); create the engine before those addresses are taken, or choose another ArenaPlacement",
+        window.start, window.end
+    )]
+    ArenaPlacement {
+        /// Where it was to be, in words.
+        place: String,
+        /// The addresses that would do.
+        window: std::ops::Range<usize>,
+        /// The bytes asked for first.
+        requested: usize,
+        /// The smallest size tried.
+        minimum: usize,
+        /// Bytes of the largest free piece of the window. Room that heap and stack grow into is not free.
+        largest_free: usize,
+        /// What the system said, where it was asked.
+        source: io::Error,
+    },
+    /// The loaded libraries are so far apart that no arena is near all of them
+    /// ([`ArenaPlacement::NearLibraries`](crate::ArenaPlacement::NearLibraries)).
+    #[error(
+        "no arena can be within 2 GiB of all loaded libraries: '{lowest}' begins at {:#x} and '{highest}' ends at {:#x}; create the engine before the later of them is loaded, or choose ArenaPlacement::Near with an address in the one that matters",
+        span.start, span.end
+    )]
+    LibrariesApart {
+        /// The library at the lowest addresses.
+        lowest: String,
+        /// The library at the highest addresses.
+        highest: String,
+        /// From the beginning of the one to the end of the other.
+        span: std::ops::Range<usize>,
+    },
     /// No range in the arena is large enough.
     #[error(
         "the arena is exhausted: '{object}' needs {requested} bytes in one piece (its largest section is '{section}' with {section_bytes}), the largest free piece has {largest_free} of the arena's {arena_bytes}; {}",
@@ -514,9 +548,10 @@ pub struct FarReference {
     pub relocation: String,
     /// What it refers to; empty for something without a name.
     pub symbol: String,
-    /// The address it refers to, addend included.
-    pub target: u64,
-    /// What would have to be written: for a relative reference the distance in bytes, else the address.
+    /// The address it refers to, addend included; none where it was refused before there were addresses.
+    pub target: Option<u64>,
+    /// What would have to be written: for a relative reference the distance in bytes, else the address. In a
+    /// [`LinkPlan`](crate::LinkPlan) the worst that it may be.
     pub value: i64,
     /// The least and the greatest value that can be written.
     pub limit: (i64, i64),
@@ -537,7 +572,11 @@ impl std::fmt::Display for FarReference {
             write!(f, " ({instruction})")?;
         }
         let symbol = if self.symbol.is_empty() { "a symbol without a name" } else { &self.symbol };
-        write!(f, " to '{symbol}' at {:#x}: ", self.target)?;
+        write!(f, " to '{symbol}'")?;
+        if let Some(target) = self.target {
+            write!(f, " at {target:#x}")?;
+        }
+        f.write_str(": ")?;
         let (least, greatest) = self.limit;
         if (least..=greatest).contains(&self.value) {
             write!(f, "{} is no multiple of {}", signed_hex(self.value), self.alignment)?;
@@ -549,7 +588,8 @@ impl std::fmt::Display for FarReference {
     }
 }
 
-fn signed_hex(value: i64) -> String {
+/// With its sign, in hexadecimal.
+pub(crate) fn signed_hex(value: i64) -> String {
     format!("{}{:#x}", if value < 0 { "-" } else { "" }, value.unsigned_abs())
 }
 

@@ -16,7 +16,7 @@ use std::ops;
 use slabjit_llvm_wrap as shim;
 
 use crate::elf::relocations::{Field, Kind, Operation, Range, Table};
-use crate::elf::{EM_AARCH64, EM_X86_64, Location};
+use crate::elf::{EM_AARCH64, EM_X86_64, Location, MISALIGNED};
 use crate::error::FarReference;
 use room::{Room, Rooms};
 
@@ -81,6 +81,7 @@ enum Shared {
 /// A block of the graph at its final address.
 pub(super) struct Block<'a> {
     pub section: &'a str,
+    pub executable: bool,
     pub address: u64,
     pub content: &'a mut [u8],
     /// File offset of its first byte in the prepared object, if it comes from there.
@@ -126,20 +127,22 @@ impl Reach {
         bytes: u64,
         executable: bool,
         content: &[u8],
-        edges: impl Iterator<Item = Edge<'static>>,
+        edges: impl Iterator<Item = (Edge<'static>, Option<&'static Kind>)>,
     ) {
         self.bytes = bytes;
-        if self.policy == OutOfRange::Reject || !executable {
+        if self.policy == OutOfRange::Reject {
             return;
         }
-        for edge in edges {
-            let Some((_, kind)) = self.table.get(edge.relocation) else { continue };
+        for (edge, lifted) in edges {
+            let Some(kind) = lifted.or_else(|| Some(self.table.get(edge.relocation)?.1)) else { continue };
             if !self.may_be_out_of_range(kind, &edge) {
                 continue;
             }
+            let edge = Edge { relocation: kind.number, ..edge };
             let cost = match self.machine {
-                EM_AARCH64 => aarch64::cost(&edge),
-                _ => x86_64::cost(&edge, content),
+                EM_AARCH64 => aarch64::cost(&edge, executable),
+                _ if executable => x86_64::cost(&edge, content),
+                _ => Need::default(),
             };
             self.need.code = self.need.code.saturating_add(cost.code);
             self.need.data = self.need.data.saturating_add(cost.data);
@@ -177,7 +180,7 @@ impl Reach {
 
     /// Bytes to reserve at the head and the tail of the code, and among read-only data.
     pub(super) fn reserve(&self) -> [u64; 3] {
-        let head = if self.bytes > LARGE_CODE { self.need.code } else { 0 };
+        let head = if self.machine == EM_AARCH64 && self.bytes > LARGE_CODE { self.need.code } else { 0 };
         [head, self.need.code, self.need.data]
     }
 
@@ -215,7 +218,7 @@ impl Reach {
                 lifted.is_some() || matches!((kind.operation, kind.range), (Operation::Absolute, Range::Either(_)));
             return self.settle_field(kind, edge, block, ours.then_some(value));
         }
-        if aligned && self.bridge(edge, block) {
+        if aligned && self.bridge(&Edge { relocation: kind.number, ..*edge }, block) {
             self.bridges = self.bridges.saturating_add(1);
             return true;
         }
@@ -225,13 +228,17 @@ impl Reach {
 
     /// The relocation that an edge means: what JITLink derives from the instruction, we do too.
     fn kind(&self, edge: &Edge<'_>, content: &[u8]) -> Option<&'static Kind> {
-        let (_, kind) = self.table.get(edge.relocation)?;
-        if kind.operation != Operation::PageOffset {
-            return Some(kind);
-        }
+        let kind = |number: u32| Some(self.table.get(number)?.1);
+        let alternatives: &[u32] = match (self.machine, edge.relocation) {
+            // In unwind tables: the same field, counted the other way round.
+            (EM_AARCH64, shim::SLABJIT_NEGATIVE_DELTA32) => return kind(aarch64::PREL32),
+            (_, shim::SLABJIT_NEGATIVE_DELTA32) => return kind(x86_64::PC32),
+            (EM_AARCH64, aarch64::ADD_ABS_LO12_NC) => &aarch64::PAGE_OFFSETS,
+            (EM_AARCH64, aarch64::MOVW_UABS_G0_NC) => &aarch64::WIDE_MOVES,
+            (_, number) => return kind(number),
+        };
         let word = word_at(content, edge.offset)?;
-        let offsets = self.table.kinds().iter().filter(|k| k.operation == Operation::PageOffset && !k.shape.is_empty());
-        offsets.into_iter().find(|k| k.applies_to(word)).or(Some(kind))
+        alternatives.iter().filter_map(|number| kind(*number)).find(|kind| kind.applies_to(word))
     }
 
     /// What the field is to hold; `None` for what cannot be out of range.
@@ -240,6 +247,9 @@ impl Reach {
     fn value(&self, kind: &Kind, edge: &Edge<'_>, at: u64) -> Option<i64> {
         const PAGE: u64 = !0xfff;
         let got = || (self.got != 0).then_some(self.got);
+        if edge.relocation == shim::SLABJIT_NEGATIVE_DELTA32 {
+            return Some(at.wrapping_sub(edge.target).wrapping_add_signed(edge.addend) as i64);
+        }
         let target = edge.target.wrapping_add_signed(edge.addend);
         Some(match kind.operation {
             Operation::Nothing => 0,
@@ -269,11 +279,12 @@ impl Reach {
         if self.policy == OutOfRange::Reject {
             return false;
         }
-        let bridge = match self.machine {
-            EM_AARCH64 => aarch64::bridge,
-            _ => x86_64::bridge,
+        let bridged = match self.machine {
+            EM_AARCH64 => aarch64::bridge(edge, block, &mut self.rooms),
+            _ if block.executable => x86_64::bridge(edge, block.address, block.content, &mut self.rooms),
+            _ => None,
         };
-        bridge(edge, block.address, block.content, &mut self.rooms).is_some()
+        bridged.is_some()
     }
 
     fn fail(
@@ -303,7 +314,7 @@ impl Reach {
             instruction: self.instruction(kind, block.content, edge.offset),
             relocation: kind.name.to_owned(),
             symbol: edge.symbol.to_owned(),
-            target: edge.target.wrapping_add_signed(edge.addend),
+            target: Some(edge.target.wrapping_add_signed(edge.addend)),
             value,
             limit: (clamp(least), clamp(greatest)),
             alignment: kind.alignment.into(),
@@ -369,7 +380,7 @@ fn fits_i32(value: i64) -> bool {
 
 fn remedy(machine: u16, kind: &Kind, policy: OutOfRange, misaligned: bool) -> &'static str {
     if misaligned {
-        return "the symbol needs the alignment of the instruction's operand; align it where it is defined";
+        return MISALIGNED;
     }
     match (machine, kind.operation, policy) {
         (_, _, OutOfRange::Reject) => {

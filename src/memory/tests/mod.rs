@@ -5,6 +5,7 @@
 mod cost;
 mod failures;
 mod limits;
+mod place;
 mod slabs;
 
 use std::ops::Range;
@@ -92,7 +93,7 @@ fn read(address: usize, len: usize) -> Vec<u8> {
 }
 
 fn arena(size: usize) -> Arc<Arena> {
-    Arena::reserve(&ArenaConfig { size }).unwrap()
+    Arena::reserve(&ArenaConfig { size, place: None }).unwrap()
 }
 
 fn segment(protection: Protection, content_bytes: u64) -> SegmentRequest {
