@@ -250,8 +250,11 @@ fn targets_at_the_edge_of_reach() {
     let first = at(1 << 40);
     // SAFETY: only its address is wanted.
     let load = unsafe { first.get::<Long>("load").unwrap() }.address() as usize;
+    // SAFETY: as above.
+    let data = unsafe { first.get::<*const i32>("data").unwrap() }.address() as usize;
     freed(&first);
-    for end in [load as i64 + (1 << 31), load as i64 - (1 << 31)] {
+    let ends = [load, data].map(|place| [place as i64 + (1 << 31), place as i64 - (1 << 31)]);
+    for end in ends.into_iter().flatten() {
         for off in -24..40 {
             let edge = (end + off) as usize;
             let library = at(edge);
@@ -291,21 +294,25 @@ fn small_fields_are_read_as_signed_or_as_unsigned() {
     engine.finish();
 }
 
+/// A stub leads to the symbol itself, so a branch to somewhere behind it must not go there by way of the stub.
 fn branches_go_to_an_offset_from_an_external_function() {
     let engine = Checked::new();
-    let caller = source(
-        ".text\n.globl call, tail\ncall: subq $8,%rsp\n call second@PLT+5\n addq $8,%rsp\n ret\ntail: jmp second@PLT+5\n",
-        ".text\n.globl call, tail\ncall: stp x29, x30, [sp,-16]!\n bl second+4\n ldp x29, x30, [sp],16\n ret\n\
-         tail: b second+4\n",
+    let source = source(
+        ".text\n.globl tail\ntail: jmp before@PLT+16\n",
+        ".text\n.globl call, tail\ncall: stp x29, x30, [sp,-16]!\n bl before+16\n add w0, w0, 1\n\
+         ldp x29, x30, [sp],16\n ret\ntail: b before+16\n",
     );
-    let callee = source(
-        ".text\n.globl second\nsecond: movl $1,%eax\n movl $2,%eax\n ret\n",
-        ".text\n.globl second\nsecond: .inst 0\n mov x0, 2\n ret\n",
-    );
-    let library = engine.add_object(compile_bytes("caller.s", caller, &[])).unwrap();
-    library.add_object(compile_bytes("callee.s", callee, &[])).unwrap();
-    assert_eq!(long(&library, "call"), 2);
-    assert_eq!(long(&library, "tail"), 2);
+    let before = (double as *const ()).wrapping_byte_sub(16);
+    // SAFETY: what is called is 16 bytes behind it: `double`.
+    let library = unsafe { engine.library("far").symbol("before", before).build().unwrap() };
+    library.add_object_named("far.o", compile_bytes("far.s", source, &[])).unwrap();
+    if cfg!(target_arch = "x86_64") {
+        let found = failures(&library, "tail");
+        assert_eq!((found.len(), &*found[0].relocation), (1, "R_X86_64_PLT32"), "{found:?}");
+    } else {
+        assert_eq!(int(&library, "call", 21), 43);
+        assert_eq!(int(&library, "tail", 21), 42);
+    }
     freed(&library);
     engine.finish();
 }
@@ -367,10 +374,10 @@ fn lifted_kinds_are_not_bridged_as_others() {
 fn lifted_kinds_stand_beside_other_edges() {
     let engine = Checked::new();
     let source = source(
-        ".text\n.reloc ., R_X86_64_GOT32, far\n .long 0\n\
+        ".text\n.reloc ., R_X86_64_GOT32, far\n.reloc ., R_X86_64_NONE, far\n .long 0\n\
          .globl take\ntake: .cfi_startproc\n leaq _GLOBAL_OFFSET_TABLE_(%rip),%rcx\n movslq .text(%rip),%rax\n\
          movq (%rcx,%rax),%rax\n ret\n .cfi_endproc\n",
-        ".text\n.globl take\ntake: .cfi_startproc\n movz x0, #:abs_g2:far\n movk x0, #:abs_g1_nc:far\n\
+        ".text\n.globl take\ntake: .cfi_startproc\n .reloc ., R_AARCH64_NONE, far\n movz x0, #:abs_g2:far\n movk x0, #:abs_g1_nc:far\n\
          movk x0, #:abs_g0_nc:far\n ret\n .cfi_endproc\n",
     );
     let library = library(&engine, source);
