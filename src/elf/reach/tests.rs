@@ -292,6 +292,8 @@ fn each_verdict_on_aarch64() {
         let found = [judged(&[("x_", FAR)]), judged(&[("x_", PARTLY)]), judged(&[("x_", NEAR)]), judged(&[])];
         assert_eq!(found, [far, partly, near, arena], "{source}");
         let foreign = preparation(X86, SectionConflicts::Rename).check("test.o", &object, &NOWHERE).unwrap();
+        // Mapping symbols are no functions.
+        assert_eq!(foreign.references[0].function, None);
         assert!(foreign.loads(), "{foreign}");
     }
 }

@@ -187,7 +187,7 @@ pub(super) fn validate(
             }
         }
     }
-    if let Some(error) = judge.as_deref_mut().and_then(|judge| judge.failures(view.object)) {
+    if let Some(error) = judge.and_then(|judge| judge.failures(view.object)) {
         report.refuse(|| error)?;
     }
     if !lifted.sort() || met != context.lifted.len() {
