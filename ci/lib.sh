@@ -10,7 +10,11 @@ have_llvm() { # major version
     have_command "$config" && [ -f "$("$config" --includedir)/llvm/ExecutionEngine/Orc/LLJIT.h" ]
 }
 
-# Prints the packages that are missing for the needs given: gcc, g++, llvm-N, clang-N, llc-N, lld-N.
+# Debian 12 has it in qemu-user-static, as one program without libraries; later ones in qemu-user.
+qemu_aarch64() { command -v qemu-aarch64-static || command -v qemu-aarch64; }
+
+# Prints the packages that are missing for the needs given: gcc, g++, llvm-N, clang-N, llc-N, lld-N, g++-aarch64, qemu-aarch64, and
+# library-PACKAGE for a package by its own name.
 missing_packages() {
     local need
     for need in "$@"; do
@@ -18,10 +22,14 @@ missing_packages() {
             gcc) have_command gcc || echo gcc ;;
             g++) have_command g++ || echo g++ ;;
             binutils) { have_command ld && have_command ar; } || echo binutils ;;
+            binutils-aarch64-linux-gnu) have_command aarch64-linux-gnu-ld || echo "$need" ;;
             llvm-*) have_llvm "${need#llvm-}" || echo "$need-dev" ;;
             clang-*) have_command "$need" || echo "$need" ;;
             llc-*) have_command "$need" || echo "llvm-${need#llc-}" ;;
             lld-*) have_command "ld.$need" || echo "$need" ;;
+            g++-aarch64) have_command aarch64-linux-gnu-g++ || echo g++-aarch64-linux-gnu ;;
+            qemu-aarch64) qemu_aarch64 >/dev/null || echo qemu-user-static ;;
+            library-*) dpkg-query -W -f '${Status}' "${need#library-}" 2>/dev/null | grep -q ' installed' || echo "${need#library-}" ;;
             *) echo "unknown need '$need'" >&2; return 1 ;;
         esac
     done
@@ -33,7 +41,8 @@ install_missing() {
     local packages as_root=()
     packages=$(missing_packages "$@" | sort -u | tr '\n' ' ')
     if [ -z "${packages// /}" ]; then return; fi
-    local install="apt-get install -y --no-install-recommends $packages"
+    # Never at the price of a package that is there.
+    local install="apt-get install -y --no-remove --no-install-recommends $packages"
     if ! have_command apt-get; then
         echo "missing: $packages(names of Debian's packages); there is no apt-get to install them with" >&2
         exit 1

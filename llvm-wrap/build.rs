@@ -16,7 +16,7 @@ fn main() {
         println!("cargo:rerun-if-changed=cpp/{file}");
     }
     let chosen: Vec<_> = VERSIONS.iter().filter(|v| env::var_os(format!("CARGO_FEATURE_{}", v.0)).is_some()).collect();
-    // None or several: lib.rs says so in one compile error, which this script must not hide.
+    // None or several: slabjit-llvm-find says so, and fails the build.
     let [(_, major, key, prefix_var)] = chosen[..] else { return };
 
     let missing =

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use crate::elf::{LinkPlan, ObjectPlugin, Preparation, Target};
 use crate::library::{Library, LibraryBuilder};
-use crate::link::{Context, OutOfRange};
+use crate::link::{Context, Name, OutOfRange};
 use crate::memory::{ArenaConfig, ArenaStats};
 use crate::runtime::SharedLibrary;
-use crate::{Error, Limits, Result, SectionConflicts};
+use crate::{ArenaPlacement, Error, Limits, Result, SectionConflicts};
 
 /// Loads objects into this process. Clones share one engine; it may be used from any thread.
 ///
@@ -33,6 +33,7 @@ pub enum SlabLayout {
 #[derive(Default)]
 pub struct JitEngineBuilder {
     arena: ArenaConfig,
+    placement: ArenaPlacement,
     conflicts: SectionConflicts,
     out_of_range: OutOfRange,
     limits: Limits,
@@ -89,7 +90,7 @@ impl JitEngine {
     /// # Errors
     /// What preparation finds wrong; nothing is kept then.
     pub fn add_object(&self, bytes: impl AsRef<[u8]>) -> Result<Library> {
-        self.add_object_named(&self.context.next_object_name(), bytes)
+        self.alone(self.context.next_object_name(), bytes.as_ref())
     }
 
     /// [`add_object`](Self::add_object) with a name for errors, traces and the library.
@@ -97,8 +98,12 @@ impl JitEngine {
     /// # Errors
     /// As for [`add_object`](Self::add_object).
     pub fn add_object_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<Library> {
-        let library = Library::alone(&self.context, name);
-        library.add_object_named(name, bytes)?;
+        self.alone(name.into(), bytes.as_ref())
+    }
+
+    fn alone(&self, name: Name, bytes: &[u8]) -> Result<Library> {
+        let library = Library::alone(&self.context, name.clone());
+        library.add(name, bytes)?;
         Ok(library)
     }
 
@@ -162,7 +167,7 @@ impl JitEngine {
         let address = address.addr();
         self.context.live().iter().find_map(|code| {
             let (object, span) = code.object_containing(address)?;
-            let library = code.library().to_owned();
+            let library = code.library().to_string();
             Some(Explanation { library, object: object.to_string(), offset: address - span.start })
         })
     }
@@ -197,6 +202,14 @@ impl JitEngineBuilder {
     #[must_use]
     pub fn arena_size(mut self, bytes: usize) -> Self {
         self.arena.size = bytes;
+        self
+    }
+
+    /// Where the arena is to lie. Sizes are tried as [`arena_size`](Self::arena_size) says; where none can be had there,
+    /// [`build`](Self::build) fails.
+    #[must_use]
+    pub fn arena_placement(mut self, placement: ArenaPlacement) -> Self {
+        self.placement = placement;
         self
     }
 
@@ -239,8 +252,11 @@ impl JitEngineBuilder {
     /// Makes the engine.
     ///
     /// # Errors
-    /// [`Error::AddressSpace`] if no arena can be reserved, [`Error::Session`] if LLVM cannot be started.
-    pub fn build(self) -> Result<JitEngine> {
+    /// [`Error::AddressSpace`] if no arena can be reserved, [`Error::Session`] if LLVM cannot be started. With an
+    /// [`ArenaPlacement`]: [`Error::ArenaPlacement`] if no arena can be reserved there, [`Error::LibrariesApart`] if there is
+    /// no such place, [`Error::Io`] if `/proc/self/maps` cannot be read.
+    pub fn build(mut self) -> Result<JitEngine> {
+        self.arena.place = self.placement.place()?;
         let target = Target { machine: HOST_MACHINE, llvm: crate::llvm_version() };
         let preparation = Preparation::new(target, self.conflicts, self.limits, self.plugins);
         Ok(JitEngine { context: Context::new(&self.arena, preparation, self.out_of_range)? })
@@ -251,7 +267,8 @@ impl fmt::Debug for JitEngineBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plugins: Vec<_> = self.plugins.iter().map(|p| p.name()).collect();
         f.debug_struct("JitEngineBuilder")
-            .field("arena", &self.arena)
+            .field("arena_size", &self.arena.size)
+            .field("arena_placement", &self.placement)
             .field("section_conflicts", &self.conflicts)
             .field("out_of_range", &self.out_of_range)
             .field("limits", &self.limits)

@@ -308,6 +308,25 @@ pub enum Error {
         /// The object that defines it again.
         second: String,
     },
+    /// A reference to a local symbol of a COMDAT group that is linked from another object. GNU ld refuses it too, with
+    /// "defined in discarded section".
+    #[error(
+        "'{object}', section '{section}' offset {offset:#x}: '{symbol}' is a local symbol of COMDAT group '{group}', which is linked from '{linked}', so that '{object}' may not refer to its own copy; compile both from the same sources with the same options, or put them into libraries of their own (a compiler that makes such references is at fault)"
+    )]
+    DiscardedReference {
+        /// The object's name.
+        object: String,
+        /// The section that refers.
+        section: String,
+        /// Offset in that section.
+        offset: u64,
+        /// The local symbol; of a section symbol the section's name.
+        symbol: String,
+        /// The group's signature.
+        group: String,
+        /// The object whose copy of the group is linked.
+        linked: String,
+    },
     /// Names that nothing defines. All of them are listed.
     #[error("{}", undefined_symbols(library, symbols))]
     UndefinedSymbols {
@@ -417,6 +436,40 @@ pub enum Error {
         minimum: usize,
         /// What the system said.
         source: io::Error,
+    },
+    /// No address space for the arena where [`JitEngineBuilder::arena_placement`](crate::JitEngineBuilder::arena_placement)
+    /// wants it, however small.
+    #[error(
+        "cannot place an arena {place}, of {requested} bytes or of fewer down to {minimum}: it has to lie in {:#x}..{:#x}, the largest free piece there has {largest_free} bytes ({source}); create the engine before those addresses are taken, or choose another ArenaPlacement",
+        window.start, window.end
+    )]
+    ArenaPlacement {
+        /// Where it was to be, in words.
+        place: String,
+        /// The addresses that would do.
+        window: std::ops::Range<usize>,
+        /// The bytes asked for first.
+        requested: usize,
+        /// The smallest size tried.
+        minimum: usize,
+        /// Bytes of the largest free piece of the window. Room that heap and stack grow into is not free.
+        largest_free: usize,
+        /// What the system said, where it was asked.
+        source: io::Error,
+    },
+    /// The loaded libraries are so far apart that no arena is near all of them
+    /// ([`ArenaPlacement::NearLibraries`](crate::ArenaPlacement::NearLibraries)).
+    #[error(
+        "no arena can be within 2 GiB of all loaded libraries: '{lowest}' begins at {:#x} and '{highest}' ends at {:#x}; create the engine before the later of them is loaded, or choose ArenaPlacement::Near with an address in the one that matters",
+        span.start, span.end
+    )]
+    LibrariesApart {
+        /// The library at the lowest addresses.
+        lowest: String,
+        /// The library at the highest addresses.
+        highest: String,
+        /// From the beginning of the one to the end of the other.
+        span: std::ops::Range<usize>,
     },
     /// No range in the arena is large enough.
     #[error(

@@ -3,14 +3,7 @@
 //! The contract of every function (owner, thread, errors) is in `cpp/slabjit.h`, which these declarations mirror.
 #![allow(non_camel_case_types, missing_docs)]
 
-#[cfg(not(any(feature = "llvm19-1", feature = "llvm22-1")))]
-compile_error!("slabjit needs exactly one LLVM feature: llvm19-1 (the default) or llvm22-1; none is enabled");
-
-#[cfg(all(feature = "llvm19-1", feature = "llvm22-1"))]
-compile_error!(
-    "slabjit needs exactly one LLVM feature, but llvm19-1 and llvm22-1 are both enabled; llvm19-1 is the default, so add default-features = false (--no-default-features)"
-);
-
+// That exactly one of the features is enabled is checked by slabjit-llvm-find.
 #[cfg(all(feature = "llvm19-1", not(feature = "llvm22-1")))]
 pub use llvm_sys_191 as llvm_sys;
 #[cfg(all(feature = "llvm22-1", not(feature = "llvm19-1")))]

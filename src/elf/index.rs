@@ -149,6 +149,7 @@ pub(crate) struct Import {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
     pub signature: Name,
+    /// Also sections that are ordered with a member (`SHF_LINK_ORDER`).
     pub members: Vec<u32>,
 }
 

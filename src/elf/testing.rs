@@ -34,7 +34,8 @@ pub(crate) fn build(tool: &str, args: &[&str], extension: &str, source: &str) ->
 
 /// C for x86-64, by gcc.
 pub(crate) fn gcc(args: &[&str], source: &str) -> Vec<u8> {
-    build("gcc", &[&["-c"], args].concat(), "c", source)
+    let gcc = if cfg!(target_arch = "x86_64") { "gcc" } else { "x86_64-linux-gnu-gcc" };
+    build(gcc, &[&["-c"], args].concat(), "c", source)
 }
 
 /// C for any target, by clang 22.

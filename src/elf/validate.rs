@@ -1,5 +1,6 @@
 //! Refuses what would make LLVM read out of bounds or link wrongly, and collects what the linker needs on the way.
 
+mod discarded;
 mod judge;
 mod relocations;
 mod sections;
@@ -11,6 +12,7 @@ use super::plugin::ObjectReport;
 use super::view::View;
 use crate::{Limits, Result};
 
+pub(crate) use discarded::discarded_reference;
 pub(crate) use judge::Judge;
 pub(crate) use relocations::{Counts, Tally};
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! library   one namespace: objects, what they define, what they need; claims a library, links its batch, initialises it
+//!  ├ name      what a library or object is called
 //!  ├ names     which definition of a name counts
 //!  ├ resolve   what an import binds to
 //!  ├ batch     objects that are linked together → ORC → addresses
@@ -21,8 +22,10 @@ mod batch;
 mod claims;
 mod code;
 mod exit;
+mod few;
 mod frames;
 pub(crate) mod library;
+mod name;
 mod names;
 mod object;
 mod reach;
@@ -30,10 +33,11 @@ mod resolve;
 mod session;
 mod signal;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub(crate) use code::Code;
+pub(crate) use name::Name;
 pub use reach::OutOfRange;
 use session::Session;
 
@@ -51,7 +55,7 @@ pub(crate) struct Context {
     out_of_range: OutOfRange,
     /// Code that may be alive, for `explain_address` and statistics.
     codes: Mutex<Codes>,
-    unnamed: AtomicUsize,
+    unnamed: AtomicU32,
 }
 
 #[derive(Default)]
@@ -64,7 +68,7 @@ struct Codes {
 impl Context {
     pub(crate) fn new(arena: &ArenaConfig, preparation: Preparation, out_of_range: OutOfRange) -> Result<Arc<Self>> {
         let arena = Arena::reserve(arena)?;
-        let (session, codes, unnamed) = (Session::new()?, Mutex::default(), AtomicUsize::new(0));
+        let (session, codes, unnamed) = (Session::new()?, Mutex::default(), AtomicU32::new(0));
         Ok(Arc::new(Self { session, arena, preparation, out_of_range, codes, unnamed }))
     }
 
@@ -86,8 +90,8 @@ impl Context {
     }
 
     /// A name for an object that was given none.
-    pub(crate) fn next_object_name(&self) -> String {
-        format!("object {}", self.unnamed.fetch_add(1, Ordering::Relaxed))
+    pub(crate) fn next_object_name(&self) -> Name {
+        Name::Number(self.unnamed.fetch_add(1, Ordering::Relaxed))
     }
 
     fn codes(&self) -> std::sync::MutexGuard<'_, Codes> {

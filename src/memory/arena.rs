@@ -6,19 +6,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::layout::{Layout, LayoutError, MAX_ALIGNMENT, SegmentRequest};
+use super::maps;
 use super::os::{self, Mapping};
 use super::outside::Outside;
+use super::place::{Place, Search};
 use super::protection::Protection;
 use super::ranges::Ranges;
 use super::slab::WritableSlab;
 use super::stats::ArenaStats;
 use crate::error::{Error, Result};
 
-/// How much address space to ask for.
+/// How much address space to ask for, and where.
 #[derive(Debug, Clone)]
 pub(crate) struct ArenaConfig {
     /// Bytes to try first, rounded to pages and to what an arena may have.
     pub(crate) size: usize,
+    /// Where; anywhere without it.
+    pub(crate) place: Option<Place>,
 }
 
 impl ArenaConfig {
@@ -30,7 +34,7 @@ impl ArenaConfig {
 
 impl Default for ArenaConfig {
     fn default() -> Self {
-        Self { size: Self::MAX }
+        Self { size: Self::MAX, place: None }
     }
 }
 
@@ -81,16 +85,25 @@ impl Arena {
     pub(crate) fn reserve(config: &ArenaConfig) -> Result<Arc<Self>> {
         let page = os::page_size();
         let requested = config.size.clamp(ArenaConfig::MIN, ArenaConfig::MAX).next_multiple_of(page);
-        let mut size = requested;
-        let mapping = loop {
-            match Mapping::reserve(size) {
-                Ok(mapping) => break mapping,
-                Err(source) if size <= ArenaConfig::MIN => {
-                    return Err(Error::AddressSpace { requested, minimum: ArenaConfig::MIN, source });
-                }
-                Err(_) => size = (size / 2).max(ArenaConfig::MIN).next_multiple_of(page),
+        let mapping = match &config.place {
+            None => halving(requested, page, Mapping::reserve).map_err(|source| Error::AddressSpace {
+                requested,
+                minimum: ArenaConfig::MIN,
+                source,
+            })?,
+            Some(place) => {
+                let mut search = Search::new(place).map_err(|source| Error::Io { path: maps::PATH.into(), source })?;
+                halving(requested, page, |size| search.reserve(size)).map_err(|source| Error::ArenaPlacement {
+                    place: place.name.clone(),
+                    window: place.window.clone(),
+                    requested,
+                    minimum: ArenaConfig::MIN,
+                    largest_free: search.largest_free(),
+                    source,
+                })?
             }
         };
+        let size = mapping.range().len();
         let stats = ArenaStats { reserved_bytes: size, ..ArenaStats::default() };
         let ranges = Ranges::new(mapping.range(), page);
         let state = Mutex::new(State { ranges, ready: 0..0, stats });
@@ -282,6 +295,21 @@ impl Arena {
     /// No code that can panic runs under the lock, so a poisoned one holds a sound state.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tries sizes; the error is that of the smallest.
+fn halving(
+    requested: usize,
+    page: usize,
+    mut reserve: impl FnMut(usize) -> io::Result<Mapping>,
+) -> io::Result<Mapping> {
+    let mut size = requested;
+    loop {
+        match reserve(size) {
+            Err(_) if size > ArenaConfig::MIN => size = (size / 2).max(ArenaConfig::MIN).next_multiple_of(page),
+            end => return end,
+        }
     }
 }
 

@@ -17,6 +17,12 @@ pub(super) fn page_size() -> usize {
     rustix::param::page_size()
 }
 
+/// Bytes that the main thread's stack may grow to; `usize::MAX` for no limit.
+pub(super) fn stack_limit() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
+    limit.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
+}
+
 /// The system calls, for tests that make one fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
@@ -29,6 +35,8 @@ pub(super) enum Call {
     Discard,
     Populate,
     SmallPages,
+    #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))] // `cores`
+    SyncCores,
 }
 
 const NONE: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
@@ -47,6 +55,22 @@ impl Mapping {
     /// Addresses without memory: every access traps.
     pub(super) fn reserve(len: usize) -> io::Result<Self> {
         Self::map(Call::Reserve, len, ProtFlags::empty())
+    }
+
+    /// The same at an address of whole pages. `AlreadyExists` if something is mapped there; it is left as it is.
+    pub(super) fn reserve_at(address: usize, len: usize) -> io::Result<Self> {
+        gate(Call::Reserve)?;
+        let at = ptr::with_exposed_provenance_mut(address);
+        let flags = NONE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: this flag makes the kernel take the addresses only if they are unused; one that does not know it (before
+        // Linux 4.17) takes them for a hint, and chooses unused ones.
+        let base = unsafe { mmap_anonymous(at, len, ProtFlags::empty(), flags) }?;
+        Self { base: base.expose_provenance(), len }.only_at(address)
+    }
+
+    /// Gives up what a kernel chose that took the address for a hint.
+    pub(super) fn only_at(self, address: usize) -> io::Result<Self> {
+        if self.base == address { Ok(self) } else { Err(io::Error::from_raw_os_error(libc::EEXIST)) }
     }
 
     /// Zero pages, readable and writable.
@@ -122,7 +146,7 @@ impl Mapping {
         Ok(unsafe { madvise(at, range.len(), advice) }?)
     }
 
-    /// Makes written code visible to instruction fetches. The range is readable.
+    /// Makes written code visible to instruction fetches, at the addresses at which it will run. The range is readable.
     #[cfg_attr(not(target_arch = "aarch64"), allow(clippy::unnecessary_wraps))]
     pub(super) fn sync_instruction_cache(&self, range: &Range<usize>) -> io::Result<()> {
         self.checked(range)?;
@@ -217,12 +241,12 @@ mod aarch64 {
 #[cfg(not(test))]
 #[inline]
 #[allow(clippy::unnecessary_wraps)] // as the one for tests
-fn gate(_: Call) -> io::Result<()> {
+pub(super) fn gate(_: Call) -> io::Result<()> {
     Ok(())
 }
 
 #[cfg(test)]
-fn gate(call: Call) -> io::Result<()> {
+pub(super) fn gate(call: Call) -> io::Result<()> {
     faults::gate(call)
 }
 

@@ -1,6 +1,8 @@
 //! Symbols of the host: the process and shared libraries.
 
+mod loaded;
 pub(crate) mod process;
 mod shared;
 
+pub(crate) use loaded::{LoadedLibrary, loaded_libraries};
 pub(crate) use shared::SharedLibrary;

@@ -1,6 +1,7 @@
 ## call: global_absolute() = 4660
 ## call: local_absolute() = 77
 ## call: difference() = 16
+    .include "arch.inc"
     .globl foo
 foo = 0x1234
     .set bar, 77
@@ -8,18 +9,15 @@ foo = 0x1234
     .globl global_absolute
     .type global_absolute, @function
 global_absolute:
-    movabs $foo, %rax
-    ret
+    return_value foo
     .globl local_absolute
     .type local_absolute, @function
 local_absolute:
-    mov $bar, %eax
-    ret
+    return_value bar
     .globl difference
     .type difference, @function
 difference:
-    mov $(table_end-table), %eax
-    ret
+    return_value table_end-table
     .data
 table:
     .quad foo, bar

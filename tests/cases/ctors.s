@@ -1,11 +1,11 @@
 # Old and new spellings mixed; the linker's order decides. The numbers in .ctors.N and .dtors.N count down from 65535.
 ## call: ready() = 1
 ## trace: 1 2 3 4 5 6 7 8 | -8 -7 -6 -5 -4 -3 -2 -1
+    .include "arch.inc"
     .macro tracer name, value
     .type \name, @function
 \name:
-    mov $\value, %edi
-    jmp trace@PLT
+    tail_trace \value
     .size \name, . - \name
     .endm
 
@@ -30,8 +30,7 @@
     .globl ready
     .type ready, @function
 ready:
-    mov $1, %eax
-    ret
+    return_value 1
     .size ready, . - ready
 
     # priority 100 (.ctors.65435), 200 (.init_array.200), 300 (.ctors.65235), 400, then those without a priority

@@ -1,21 +1,18 @@
 # Within one array finalisers run from the last to the first.
 ## call: ready() = 1
 ## trace: | 3 2 1
+    .include "arch.inc"
     .text
     .globl ready
     .type ready, @function
 ready:
-    mov $1, %eax
-    ret
+    return_value 1
 one:
-    mov $1, %edi
-    jmp trace@PLT
+    tail_trace 1
 two:
-    mov $2, %edi
-    jmp trace@PLT
+    tail_trace 2
 three:
-    mov $3, %edi
-    jmp trace@PLT
+    tail_trace 3
     .section .fini_array,"aw",@fini_array
     .quad one
     .quad two

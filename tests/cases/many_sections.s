@@ -1,5 +1,6 @@
 # More sections than e_shnum and st_shndx hold: extended numbering and SHT_SYMTAB_SHNDX.
 ## call: last() = 66000
+    .include "arch.inc"
     .macro one_more
     .section .data.number\@,"aw",@progbits
     .quad here
@@ -17,6 +18,5 @@ value:
     .globl last
     .type last, @function
 last:
-    mov value(%rip), %eax
-    ret
+    return_int_at value
     .section .note.GNU-stack,"",@progbits

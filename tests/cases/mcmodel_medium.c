@@ -1,3 +1,4 @@
+//# arch: x86_64 (AArch64 has no medium code model)
 //# compile: -mcmodel=medium -mlarge-data-threshold=100
 //# call: use_all() = 12
 static int big[1000] = {5};

@@ -1,19 +1,16 @@
 # .preinit_array runs before everything else of its library.
 ## oracle: none (ld -shared refuses .preinit_array: "PREINIT_ARRAY section is not allowed in DSO")
 ## trace: 1 2 3 | -4
+    .include "arch.inc"
     .text
 one:
-    mov $1, %edi
-    jmp trace@PLT
+    tail_trace 1
 two:
-    mov $2, %edi
-    jmp trace@PLT
+    tail_trace 2
 three:
-    mov $3, %edi
-    jmp trace@PLT
+    tail_trace 3
 four:
-    mov $-4, %edi
-    jmp trace@PLT
+    tail_trace -4
     .section .init_array,"aw",@init_array
     .quad three
     .section .preinit_array,"aw",@preinit_array

@@ -1,3 +1,4 @@
+//# arch: x86_64 (its twin is simd_aarch64.c)
 //# compile: -mavx2 -mfma
 //# needs: avx2 fma
 //# call: dot() = 1240

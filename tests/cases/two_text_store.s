@@ -1,4 +1,5 @@
 # Two sections named .text, AX and WA; the code stores into the second at run time.
+## arch: x86_64 (its twin is two_text_store_aarch64.s)
 ## tools: gcc
 ## oracle: none (ld merges both into one read-only .text, the store is SIGSEGV there)
 ## call: bump() = 42

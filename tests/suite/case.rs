@@ -7,7 +7,8 @@
 //!
 //! | directive | meaning |
 //! |---|---|
-//! | `compile: FLAGS` | flags beyond `-fPIC` (C, C++); `compile[TOOL]:` for one tool only |
+//! | `arch: NAME (REASON)` | for `x86_64` or `aarch64` only |
+//! | `compile: FLAGS` | flags beyond `-fPIC` (C, C++); `compile[TOOL]:`, `compile[ARCH]:` for one tool or architecture only |
 //! | `tools: NAME…` | instead of gcc, clang-19, clang-22 (C, C++, assembly) or llc-19, llc-22 (LLVM IR) |
 //! | `levels: -OX…` | instead of -O0 and -O2 (assembly has none) |
 //! | `with: FILE…` | further objects of the same library, from `tests/cases/with`, after the case's own |
@@ -15,18 +16,23 @@
 //! | `call: NAME(INTEGERS) = INTEGER` | calls in order |
 //! | `trace: INTEGERS \| INTEGERS` | what `trace(int)` has to see up to the last call, and at removal |
 //! | `error: VARIANT /TEXT/` | instead of calls: the error's variant, and a part of its text (optional) |
-//! | `oracle: dlopen`, `oracle: none (REASON)` | the default is dlopen |
+//! | `oracle: dlopen`, `oracle: none (REASON)` | the default is dlopen; `oracle[aarch64]: none (REASON)` there only |
 //! | `link: FLAGS`, `linker: COMMAND` | for the oracle: flags for the linker, another one than gcc |
+//! | `turns: (REASON)` | its variants run one after the other |
 //! | `needs: FEATURE…` | passes without being run where the CPU lacks one |
+//!
+//! Assembly says `.include "arch.inc"` for what differs between architectures: `tests/cases/include`.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use libtest_mimic::{Failed, Trial};
 use slabjit::{JitEngine, Library, Symbol};
 
 use crate::common::{self, Checked, assert_no_rwx, once_per, temporary, tool};
+use crate::target;
 
 /// In the file name of everything that the oracle links.
 pub const ORACLE: &str = "slabjit-oracle";
@@ -37,6 +43,7 @@ type Function = unsafe extern "C-unwind" fn(i64, i64, i64, i64) -> i32;
 #[derive(Debug, Clone, Default)]
 struct Case {
     path: PathBuf,
+    arch: Option<String>,
     compile: Vec<(Option<String>, Vec<String>)>,
     tools: Vec<String>,
     levels: Vec<String>,
@@ -49,6 +56,7 @@ struct Case {
     link: Vec<String>,
     linker: Vec<String>,
     needs: Vec<String>,
+    turns: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -75,6 +83,9 @@ pub fn all() -> Vec<Variant> {
     let mut variants = Vec::new();
     for path in files {
         let case = Case::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        if case.arch.as_ref().is_some_and(|arch| arch != target::ARCH) {
+            continue;
+        }
         for tool in &case.tools {
             for level in &case.levels {
                 variants.push(Variant { case: case.clone(), tool: tool.clone(), level: level.clone() });
@@ -115,6 +126,10 @@ impl Case {
         let value = value.trim();
         let words = || value.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         match name {
+            "arch" => match value.split_once(" (") {
+                Some((arch @ ("x86_64" | "aarch64"), reason)) if reason.ends_with(')') => self.arch = Some(arch.into()),
+                _ => return Err("not x86_64 or aarch64, and a reason".into()),
+            },
             "compile" => self.compile.push((None, words())),
             "tools" => self.tools = words(),
             "levels" => self.levels = words(),
@@ -123,6 +138,7 @@ impl Case {
             "link" => self.link = words(),
             "linker" => self.linker = words(),
             "needs" => self.needs = words(),
+            "turns" if value.starts_with('(') => self.turns = true,
             "call" => self.calls.push(Call::read(value).ok_or("not NAME(INTEGERS) = INTEGER")?),
             "trace" => {
                 let (before, after) = value.split_once('|').ok_or("no |")?;
@@ -134,6 +150,7 @@ impl Case {
             }
             "oracle" if value == "dlopen" => self.no_oracle = false,
             "oracle" if value.starts_with("none (") => self.no_oracle = true,
+            "oracle[aarch64]" if value.starts_with("none (") => self.no_oracle |= target::ARCH == "aarch64",
             _ => match name.strip_prefix("compile[").and_then(|n| n.strip_suffix(']')) {
                 Some(tool) => self.compile.push((Some(tool.into()), words())),
                 None => return Err("unknown directive".into()),
@@ -212,7 +229,7 @@ impl Variant {
     /// As a test, with an engine of its own.
     pub fn trial(self) -> Trial {
         Trial::test(self.name(), move || {
-            let engine = Checked::new();
+            let engine = Checked::for_a_case();
             self.run(&engine)?;
             engine.finish();
             Ok(())
@@ -226,6 +243,8 @@ impl Variant {
             eprintln!("{}: not run, this CPU lacks {missing:?}", self.name());
             return Ok(());
         }
+        static TURNS: Mutex<()> = Mutex::new(());
+        let _turn = self.case.turns.then(|| TURNS.lock().unwrap_or_else(PoisonError::into_inner));
         let objects = self.objects();
         if let Some((variant, pattern)) = &self.case.error {
             return self.expect_error(engine, &objects, variant, pattern);
@@ -264,7 +283,8 @@ impl Variant {
     fn compile(&self, source: &Path) -> PathBuf {
         let stem = source.file_stem().unwrap().to_string_lossy();
         let of_case = extension(source) == extension(&self.case.path);
-        let flags = self.case.compile.iter().filter(|(t, _)| of_case && t.as_ref().is_none_or(|t| *t == self.tool));
+        let applies = |only: &String| *only == self.tool || only == target::ARCH;
+        let flags = self.case.compile.iter().filter(|(only, _)| of_case && only.as_ref().is_none_or(applies));
         let flags: Vec<&str> = flags.flat_map(|(_, f)| f).map(String::as_str).collect();
         let mut arguments: Vec<OsString> = Vec::new();
         let program = match (extension(source), self.tool.strip_prefix("llc-")) {
@@ -278,7 +298,10 @@ impl Variant {
         match extension(source) {
             "c" => arguments.extend(["-c", "-fPIC", "-Wall"].map(OsString::from)),
             "cc" => arguments.extend(["-c", "-fPIC", "-Wall", "-x", "c++", "-std=c++17"].map(OsString::from)),
-            "s" => arguments.push("-c".into()),
+            "s" => {
+                let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/include").join(target::ARCH);
+                arguments.extend(["-c".into(), format!("-Wa,-I,{}", include.display()).into()]);
+            }
             _ => {}
         }
         if !self.level.is_empty() {

@@ -1,8 +1,9 @@
 //! The `slabjit` program.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use crate::common::{self, compile, compile_with, good_object, temporary};
+use crate::target;
 
 common::tests![
     run_calls_main_with_arguments,
@@ -26,7 +27,7 @@ common::tests![
 ];
 
 fn slabjit<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_slabjit")).args(arguments).output().unwrap()
+    target::run(env!("CARGO_BIN_EXE_slabjit")).args(arguments).output().unwrap()
 }
 
 /// Exit code, standard output and standard error.
@@ -101,9 +102,15 @@ fn run_takes_definitions() {
 }
 
 fn run_of_a_founding_object() {
-    let source = ".text\n.globl main\n.type main, @function\nmain: incl counter(%rip)\n mov counter(%rip), %eax\n ret\n
-                  .section .text,\"aw\",@progbits,unique,1\ncounter: .long 41\n.section .note.GNU-stack,\"\",@progbits\n";
-    assert_eq!(outcome(&["run", &object("founding.s", source)]), (Some(42), String::new(), String::new()));
+    let code = target::by_arch(
+        "incl counter(%rip)\n mov counter(%rip), %eax",
+        "adrp x1, counter\n ldr w0, [x1, :lo12:counter]\n add w0, w0, #1\n str w0, [x1, :lo12:counter]",
+    );
+    let source = format!(
+        ".text\n.globl main\n.type main, @function\nmain: {code}\n ret\n
+         .section .text,\"aw\",@progbits,unique,1\ncounter: .long 41\n.section .note.GNU-stack,\"\",@progbits\n"
+    );
+    assert_eq!(outcome(&["run", &object("founding.s", &source)]), (Some(42), String::new(), String::new()));
 }
 
 /// Standard error names what is wrong, and nothing is run.
@@ -171,10 +178,12 @@ fn check_as_json() {
 
 fn check_of_another_architecture() {
     let source = "int elsewhere(int); int counter; int f(int x) { return elsewhere(x) + counter; }";
-    let arm = compile_with("clang-22", "arm.c", source, &["--target=aarch64-unknown-linux-gnu"]);
-    let (code, stdout, _) = outcome(&["check", arm.to_str().unwrap()]);
+    let (triple, name) =
+        target::by_arch(("aarch64-unknown-linux-gnu", "AArch64"), ("x86_64-unknown-linux-gnu", "x86-64"));
+    let other = compile_with("clang-22", "other.c", source, &[&format!("--target={triple}")]);
+    let (code, stdout, _) = outcome(&["check", other.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{stdout}");
-    assert!(stdout.contains("AArch64") && stdout.contains("elsewhere"), "{stdout}");
+    assert!(stdout.contains(name) && stdout.contains("elsewhere"), "{stdout}");
 }
 
 /// Assembly of this machine that takes the address of `far`, and that loads from it.

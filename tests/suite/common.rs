@@ -6,14 +6,13 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
 use slabjit::{JitEngine, Library, Removal};
 
-use crate::case;
+use crate::{case, target};
 
 // ---- running tests ----
 
@@ -100,7 +99,7 @@ pub fn child(name: &str) -> ChildEnd {
 
 /// Runs a part in a new process with further environment variables.
 pub fn child_with(name: &str, environment: &[(&str, &str)]) -> ChildEnd {
-    let output = Command::new(std::env::current_exe().unwrap())
+    let output = target::run(std::env::current_exe().unwrap())
         .env(CHILD, name)
         .env("RUST_BACKTRACE", "0")
         // A process that ends early does not remove its files; this one does.
@@ -146,7 +145,8 @@ pub struct Mapping {
     pub name: String,
 }
 
-/// Every mapping of this process.
+/// Every mapping of this process. Without the `x` of `r-x` under qemu-user, which shows neighbours that are `r-x` and `r--` as
+/// one, with the access of the first: neither is executable for the host.
 pub fn mappings() -> Vec<Mapping> {
     let text = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mapping = |line: &str| {
@@ -155,11 +155,20 @@ pub fn mappings() -> Vec<Mapping> {
         Mapping {
             start: usize::from_str_radix(start, 16).unwrap(),
             end: usize::from_str_radix(end, 16).unwrap(),
-            permissions: fields.next().unwrap().to_owned(),
+            permissions: as_shown(fields.next().unwrap()).to_owned(),
             name: fields.skip(3).collect::<Vec<_>>().join(" "),
         }
     };
     text.lines().map(mapping).collect()
+}
+
+/// What [`mappings`] has for some permissions.
+pub fn as_shown(permissions: &str) -> &str {
+    match permissions {
+        "r-xp" if target::under_qemu() => "r--p",
+        "r-x" if target::under_qemu() => "r--",
+        _ => permissions,
+    }
 }
 
 /// The mapping at an address.
@@ -201,6 +210,16 @@ impl Checked {
     /// A new engine with defaults.
     pub fn new() -> Self {
         Self::of(JitEngine::new().unwrap())
+    }
+
+    /// A new engine for a single case. qemu-user 7.2 keeps 32 bytes for every page that was ever mapped, accessible or not, so
+    /// that the usual arena would cost it 16 MiB each time.
+    pub fn for_a_case() -> Self {
+        if target::under_qemu() {
+            Self::of(JitEngine::builder().arena_size(64 << 20).build().unwrap())
+        } else {
+            Self::new()
+        }
     }
 
     /// An engine that was just made.
@@ -277,7 +296,7 @@ pub fn remove_temporary_files() {
 /// Runs a tool, and panics with its words if it fails.
 #[track_caller]
 pub fn tool<S: AsRef<std::ffi::OsStr>>(program: &str, arguments: &[S]) -> String {
-    let output = Command::new(program).args(arguments).output();
+    let output = target::tool_command(program).args(arguments).output();
     let output = output.unwrap_or_else(|e| panic!("cannot run {program} ({e}); ci/test installs what the tests need"));
     let shown = || arguments.iter().map(|a| a.as_ref().to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
     assert!(output.status.success(), "{program} {} failed:\n{}", shown(), String::from_utf8_lossy(&output.stderr));

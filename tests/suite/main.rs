@@ -5,6 +5,8 @@
 
 mod api;
 mod bad_input;
+#[cfg(target_arch = "x86_64")]
+mod blocker;
 mod case;
 #[cfg(feature = "cli")]
 mod cli;
@@ -12,9 +14,12 @@ mod common;
 mod lifetime;
 mod memory;
 mod names;
+#[cfg(target_arch = "x86_64")]
+mod placement;
 mod reach;
 mod shuffled;
 mod subtle;
+mod target;
 mod threads;
 mod trace;
 mod unwind;
@@ -32,6 +37,8 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
+    #[cfg(target_arch = "x86_64")]
+    ("placement", placement::TESTS, placement::PARTS),
     ("reach", reach::TESTS, reach::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
     ("threads", threads::TESTS, threads::PARTS),

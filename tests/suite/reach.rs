@@ -14,6 +14,8 @@ tests![
     verdicts_are_what_the_linker_does,
     kinds_that_llvm_lacks_are_linked,
     targets_at_the_edge_of_reach,
+    data_is_never_taken_for_an_instruction,
+    bridges_reach_across_large_code,
 ];
 
 type Long = unsafe extern "C" fn() -> u64;
@@ -344,8 +346,7 @@ fn kinds_that_llvm_lacks_are_linked() {
 
 /// Every distance at which JITLink might relax a reference that then does not reach.
 fn targets_at_the_edge_of_reach() {
-    if cfg!(target_arch = "aarch64") {
-        eprintln!("skipped: nothing is relaxed on AArch64");
+    if crate::target::only_on_x86_64("nothing is relaxed on AArch64") {
         return;
     }
     let engine = Checked::new();
@@ -373,5 +374,64 @@ fn targets_at_the_edge_of_reach() {
             freed(&library);
         }
     }
+    engine.finish();
+}
+
+fn data_is_never_taken_for_an_instruction() {
+    let engine = Checked::new();
+    // The bytes of `leaq`, or `adrp`, before or at a distance, and room for bridges because of the code.
+    let source = source(
+        ".text\n.globl take\ntake: leaq far(%rip),%rax\n ret\n\
+         .section .rodata\n.globl data\ndata: .byte 0x48,0x8d,0x05\n.long far - . - 4\n",
+        ".text\n.globl take\ntake: adrp x0, far\n ret\n.section .rodata\n.globl data\ndata: adrp x0, far\n",
+    );
+    let library = library(&engine, source);
+    let found = failures(&library, "take");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((&*found[0].section, found[0].function.as_deref()), (".rodata", Some("data")));
+    freed(&library);
+    engine.finish();
+}
+
+fn bridges_reach_across_large_code() {
+    if cfg!(target_arch = "x86_64") {
+        eprintln!("skipped: on x86-64 every branch and every load reaches all of an object");
+        return;
+    }
+    let engine = Checked::new();
+    // 3 MiB between the first `adrp` and any room for literals; 1.5 MiB and 64 KiB between branches and their targets, in one
+    // section and across two.
+    let source = "
+        .text
+        .globl take, last, skip, near_end, forward, cold
+        take: adrp x0, far
+            add x0, x0, :lo12:far
+            ret
+        forward: cbz w0, cold
+            mov w0, 1
+            ret
+        skip: tbnz w0, 0, near_end
+            mov w0, 2
+            ret
+            .fill 65536 / 4, 4, 0xd503201f
+        near_end: mov w0, 3
+            ret
+            .fill 3 << 18, 4, 0xd503201f
+        last: adrp x0, far
+            add x0, x0, :lo12:far
+            ret
+        .section .text.cold, \"ax\"
+            .fill 3 << 17, 4, 0xd503201f
+        cold: mov w0, 4
+            ret
+    ";
+    let library = library(&engine, source);
+    for name in ["take", "last"] {
+        assert_eq!(long(&library, name), FAR);
+    }
+    assert_eq!((int(&library, "skip", 4), int(&library, "skip", 5)), (2, 3));
+    assert_eq!((int(&library, "forward", 9), int(&library, "forward", 0)), (1, 4));
+    assert_eq!(engine.stats().bridges, 4);
+    freed(&library);
     engine.finish();
 }

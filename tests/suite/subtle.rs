@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use slabjit::{Error, Library, Symbol};
 
-use crate::common::{Checked, compile, compile_bytes, freed, link_shared, temporary, tests, tool};
+use crate::common::{Checked, compile, compile_bytes, compile_with, freed, link_shared, temporary, tests, tool};
+use crate::target::{by_arch, only_on_x86_64, tool_command};
 
 tests![
     locals_of_one_name_have_got_entries_of_their_own,
     names_given_to_orc_are_no_names_of_users,
     indirect_calls_below_four_gib_stay_indirect,
     initialisers_of_a_discarded_group_do_not_run,
+    references_into_a_discarded_group_are_judged_as_ld_judges_them,
+    what_is_ordered_with_a_discarded_section_goes_with_it,
     common_symbols_have_the_largest_alignment,
     an_archive_index_that_lies_is_followed_once,
     failed_initialisers_leak_nothing_while_others_hold_the_library,
@@ -44,10 +47,13 @@ fn call(library: &Library, name: &str) -> i32 {
 fn locals_of_one_name_have_got_entries_of_their_own() {
     let engine = Checked::new();
     let half = |n: u32| {
-        let source = format!(
-            ".text\n.globl get{n}\nget{n}: movq foo@GOTPCREL(%rip),%rax\n movl (%rax),%eax\n ret\n.data\n.long 0\nfoo: .long {n}\n"
+        let code = by_arch(
+            "movq foo@GOTPCREL(%rip),%rax\n movl (%rax),%eax",
+            "adrp x0, :got:foo\n ldr x0, [x0, :got_lo12:foo]\n ldr w0, [x0]",
         );
-        compile(&format!("half{n}.s"), &source, &[])
+        let source = format!(".text\n.globl get{n}\nget{n}: {code}\n ret\n.data\n.long 0\nfoo: .long {n}\n");
+        // gas for AArch64 makes section and offset of a local symbol here, which LLVM does not link (the error says so).
+        compile_with(by_arch("gcc", "clang-22"), &format!("half{n}.s"), &source, &[])
     };
     let merged = temporary().join("halves.o");
     tool("ld", &["-r".as_ref(), "-o".as_ref(), merged.as_os_str(), half(1).as_os_str(), half(2).as_os_str()]);
@@ -81,12 +87,16 @@ fn names_given_to_orc_are_no_names_of_users() {
 fn indirect_calls_below_four_gib_stay_indirect() {
     let engine = Checked::new();
     // lea 10(%rdi), %eax; ret
-    let code: [u8; 4] = [0x8d, 0x47, 10, 0xc3];
+    const X86_64: &[u8] = &[0x8d, 0x47, 10, 0xc3];
+    // add w0, w0, #10; ret
+    const AARCH64: &[u8] = &[0x00, 0x28, 0x00, 0x11, 0xc0, 0x03, 0x5f, 0xd6];
+    let code = by_arch(X86_64, AARCH64);
     // SAFETY: a fresh mapping below 4 GiB, written before it is made executable.
     let low = unsafe {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
-        let page = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
-        assert!(page != libc::MAP_FAILED && page.addr() < 1 << 32);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let at = |address| libc::mmap(address as *mut _, 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        let page = (0x2000_0000_usize..0xf000_0000).step_by(0x100_0000).map(at).find(|p| *p != libc::MAP_FAILED);
+        let page = page.filter(|p| p.addr() < 1 << 32).expect("a free page below 4 GiB");
         std::ptr::copy_nonoverlapping(code.as_ptr(), page.cast(), code.len());
         assert_eq!(libc::mprotect(page, 4096, libc::PROT_READ | libc::PROT_EXEC), 0);
         page
@@ -103,8 +113,12 @@ fn indirect_calls_below_four_gib_stay_indirect() {
 fn initialisers_of_a_discarded_group_do_not_run() {
     let engine = Checked::new();
     let part = |n: u32| {
+        let code = by_arch(
+            "movq counter@GOTPCREL(%rip),%rax\n incl (%rax)",
+            "adrp x0, :got:counter\n ldr x0, [x0, :got_lo12:counter]\n ldr w1, [x0]\n add w1, w1, #1\n str w1, [x0]",
+        );
         format!(
-            ".section .text.init,\"axG\",@progbits,grp,comdat\ninit: movq counter@GOTPCREL(%rip),%rax\n incl (%rax)\n ret\n\
+            ".section .text.init,\"axG\",@progbits,grp,comdat\ninit: {code}\n ret\n\
              .weak grp\ngrp: ret\n.section .init_array,\"awG\",@init_array,grp,comdat\n.quad init\n\
              .text\n.globl part{n}\npart{n}: ret\n"
         )
@@ -114,6 +128,87 @@ fn initialisers_of_a_discarded_group_do_not_run() {
     let objects: [(&str, &str, &[&str]); 3] = [("counter.c", counter, &[]), ("one.s", &one, &[]), ("two.s", &two, &[])];
     let library = library(&engine, "groups", &objects);
     assert_eq!(call(&library, "get"), 1);
+    freed(&library);
+    engine.finish();
+}
+
+/// Both objects have the group; the second one's copy is discarded.
+fn references_into_a_discarded_group_are_judged_as_ld_judges_them() {
+    let engine = Checked::new();
+    let (set, call_local) = by_arch(("movl $SET, %eax", "call local"), ("mov w0, #SET", "bl local"));
+    let set = |value: u32| set.replace("SET", &value.to_string());
+    let user = format!(".text\n.globl user\nuser: {call_local}\n ret");
+    let in_group = format!(".section .text.g,\"axG\",@progbits,grp,comdat\n {call_local}");
+    let object = |n: u32, reference: &str| {
+        let source = format!(
+            ".section .text.g,\"axG\",@progbits,grp,comdat\n.weak grp\ngrp: nop\nlocal: {}\n ret\n\
+             .text\n.globl part{n}\npart{n}: {}\n ret\n{reference}\n",
+            set(7),
+            set(n)
+        );
+        compile(&format!("refers{n}.s"), &source, &[])
+    };
+    let first = object(1, "");
+    let mut refused = 0;
+    let references = [
+        ".data\n.quad 0, local",
+        ".data\n.quad .text.g",
+        &user,
+        ".section .rodata,\"a\"\n.long local - .",
+        &in_group,
+        ".section .data.g,\"awG\",@progbits,grp,comdat\n.quad local",
+        ".data\n.quad grp",
+        ".section .gcc_except_table,\"a\"\n.quad local",
+        ".section .debug_things,\"\"\n.quad local",
+        ".section .text.g,\"axG\",@progbits,grp,comdat\n.cfi_startproc\nnop\n.cfi_endproc",
+        ".section ordered,\"ao\",@progbits,.text.g\n.quad local",
+    ];
+    for reference in references {
+        let second = object(2, reference);
+        let ld = &mut tool_command("ld");
+        let output = ld.arg("-shared").args([&first, &second]).args(["-o", "/dev/null"]).output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), !words.contains("defined in discarded section"), "{words}");
+        let library = library(&engine, "refers", &[]);
+        library.add_object_file(&first).unwrap();
+        let added = library.add_object_named("second.o", std::fs::read(second).unwrap());
+        if output.status.success() {
+            added.unwrap_or_else(|error| panic!("ld links this: {reference}: {error}"));
+            assert_eq!(call(&library, "part2"), 2);
+        } else {
+            let Err(Error::DiscardedReference { object, section, symbol, group, linked, .. }) = &added else {
+                panic!("ld refuses this: {reference}: {added:?}");
+            };
+            assert_eq!((object.as_str(), group.as_str(), linked.ends_with("refers1.o")), ("second.o", "grp", true));
+            // ld: `local' referenced in section `.data' of refers2.o: defined in discarded section …
+            assert!(words.contains(&format!("`{symbol}' referenced in section `{section}'")), "{added:?}: {words}");
+            refused += 1;
+        }
+        assert_eq!(call(&library, "part1"), 1);
+        freed(&library);
+    }
+    assert!((1..references.len()).contains(&refused), "{refused}");
+    engine.finish();
+}
+
+/// `SHF_LINK_ORDER`, as `__patchable_function_entries` has it.
+fn what_is_ordered_with_a_discarded_section_goes_with_it() {
+    let engine = Checked::new();
+    let source = |n: u32| {
+        format!(
+            "extern long __start_set[], __stop_set[]; int count{n}(void) {{ return __stop_set - __start_set; }}
+             asm(\".section .text.g,\\\"axG\\\",@progbits,grp,comdat\\n.weak grp\\ngrp: nop\\n\"
+                 \".section set,\\\"awo\\\",@progbits,.text.g\\n.quad 0\\n.section set,\\\"aw\\\",@progbits\\n.quad 0\\n.text\");"
+        )
+    };
+    let objects = [compile("set1.c", &source(1), &[]), compile("set2.c", &source(2), &[])];
+    let shared = link_shared("sets.so", &[&objects[0], &objects[1]], &[]);
+    // SAFETY: it has no initialisers of its own; the function is `int (void)`.
+    let all = unsafe { libloading::Library::new(&shared).unwrap().get::<Int>(b"count1").unwrap()() };
+    let library = library(&engine, "sets", &[]);
+    objects.iter().for_each(|object| library.add_object_file(object).unwrap());
+    // A shared object counts the entries of both.
+    assert_eq!(call(&library, "count1") + call(&library, "count2"), all);
     freed(&library);
     engine.finish();
 }
@@ -287,6 +382,9 @@ fn many_sections_that_refer_to_each_other() {
 
 /// `.ldata` and `.lbss` are reached by 64-bit references only.
 fn large_sections_lie_outside_the_arena() {
+    if only_on_x86_64("AArch64 has no medium code model; memory::large_data_outside_the_arena has what it has") {
+        return;
+    }
     let engine = Checked::new();
     let source = "static volatile int table[1 << 18] = { [7] = 35 }; static volatile int zero[1 << 18];
         int read(void) { return table[7] + zero[7]; } int write(void) { zero[7] = 7; return 0; }";

@@ -12,6 +12,8 @@ pub(crate) const ADR_PREL_LO21: u32 = 274;
 pub(crate) const ADR_PREL_PG_HI21: u32 = 275;
 pub(crate) const TSTBR14: u32 = 279;
 pub(crate) const CONDBR19: u32 = 280;
+pub(crate) const ADR_PREL_PG_HI21_NC: u32 = 276;
+pub(crate) const AARCH64_PLT32: u32 = 314;
 pub(crate) const JUMP26: u32 = 282;
 pub(crate) const CALL26: u32 = 283;
 
@@ -26,13 +28,22 @@ pub(crate) enum Bridgeable {
     ConditionalBranch,
 }
 
-/// Whether a reference can be bridged. `before` is what lies before its field, in a section of code.
+/// Whether a reference can be bridged, which is in code (`executable`) except for distances in data of functions that are only
+/// called (`R_AARCH64_PLT32`). `before` is what lies before its field.
 ///
 /// The addend must make the target of a branch the symbol itself (the field ends the instruction): data between code has
 /// others.
-pub(crate) fn bridgeable(machine: u16, relocation: u32, addend: i64, before: &[u8]) -> Option<Bridgeable> {
+pub(crate) fn bridgeable(
+    machine: u16,
+    relocation: u32,
+    addend: i64,
+    executable: bool,
+    before: &[u8],
+) -> Option<Bridgeable> {
     match (machine, relocation) {
-        (EM_AARCH64, ADR_PREL_LO21 | ADR_PREL_PG_HI21) => Some(Bridgeable::Address),
+        (EM_AARCH64, AARCH64_PLT32) => Some(Bridgeable::Branch),
+        _ if !executable => None,
+        (EM_AARCH64, ADR_PREL_LO21 | ADR_PREL_PG_HI21 | ADR_PREL_PG_HI21_NC) => Some(Bridgeable::Address),
         (EM_AARCH64, CALL26 | JUMP26) => Some(Bridgeable::Branch),
         (EM_AARCH64, CONDBR19 | TSTBR14) => Some(Bridgeable::ConditionalBranch),
         (EM_X86_64, PC32 | PLT32) => match *before {

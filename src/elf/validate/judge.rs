@@ -156,7 +156,7 @@ impl<'j> Judge<'j> {
         };
         let before = usize::try_from(offset).ok().and_then(|end| site.bytes.get(..end)).unwrap_or_default();
         let code = site.header.is(SHF_EXECINSTR);
-        let bridgeable = code && bridgeable(site.view.machine, number, addend, before).is_some();
+        let bridgeable = bridgeable(site.view.machine, number, addend, code, before).is_some();
         let extent = *self.extent.get_or_insert_with(|| extent(site.view, site.tables));
         let reference = Reference {
             kind,

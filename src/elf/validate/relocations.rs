@@ -3,19 +3,19 @@
 use super::Context;
 use super::judge::Judge;
 use super::sections::Tables;
-use super::symbols::{Place, is_linkable, place};
+use super::symbols::{Place, is_linkable, place, symbol_name};
 use crate::elf::index::Lifted;
 use crate::elf::patch::{Patch, Value};
 use crate::elf::plan::PlannedReference;
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
     LE, RELA_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHF_GROUP, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_GLOBAL, STB_LOCAL,
-    STT_FILE, STT_SECTION, SectionHeader, Symbol,
+    STT_FILE, SectionHeader, Symbol,
 };
 use crate::elf::reach::{MISALIGNED, Verdict, misalignment};
 use crate::elf::relocations::bridge::bridgeable;
 use crate::elf::relocations::{Kind, Operation, Repair, Table};
-use crate::elf::view::{View, lossy, string_at};
+use crate::elf::view::View;
 use crate::error::FarReference;
 use crate::{Error, Result};
 
@@ -321,7 +321,7 @@ impl Site<'_, '_> {
         };
         let before = usize::try_from(offset).ok().and_then(|end| self.bytes.get(..end)).unwrap_or_default();
         let code = self.header.is(SHF_EXECINSTR);
-        if code && bridgeable(self.view.machine, number, addend, before).is_some() {
+        if bridgeable(self.view.machine, number, addend, code, before).is_some() {
             return Ok(());
         }
         Err(Box::new(self.impossible(self.far(kind, told, None, TOO_FAR))))
@@ -405,14 +405,6 @@ impl Site<'_, '_> {
 
     /// The symbol's name; of a section symbol the section's.
     pub(super) fn symbol(&self) -> String {
-        let index = self.entry.symbol;
-        let Some(symbol) = self.tables.symbols.get(index as usize).map(Symbol::decode) else {
-            return format!("#{index}");
-        };
-        match (string_at(self.tables.strings, symbol.name), place(self.tables, index, &symbol)) {
-            (Some(name), _) if !name.is_empty() => lossy(name).into_owned(),
-            (_, Place::Section(section)) if symbol.kind == STT_SECTION => self.view.label(section),
-            _ => format!("#{index}"),
-        }
+        symbol_name(self.view, self.tables, self.entry.symbol)
     }
 }

@@ -6,9 +6,9 @@ use crate::elf::builder::IndexBuilder;
 use crate::elf::index::{Array, Group, Name, Section, array_kind, is_retained};
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
-    GRP_COMDAT, RELA_SIZE, RawSymbol, SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHF_WRITE, SHF_X86_64_LARGE, SHT_ANDROID_REL,
-    SHT_ANDROID_RELA, SHT_GROUP, SHT_NULL, SHT_REL, SHT_RELA, SHT_RELR, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
-    SYMBOL_SIZE, SectionHeader,
+    GRP_COMDAT, RELA_SIZE, RawSymbol, SHF_ALLOC, SHF_EXECINSTR, SHF_LINK_ORDER, SHF_TLS, SHF_WRITE, SHF_X86_64_LARGE,
+    SHT_ANDROID_REL, SHT_ANDROID_RELA, SHT_GROUP, SHT_NULL, SHT_REL, SHT_RELA, SHT_RELR, SHT_STRTAB, SHT_SYMTAB,
+    SHT_SYMTAB_SHNDX, SYMBOL_SIZE, SectionHeader,
 };
 use crate::elf::view::View;
 use crate::{Error, Result};
@@ -165,7 +165,7 @@ fn check(view: &View<'_>, index: u32, header: &SectionHeader, name: &[u8], repor
 }
 
 /// Finds and checks the symbol table, its string table and its extended section indices.
-fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Result<Tables<'a>> {
+pub(super) fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Result<Tables<'a>> {
     let mut tables = Tables::default();
     for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_SYMTAB) {
         let malformed = |problem: String| view.malformed(Some(index), None, problem);
@@ -253,6 +253,16 @@ pub(super) fn groups(
         builder.index.groups.push(Group { signature, members });
     }
     if !owner.is_empty() {
+        // A section that is ordered with a member goes with it, whether it says so or not (gABI, SHF_LINK_ORDER).
+        for (index, header) in view.sections().filter(|(_, header)| header.is(SHF_LINK_ORDER)) {
+            let group = owner.get(header.link as usize).copied().unwrap_or(u32::MAX);
+            if let Some(slot) = owner.get_mut(index as usize).filter(|slot| **slot == u32::MAX)
+                && let Some(group_of_linked) = builder.index.groups.get_mut(group as usize)
+            {
+                *slot = group;
+                group_of_linked.members.push(index);
+            }
+        }
         for definition in &mut builder.index.definitions {
             let group = owner.get(definition.section as usize).copied().filter(|&group| group != u32::MAX);
             definition.comdat = group.filter(|_| definition.section != 0);

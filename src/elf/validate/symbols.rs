@@ -73,6 +73,18 @@ pub(super) fn place(tables: &Tables<'_>, index: u32, symbol: &Symbol) -> Place {
     }
 }
 
+/// A symbol's name for messages; of a section symbol the section's.
+pub(super) fn symbol_name(view: &View<'_>, tables: &Tables<'_>, index: u32) -> String {
+    let Some(symbol) = tables.symbols.get(index as usize).map(Symbol::decode) else {
+        return format!("#{index}");
+    };
+    match (string_at(tables.strings, symbol.name), place(tables, index, &symbol)) {
+        (Some(name), _) if !name.is_empty() => lossy(name).into_owned(),
+        (_, Place::Section(section)) if symbol.kind == STT_SECTION => view.label(section),
+        _ => format!("#{index}"),
+    }
+}
+
 /// Whether JITLink makes a symbol of its own out of it, so that relocations may refer to it. (Absolute symbols that
 /// others can see are undefined by then.)
 pub(super) fn is_linkable(symbol: &Symbol, place: Place) -> bool {

@@ -9,7 +9,7 @@ use super::Shared;
 pub(crate) struct Room {
     address: u64,
     pub(crate) bytes: Vec<u8>,
-    used: usize,
+    pub(super) used: usize,
 }
 
 impl Room {

@@ -6,11 +6,12 @@
 use super::room::{CODE, DATA, Rooms};
 use super::{Edge, Need, Shared, fits_i32};
 use crate::elf::EM_X86_64;
+pub(super) use crate::elf::relocations::bridge::PC32;
 use crate::elf::relocations::bridge::{Bridgeable, bridgeable};
 
 /// What the field at `offset` of a code block belongs to.
 fn kind(edge: &Edge<'_>, content: &[u8]) -> Option<Bridgeable> {
-    bridgeable(EM_X86_64, edge.relocation, edge.addend, content.get(..edge.offset)?)
+    bridgeable(EM_X86_64, edge.relocation, edge.addend, true, content.get(..edge.offset)?)
 }
 
 /// Room for a reference that may turn out to be too long.

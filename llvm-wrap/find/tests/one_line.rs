@@ -1,0 +1,93 @@
+//! The build script, compiled and run as cargo would, in environments where something is missing.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Runs the script with nothing but these variables, and returns the errors it has cargo print. What it prints otherwise
+/// must be directives.
+fn errors(script: &Path, variables: &[(&str, &str)]) -> Vec<String> {
+    let glibc = [("CARGO_CFG_TARGET_OS", "linux"), ("CARGO_CFG_TARGET_ENV", "gnu")];
+    let output = Command::new(script).env_clear().envs(glibc).envs(variables.iter().copied()).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().all(|line| line.starts_with("cargo::")), "{text}");
+    text.lines().filter_map(|line| line.strip_prefix("cargo::error=")).map(str::to_owned).collect()
+}
+
+/// A folder with `bin/llvm-config` that runs these commands.
+fn fake(folder: &Path, name: &str, commands: &str) -> PathBuf {
+    let prefix = folder.join(name);
+    let bin = prefix.join("bin");
+    fs::create_dir_all(prefix.join("include/llvm/ExecutionEngine/Orc")).unwrap();
+    fs::create_dir_all(&bin).unwrap();
+    let config = bin.join("llvm-config");
+    fs::write(&config, format!("#!/bin/sh\n{commands}\n")).unwrap();
+    fs::set_permissions(&config, Permissions::from_mode(0o755)).unwrap();
+    prefix
+}
+
+#[test]
+fn whatever_is_missing_is_said_in_one_line() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("find");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let script = folder.join("script");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("build.rs");
+    let compiled = Command::new("rustc").args(["--edition", "2024", "-o"]).arg(&script).arg(source).status().unwrap();
+    assert!(compiled.success());
+
+    let with = |name: &str, version: &str, libraries: &str| {
+        let include = folder.join(name).join("include");
+        let commands = format!(
+            "case \"$1\" in --version) echo {version} ;; --includedir) echo {} ;; *) {libraries} ;; esac",
+            include.display()
+        );
+        fake(&folder, name, &commands)
+    };
+    let whole = with("whole", "19.1.7", "echo libLLVM.so");
+    fs::write(whole.join("include/llvm/ExecutionEngine/Orc/LLJIT.h"), "").unwrap();
+    let no_library = with("no_library", "19.1.7", "exit 1");
+    fs::write(no_library.join("include/llvm/ExecutionEngine/Orc/LLJIT.h"), "").unwrap();
+    let text = |prefix: &Path| prefix.to_str().unwrap().to_owned();
+    let (whole, no_library) = (text(&whole), text(&no_library));
+    let no_headers = text(&with("no_headers", "19.1.7", "echo libLLVM.so"));
+    let old = text(&with("old", "18.1.8", "echo libLLVM.so"));
+    let newer = text(&with("newer", "19.2.0", "echo libLLVM.so"));
+    let broken = text(&fake(&folder, "broken", "exit 1"));
+
+    let llvm19 = ("CARGO_FEATURE_LLVM19_1", "1");
+    let llvm22 = ("CARGO_FEATURE_LLVM22_1", "1");
+    fn prefix(path: &str) -> (&str, &str) {
+        ("LLVM_SYS_191_PREFIX", path)
+    }
+    let path = format!("{whole}/bin");
+    for good in [[llvm19, prefix(&whole)], [llvm19, ("PATH", path.as_str())]] {
+        assert_eq!(errors(&script, &good), Vec::<String>::new(), "{good:?}");
+    }
+    let of19: &[&str] = &["llvm-19-dev", "LLVM_SYS_191_PREFIX"];
+    let of22: &[&str] = &["llvm-22-dev", "LLVM_SYS_221_PREFIX"];
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+    let cases: &[Case] = &[
+        (&[llvm19, ("PATH", "/nonexistent")], of19),
+        (&[llvm22, ("PATH", "/nonexistent")], of22),
+        (&[llvm22, ("PATH", path.as_str())], of22),
+        (&[llvm19, prefix("/nonexistent"), ("PATH", path.as_str())], of19),
+        (&[llvm19, prefix(&old)], of19),
+        (&[llvm19, prefix(&newer)], of19),
+        (&[llvm19, prefix(&broken)], of19),
+        (&[llvm19, prefix(&no_headers)], &["llvm-19-dev", "headers"]),
+        (&[llvm19, prefix(&no_library)], &["llvm-19-dev", "shared library"]),
+        (&[llvm19, llvm22, prefix(&whole)], &["exactly one", "default-features = false"]),
+        (&[], &["exactly one", "llvm19-1", "llvm22-1"]),
+        (&[llvm19, prefix(&whole), ("CARGO_CFG_TARGET_ENV", "musl")], &["glibc"]),
+        (&[llvm19, prefix(&whole), ("CARGO_CFG_TARGET_OS", "macos")], &["Linux"]),
+        (&[llvm19, prefix(&whole), ("CARGO_CFG_TARGET_FEATURE", "sse,crt-static")], &["crt-static"]),
+    ];
+    for (variables, words) in cases {
+        let errors = errors(&script, variables);
+        let [line] = &errors[..] else { panic!("{variables:?}: {errors:?}") };
+        assert!(words.iter().all(|word| line.contains(word)), "{variables:?}: {line}");
+    }
+}

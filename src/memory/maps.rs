@@ -1,0 +1,71 @@
+//! Which addresses of the process are taken (`/proc/self/maps`, proc(5)), and which are free.
+//!
+//! What is read is a picture of a moment: other threads map and unmap meanwhile. It says where to try; the kernel decides.
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+
+use super::os;
+
+/// Where the list is.
+pub(super) const PATH: &str = "/proc/self/maps";
+
+/// Room above the heap, which grows upwards (brk). Where it cannot, malloc maps its memory instead.
+const HEAP_ROOM: usize = 64 << 20;
+/// The kernel keeps as much free below the main thread's stack as its limit says, at least 128 MiB (`mmap_base` in
+/// arch/x86/mm/mmap.c and mm/util.c); so do we, up to 16 GiB where there is no limit.
+const STACK_ROOM: Range<usize> = 128 << 20..16 << 30;
+
+/// Everything mapped in this process, and the room that heap and stack grow into; ascending.
+pub(super) fn taken() -> io::Result<Vec<Range<usize>>> {
+    // Bytes: file names need not be UTF-8.
+    Ok(parse(&fs::read(PATH)?, os::stack_limit().clamp(STACK_ROOM.start, STACK_ROOM.end)))
+}
+
+/// The lowest address that may be mapped: vm.mmap_min_addr, and never the first 64 KiB.
+pub(super) fn lowest_address() -> usize {
+    let configured = fs::read_to_string("/proc/sys/vm/mmap_min_addr").ok().and_then(|s| s.trim().parse().ok());
+    configured.unwrap_or(0).max(64 << 10)
+}
+
+/// Lines that are not understood are left out: what they hold is then refused by the kernel, as what is mapped meanwhile is.
+pub(super) fn parse(text: &[u8], stack_room: usize) -> Vec<Range<usize>> {
+    let mut taken: Vec<Range<usize>> = Vec::new();
+    for line in text.split(|&b| b == b'\n') {
+        let Some(mut addresses) = addresses(line) else { continue };
+        let before = taken.last().map_or(0, |r| r.end);
+        if line.ends_with(b"[stack]") {
+            addresses.start = addresses.start.saturating_sub(stack_room).max(before);
+        } else if line.ends_with(b"[heap]") {
+            addresses.end = addresses.end.saturating_add(HEAP_ROOM);
+        }
+        match taken.last_mut() {
+            // Joined to the line before, or in the room of the heap.
+            Some(last) if addresses.start <= last.end => last.end = last.end.max(addresses.end),
+            _ => taken.push(addresses),
+        }
+    }
+    taken
+}
+
+fn addresses(line: &[u8]) -> Option<Range<usize>> {
+    let field = line.split(|&b| b == b' ').next()?;
+    let (start, end) = std::str::from_utf8(field).ok()?.split_once('-')?;
+    let number = |s| usize::from_str_radix(s, 16).ok();
+    let range = number(start)?..number(end)?;
+    (!range.is_empty()).then_some(range)
+}
+
+/// What is left of a window.
+pub(super) fn free(taken: &[Range<usize>], window: &Range<usize>) -> Vec<Range<usize>> {
+    let mut free = Vec::new();
+    let mut from = window.start;
+    for range in taken.iter().filter(|r| r.end > window.start && r.start < window.end) {
+        free.push(from..range.start);
+        from = from.max(range.end);
+    }
+    free.push(from..window.end);
+    free.retain(|r| !r.is_empty());
+    free
+}

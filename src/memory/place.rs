@@ -1,0 +1,104 @@
+//! A place for an arena: the addresses it may have, and the search for free ones among them.
+
+use std::io;
+use std::ops::Range;
+
+use super::maps;
+use super::os::{self, Mapping};
+
+/// Which addresses an arena may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// All bytes of the arena lie in it.
+    pub(crate) window: Range<usize>,
+    /// As near to this as possible.
+    pub(crate) anchor: usize,
+    /// For errors: "within 2 GiB of ...".
+    pub(crate) name: String,
+}
+
+impl Place {
+    /// How far a byte of the arena may be from what it refers to. A relocation's signed 32 bits have 2 GiB; the rest is for
+    /// addends, which count from the end of an instruction and into a target.
+    pub(crate) const REACH: usize = (2 << 30) - (1 << 20);
+
+    /// From each of its bytes every one of `targets` is in reach. The window is empty where there is no such byte.
+    pub(crate) fn near(targets: &Range<usize>, name: String) -> Self {
+        let window = targets.end.saturating_sub(Self::REACH)..targets.start.saturating_add(Self::REACH);
+        Self { window, anchor: targets.start + targets.len() / 2, name }
+    }
+
+    /// Each of its addresses is a positive signed number of 32 bits (and so is one behind the end, less addends). From the
+    /// upper end, because executables that are not position-independent, and their heap, are at the lower one.
+    pub(crate) fn low_2_gib() -> Self {
+        Self { window: 0..Self::REACH, anchor: Self::REACH, name: "in the lowest 2 GiB".to_owned() }
+    }
+}
+
+/// The search for one arena, over the sizes that are tried.
+#[derive(Debug)]
+pub(super) struct Search<'a> {
+    place: &'a Place,
+    window: Range<usize>,
+    free: Vec<Range<usize>>,
+    /// How often the list of mappings may still be read again, because it was out of date.
+    refreshes: usize,
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(place: &'a Place) -> io::Result<Self> {
+        let page = os::page_size();
+        let start = place.window.start.max(maps::lowest_address()).next_multiple_of(page);
+        let window = start..start.max(place.window.end & !(page - 1));
+        let mut search = Self { place, window, free: Vec::new(), refreshes: 3 };
+        search.read()?;
+        Ok(search)
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        self.free = maps::free(&maps::taken()?, &self.window);
+        Ok(())
+    }
+
+    /// The largest free piece, as far as is known.
+    pub(super) fn largest_free(&self) -> usize {
+        self.free.iter().map(|r| r.len()).max().unwrap_or(0)
+    }
+
+    /// Reserves `size` bytes, a multiple of the page size.
+    pub(super) fn reserve(&mut self, size: usize) -> io::Result<Mapping> {
+        loop {
+            let mut failure = io::Error::other("no free piece of them is large enough");
+            let mut outdated = false;
+            for start in candidates(&self.free, size, self.place.anchor) {
+                match Mapping::reserve_at(start, size) {
+                    Ok(mapping) => return Ok(mapping),
+                    Err(error) => {
+                        outdated |= error.kind() == io::ErrorKind::AlreadyExists;
+                        failure = error;
+                    }
+                }
+            }
+            if !outdated || self.refreshes == 0 {
+                return Err(failure);
+            }
+            self.refreshes -= 1;
+            self.read()?;
+        }
+    }
+}
+
+/// Where to try in the free pieces, nearest to the anchor first: in each piece the nearest place, and then one beside the
+/// other, for what the list does not show (a thread that was faster; an emulator's own memory).
+pub(super) fn candidates(free: &[Range<usize>], size: usize, anchor: usize) -> Vec<usize> {
+    let page = os::page_size();
+    let mut starts = Vec::new();
+    for piece in free.iter().filter(|piece| piece.len() >= size) {
+        let last = piece.end - size;
+        let best = (anchor.saturating_sub(size / 2) & !(page - 1)).clamp(piece.start, last);
+        starts.extend((piece.start..=best).rev().step_by(size));
+        starts.extend((best..=last).step_by(size).skip(1));
+    }
+    starts.sort_by_key(|start| (start + size / 2).abs_diff(anchor));
+    starts
+}

@@ -1,0 +1,217 @@
+//! Where an arena is put, and what happens when it cannot be put there.
+//!
+//! The addresses used are far below those the kernel gives out by itself (top-down from the stack on both architectures),
+//! each test has its own, and what else is mapped there is left alone.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::Error;
+use crate::memory::maps;
+use crate::memory::os::{Call, Mapping, faults};
+use crate::memory::place::candidates;
+
+/// Of a process with a small stack limit, as proc(5) shows it; made up where a comment says so.
+const MAPS: &[u8] = b"\
+00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/dbus-daemon
+00651000-00652000 r--p 00051000 08:02 173521      /usr/bin/dbus-daemon
+00652000-00655000 rw-p 00052000 08:02 173521      /usr/bin/dbus-daemon
+00e03000-00e24000 rw-p 00000000 00:00 0           [heap]
+35b1800000-35b1820000 r-xp 00000000 08:02 135522  /usr/lib64/ld-2.15.so
+35b1820000-35b1a21000 r--p 0001f000 08:02 135522  /tmp/\xff\xfe [stack]ed - 1-2
+what is this
+35b1a21000-35b1a21000 rw-p 00000000 00:00 0
+7fffb2c0d000-7fffb2c2e000 rw-p 00000000 00:00 0   [stack]
+7fffb2d48000-7fffb2d49000 r-xp 00000000 00:00 0   [vdso]
+ffffffffff600000-ffffffffff601000 r-xp 00000000 00:00 0   [vsyscall]
+";
+
+#[test]
+fn what_the_kernel_lists_is_taken() {
+    let taken = maps::parse(MAPS, 128 * MIB);
+    let expected = [
+        0x40_0000..0x45_2000,
+        0x65_1000..0x65_5000,
+        // 64 MiB for the heap.
+        0xe0_3000..0xe2_4000 + 0x400_0000,
+        0x35_b180_0000..0x35_b1a2_1000,
+        // 128 MiB for the stack.
+        0x7fff_b2c0_d000 - 0x800_0000..0x7fff_b2c2_e000,
+        0x7fff_b2d4_8000..0x7fff_b2d4_9000,
+        0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000,
+    ];
+    assert_eq!(taken, expected);
+    // The stack cannot grow into what is mapped, however large its limit.
+    assert_eq!(maps::parse(MAPS, usize::MAX)[3], 0x35_b180_0000..0x7fff_b2c2_e000);
+}
+
+#[test]
+fn what_is_left_of_a_window_is_free() {
+    let taken = [10..20, 30..40, 50..60];
+    assert_eq!(maps::free(&taken, &(0..100)), [0..10, 20..30, 40..50, 60..100]);
+    assert_eq!(maps::free(&taken, &(15..55)), [20..30, 40..50]);
+    assert_eq!(maps::free(&taken, &(20..30)), vec![20..30; 1]);
+    assert_eq!(maps::free(&taken, &(32..38)), []);
+    assert_eq!(maps::free(&[], &(5..5)), []);
+}
+
+#[test]
+fn this_process_is_in_its_own_list() {
+    let (on_the_stack, on_the_heap) = (0_u8, Box::new(1_u8));
+    let places =
+        [(&raw const on_the_stack).addr(), mapped as *const () as usize, std::ptr::from_ref(&*on_the_heap).addr()];
+    let taken = maps::taken().unwrap();
+    assert!(taken.windows(2).all(|w| w[0].end < w[1].start), "ascending, and joined: {taken:x?}");
+    for place in places {
+        assert!(taken.iter().any(|r| r.contains(&place)), "{place:#x} is not in {taken:x?}");
+    }
+    assert!(maps::lowest_address() >= 64 << 10);
+}
+
+proptest! {
+    #[test]
+    fn candidates_are_free_and_the_nearest_comes_first(
+        pieces in proptest::collection::vec((0..20_usize, 1..40_usize), 0..8),
+        size in 1..12_usize,
+        anchor in 0..400_usize,
+    ) {
+        let page = os::page_size();
+        let (mut free, mut end) = (Vec::new(), 0);
+        for (gap, len) in pieces {
+            free.push((end + gap + 1) * page..(end + gap + 1 + len) * page);
+            end += gap + 1 + len;
+        }
+        let (size, anchor) = (size * page, anchor * page);
+        let found = candidates(&free, size, anchor);
+        let fits = |start: usize| free.iter().any(|r| r.start <= start && start + size <= r.end);
+        prop_assert!(found.iter().all(|s| fits(*s) && s % page == 0));
+        // By trying every page.
+        let distance = |start: usize| (start + size / 2).abs_diff(anchor);
+        let nearest = (0..=end).map(|n| n * page).filter(|s| fits(*s)).map(distance).min();
+        let first = found.first().copied().map(distance);
+        prop_assert_eq!(first.is_some(), nearest.is_some());
+        // Half a size need not be whole pages.
+        prop_assert!(first.unwrap_or(0) <= nearest.unwrap_or(0) + page, "{:?} {:?}", first, nearest);
+        // Enough of them, side by side, that one mapping which is not in the list cannot hide a free place of twice the size.
+        let rooms: usize = free.iter().map(|r| r.len() / size).sum();
+        prop_assert!(2 * found.len() >= rooms);
+        let mut sorted = found;
+        sorted.sort_unstable();
+        prop_assert!(sorted.windows(2).all(|w| w[0] + size <= w[1]), "they overlap: {:x?}", sorted);
+    }
+}
+
+#[test]
+fn what_is_mapped_is_never_replaced() {
+    let page = os::page_size();
+    let mapping = Mapping::writable(4 * page).unwrap();
+    let range = mapping.range();
+    write(range.start + 2 * page, b"contents");
+    for (start, len) in [(range.start, 4 * page), (range.start + 2 * page, page), (range.start - page, 2 * page)] {
+        let error = Mapping::reserve_at(start, len).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+    }
+    assert_eq!(read(range.start + 2 * page, 8), b"contents");
+}
+
+/// What a kernel before 4.17 does with an address that it cannot give.
+#[test]
+fn an_address_that_was_taken_for_a_hint_is_given_up() {
+    let range = window(5, MIB);
+    let mapping = Mapping::reserve_at(range.start, MIB).unwrap();
+    let error = mapping.only_at(range.start + os::page_size()).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+    let mapping = Mapping::reserve_at(range.start, MIB).expect("it is unmapped again");
+    assert_eq!(mapping.only_at(range.start).unwrap().range(), range);
+}
+
+/// A window of so many bytes at an address of its own for each test: `n` times 32 GiB.
+fn window(n: usize, len: usize) -> Range<usize> {
+    n << 35..(n << 35) + len
+}
+
+fn placed(size: usize, window: Range<usize>, anchor: usize) -> Result<Arc<Arena>> {
+    Arena::reserve(&ArenaConfig { size, place: Some(Place { window, anchor, name: "in the window".to_owned() }) })
+}
+
+#[test]
+fn an_arena_lies_in_its_window_near_the_anchor() {
+    let window = window(2, 256 * MIB);
+    let at = |anchor| {
+        let arena = placed(64 * MIB, window.clone(), anchor).unwrap();
+        drop(allocate(&arena, &small_object()).unwrap().publish().unwrap());
+        assert_pristine(&arena);
+        arena.range()
+    };
+    assert_eq!(at(0), window.start..window.start + 64 * MIB);
+    assert_eq!(at(usize::MAX), window.end - 64 * MIB..window.end);
+    assert_eq!(at(window.start + 100 * MIB), window.start + 68 * MIB..window.start + 132 * MIB);
+    // Three beside one another, and a fourth in the smaller room that is left.
+    let arenas: Vec<_> = (0..4).map(|_| placed(80 * MIB, window.clone(), window.start).unwrap()).collect();
+    let ranges: Vec<_> = arenas.iter().map(|a| (a.range().start - window.start) / MIB).collect();
+    assert_eq!(ranges, [0, 80, 160, 240]);
+    assert_eq!(arenas[3].range().len(), 10 * MIB);
+    let error = placed(80 * MIB, window.clone(), window.start).unwrap_err();
+    match &error {
+        Error::ArenaPlacement { place, window: w, requested, minimum, largest_free, .. } => {
+            assert_eq!((place.as_str(), w), ("in the window", &window));
+            assert_eq!((*requested, *minimum, *largest_free), (80 * MIB, 8 * MIB, 6 * MIB));
+        }
+        other => panic!("{other}"),
+    }
+    drop(arenas);
+    assert_eq!(placed(256 * MIB, window.clone(), 0).unwrap().range(), window);
+}
+
+#[test]
+fn windows_need_not_be_whole_pages() {
+    let whole = window(3, 64 * MIB);
+    let arena = placed(64 * MIB, whole.start + 1..whole.end - 1, 0).unwrap();
+    assert_eq!(arena.range().start, whole.start + arena.page());
+    assert_eq!(arena.range().len(), 32 * MIB);
+    for empty in [0..0, 0..MIB, whole.clone().start..whole.start] {
+        assert!(matches!(placed(64 * MIB, empty, 0), Err(Error::ArenaPlacement { largest_free: ..8_388_608, .. })));
+    }
+    #[allow(clippy::reversed_empty_ranges)]
+    let reversed = placed(64 * MIB, whole.end..whole.start, 0);
+    assert!(matches!(reversed, Err(Error::ArenaPlacement { largest_free: 0, .. })));
+}
+
+/// A thread that was faster: the list is read again, and the size is kept where there is room.
+#[test]
+fn a_place_that_was_lost_meanwhile_is_given_up_for_another() {
+    let window = window(4, 128 * MIB);
+    let reserve = |refusals, errno| {
+        let window = window.clone();
+        let lost = move |index, call| call == Call::Reserve && index < refusals;
+        let (arena, calls) = faults::with_error(errno, lost, || placed(64 * MIB, window, 0));
+        (arena.map(|a| a.range().len() / MIB), calls.len())
+    };
+    // Two places beside one another.
+    assert!(matches!(reserve(1, libc::EEXIST), (Ok(64), 2)));
+    // The list is read again, three times at most.
+    assert!(matches!(reserve(7, libc::EEXIST), (Ok(64), 8)));
+    assert!(matches!(reserve(8, libc::EEXIST), (Ok(32), 9)));
+    // Another error says nothing about the list.
+    assert!(matches!(reserve(1, libc::ENOMEM), (Ok(64), 2)));
+    assert!(matches!(reserve(2, libc::ENOMEM), (Ok(32), 3)));
+    match reserve(usize::MAX, libc::ENOMEM).0 {
+        Err(Error::ArenaPlacement { source, .. }) => assert_eq!(source.raw_os_error(), Some(libc::ENOMEM)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn near_means_in_reach_of_every_target() {
+    let targets = 0x7000_0000_0000..0x7000_1000_0000;
+    let place = Place::near(&targets, String::new());
+    // A signed 32-bit displacement from any byte to any byte, with the addend -4 of a branch and room for others.
+    for (from, to) in [(place.window.start, targets.end - 1), (place.window.end - 1, targets.start)] {
+        let distance = to as i64 - from as i64;
+        assert!(i32::try_from(distance - 4 - 500_000).is_ok() && i32::try_from(distance + 500_000).is_ok());
+        assert!(i32::try_from(distance + distance.signum() * 2 * MIB as i64).is_err(), "more could be had");
+    }
+    assert!(place.window.contains(&place.anchor) && targets.contains(&place.anchor));
+    let low = Place::low_2_gib().window;
+    assert!(i32::try_from(low.end).is_ok() && i32::try_from(low.end + 2 * MIB).is_err());
+}

@@ -1,0 +1,85 @@
+//! Which shared libraries are loaded, and where.
+#![allow(unsafe_code)] // dl_iterate_phdr
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ops::Range;
+
+/// A shared library of the process.
+#[derive(Debug, Clone)]
+pub(crate) struct LoadedLibrary {
+    /// The dynamic loader's name for it: its path.
+    pub(crate) name: String,
+    /// From the lowest to the highest address of its PT_LOAD segments.
+    pub(crate) addresses: Range<usize>,
+}
+
+/// Every shared library that the dynamic loader has loaded: not the executable, and not the vDSO, which is the kernel's and
+/// lies where it likes.
+pub(crate) fn loaded_libraries() -> Vec<LoadedLibrary> {
+    let mut libraries: Vec<LoadedLibrary> = Vec::new();
+    // SAFETY: the callback gets the pointer to the list, which lives until the call returns and is not used meanwhile.
+    unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut libraries).cast()) };
+    // SAFETY: a plain call; 0 if there is none.
+    let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
+    libraries.retain(|l| !l.addresses.contains(&vdso));
+    libraries
+}
+
+/// # Safety
+/// Called by dl_iterate_phdr, with a pointer to a list.
+unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, list: *mut c_void) -> c_int {
+    // SAFETY: by the caller. The headers and the name are the dynamic loader's, which keeps them while it iterates.
+    let (info, list, headers) = unsafe {
+        let info = &*info;
+        let headers: &[libc::Elf64_Phdr] = match info.dlpi_phdr.is_null() {
+            true => &[],
+            false => std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()),
+        };
+        (info, &mut *list.cast::<Vec<LoadedLibrary>>(), headers)
+    };
+    // SAFETY: as above.
+    let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
+    // The executable has an empty name (dl_iterate_phdr(3)).
+    if name.is_empty() {
+        return 0;
+    }
+    let segments = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
+    let at = |offset: u64| (info.dlpi_addr as usize).wrapping_add(offset as usize);
+    let spans = segments.map(|h| at(h.p_vaddr)..at(h.p_vaddr.wrapping_add(h.p_memsz)));
+    if let Some(addresses) = spans.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)) {
+        list.push(LoadedLibrary { name: name.to_string_lossy().into_owned(), addresses });
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against the kernel's own list.
+    #[test]
+    fn every_library_is_there_and_nothing_else() {
+        let text = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let executable = std::fs::read_link("/proc/self/exe").unwrap();
+        let libraries = loaded_libraries();
+        let mut code = 0;
+        for line in text.lines().filter(|l| l.contains(" r-xp ")) {
+            let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+            let [start, end] = [start, end].map(|s| usize::from_str_radix(s, 16).unwrap());
+            let name = line.split_ascii_whitespace().nth(5).unwrap_or("");
+            let found = libraries.iter().find(|l| l.addresses.start < end && start < l.addresses.end);
+            if name.contains(".so") {
+                let found = found.unwrap_or_else(|| panic!("{name} is missing"));
+                let file = std::fs::canonicalize(&found.name).unwrap();
+                assert_eq!(file, std::fs::canonicalize(name).unwrap());
+                assert!(found.addresses.start <= start && found.addresses.end.next_multiple_of(1 << 16) >= end);
+                code += 1;
+            } else if name == executable.to_str().unwrap() || name == "[vdso]" {
+                assert!(found.is_none(), "{name} is {found:?}");
+            }
+        }
+        // libc, the dynamic loader, and LLVM or what it needs.
+        assert!(code >= 3, "{text}");
+        assert_eq!(libraries.len(), code, "{libraries:?}");
+    }
+}

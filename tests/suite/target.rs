@@ -1,0 +1,70 @@
+//! What depends on the architecture that the tests are built for, and on whether this machine has it or qemu-user plays it.
+//!
+//! `ci/aarch64` sets two variables where the tests are built for another architecture than the machine's: `SLABJIT_TEST_CROSS`,
+//! the GNU name of the target, by which its tools are called, and `SLABJIT_TEST_RUNNER`, what starts its programs.
+
+use std::ffi::OsStr;
+use std::process::Command;
+
+/// As directives spell it.
+pub const ARCH: &str = std::env::consts::ARCH;
+
+/// One of two texts: assembly, mostly.
+pub const fn by_arch<T: Copy>(x86_64: T, aarch64: T) -> T {
+    if cfg!(target_arch = "x86_64") { x86_64 } else { aarch64 }
+}
+
+/// A tool of the target: the compilers, binutils and LLVM's code generators by their usual names.
+pub fn tool_command(program: &str) -> Command {
+    let Ok(cross) = std::env::var("SLABJIT_TEST_CROSS") else { return Command::new(program) };
+    match program.split('-').next() {
+        Some("gcc" | "g++" | "ld" | "ar") => Command::new(format!("{cross}-{program}")),
+        Some("clang") => with_argument(program, &format!("--target={cross}")),
+        Some("llc") => with_argument(program, &format!("-mtriple={cross}")),
+        _ => Command::new(program),
+    }
+}
+
+fn with_argument(program: &str, argument: &str) -> Command {
+    let mut command = Command::new(program);
+    command.arg(argument);
+    command
+}
+
+/// A program that was built for the target, such as this one.
+pub fn run(program: impl AsRef<OsStr>) -> Command {
+    match std::env::var_os("SLABJIT_TEST_RUNNER") {
+        Some(runner) => {
+            let mut command = Command::new(runner);
+            command.arg(program);
+            command
+        }
+        None => Command::new(program),
+    }
+}
+
+/// True if this process runs under qemu-user.
+pub fn under_qemu() -> bool {
+    std::env::var_os("SLABJIT_TEST_RUNNER").is_some()
+}
+
+/// True if this process runs under qemu-user; then says that a test, or a part of one, is not run, and why.
+pub fn not_under_qemu(why: &str) -> bool {
+    if under_qemu() {
+        println!("not run under qemu-user: {why}");
+    }
+    under_qemu()
+}
+
+/// How often something is done: natively, and under qemu-user, where it takes twenty times as long.
+pub fn by_qemu(native: usize, emulated: usize) -> usize {
+    if under_qemu() { emulated } else { native }
+}
+
+/// True if the tests are built for AArch64; then says that a test is not run, and why.
+pub fn only_on_x86_64(why: &str) -> bool {
+    if ARCH != "x86_64" {
+        println!("not run on {ARCH}: {why}");
+    }
+    ARCH != "x86_64"
+}
