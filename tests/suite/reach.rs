@@ -266,7 +266,6 @@ fn verdicts_are_what_the_linker_does() {
             ".reloc ., R_AARCH64_ABS32, TARGET\n .word 0",
             ".data\n .reloc ., R_AARCH64_PREL32, TARGET\n .word 0",
             ".data\n .reloc ., R_AARCH64_PREL16, TARGET\n .word 0",
-            ".data\n .reloc ., R_AARCH64_PLT32, TARGET\n .word 0",
         ]
     };
     let other = compile_bytes("other.s", ".data\n.balign 16\n.globl other\nother: .zero 16\n", &[]);
