@@ -156,7 +156,7 @@ pub(super) fn validate(
             let checked = place.check(known.map(|(_, kind)| kind), context.llvm, carried.is_some());
             if let Some(judge) = judge.as_deref_mut() {
                 let found = checked.as_ref().copied().map_err(|error| &**error);
-                judge.judge(&place, known, context.llvm, found);
+                judge.judge(&place, known, found);
             }
             let error = match checked {
                 Ok(None) => {
@@ -196,7 +196,7 @@ pub(super) fn validate(
             }
         }
     }
-    if let Some(error) = judge.as_deref_mut().and_then(|judge| judge.failures(view.object)) {
+    if let Some(error) = judge.and_then(|judge| judge.failures(view.object)) {
         report.refuse(|| error)?;
     }
     if !lifted.sort() || met != context.lifted.len() {
@@ -324,10 +324,7 @@ impl Site<'_, '_> {
         if misaligned {
             return Err(Box::new(self.impossible(self.far(kind, told, None, MISALIGNED))));
         }
-        let number = match repair {
-            Some(Repair::Same(number) | Repair::Lift(number)) => number,
-            _ => kind.number,
-        };
+        let number = if let Some(Repair::Same(number)) = repair { number } else { kind.number };
         let before = usize::try_from(offset).ok().and_then(|end| self.bytes.get(..end)).unwrap_or_default();
         let code = self.header.is(SHF_EXECINSTR);
         if bridgeable(self.view.machine, number, addend, code, before).is_some() {
