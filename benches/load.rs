@@ -24,7 +24,7 @@ const PER_ROUND: usize = 200;
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     match arguments.iter().position(|a| a == "--rss") {
-        Some(at) => print_rss(&arguments[at + 1]),
+        Some(at) => print_rss(&arguments[at + 1], arguments.get(at + 2).map_or(LIVE, |n| n.parse().unwrap())),
         None => compare(),
     }
 }
@@ -230,11 +230,11 @@ fn resident() -> usize {
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// Resident bytes per object of one side, after a few that warm up.
-fn print_rss(side: &str) {
+/// Resident bytes per object of one side, after a few that warm up: `--rss ours|stock [objects]`.
+fn print_rss(side: &str, n: usize) {
     let objects = Objects::compile();
-    let (warm, names): (Vec<usize>, Vec<usize>) = ((0..50).collect(), (50..50 + LIVE).collect());
-    let per_object = |before: usize| (resident() - before) as f64 / LIVE as f64;
+    let (warm, names): (Vec<usize>, Vec<usize>) = ((0..50).collect(), (50..50 + n).collect());
+    let per_object = |before: usize| (resident() - before) as f64 / n as f64;
     if side == "ours" {
         let mut ours = Ours::new();
         ours.add(&objects, &warm);

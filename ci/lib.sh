@@ -22,6 +22,7 @@ missing_packages() {
             gcc) have_command gcc || echo gcc ;;
             g++) have_command g++ || echo g++ ;;
             binutils) { have_command ld && have_command ar; } || echo binutils ;;
+            binutils-aarch64-linux-gnu) have_command aarch64-linux-gnu-ld || echo "$need" ;;
             llvm-*) have_llvm "${need#llvm-}" || echo "$need-dev" ;;
             clang-*) have_command "$need" || echo "$need" ;;
             llc-*) have_command "$need" || echo "llvm-${need#llc-}" ;;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::elf::{LinkPlan, ObjectPlugin, Preparation, Target};
 use crate::library::{Library, LibraryBuilder};
-use crate::link::{Context, OutOfRange};
+use crate::link::{Context, Name, OutOfRange};
 use crate::memory::{ArenaConfig, ArenaStats};
 use crate::runtime::SharedLibrary;
 use crate::{ArenaPlacement, Error, Limits, Result, SectionConflicts};
@@ -90,7 +90,7 @@ impl JitEngine {
     /// # Errors
     /// What preparation finds wrong; nothing is kept then.
     pub fn add_object(&self, bytes: impl AsRef<[u8]>) -> Result<Library> {
-        self.add_object_named(&self.context.next_object_name(), bytes)
+        self.alone(self.context.next_object_name(), bytes.as_ref())
     }
 
     /// [`add_object`](Self::add_object) with a name for errors, traces and the library.
@@ -98,8 +98,12 @@ impl JitEngine {
     /// # Errors
     /// As for [`add_object`](Self::add_object).
     pub fn add_object_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<Library> {
-        let library = Library::alone(&self.context, name);
-        library.add_object_named(name, bytes)?;
+        self.alone(name.into(), bytes.as_ref())
+    }
+
+    fn alone(&self, name: Name, bytes: &[u8]) -> Result<Library> {
+        let library = Library::alone(&self.context, name.clone());
+        library.add(name, bytes)?;
         Ok(library)
     }
 
@@ -134,6 +138,9 @@ impl JitEngine {
     /// Everything that preparation finds in an object and would do to it, without linking it. Objects for x86-64 and for
     /// AArch64 are both checked, whichever this process is.
     ///
+    /// Undefined names are looked for in the process, to say whether references reach them; those that are not there count as
+    /// another object's. See [`Library::check_object_named`] for an object that has a library around it.
+    ///
     /// # Errors
     /// Only for bytes that are no ELF object of either machine; everything else is in the plan.
     pub fn check_object(&self, bytes: impl AsRef<[u8]>) -> Result<LinkPlan> {
@@ -145,7 +152,7 @@ impl JitEngine {
     /// # Errors
     /// As for [`check_object`](Self::check_object).
     pub fn check_object_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<LinkPlan> {
-        self.context.preparation.check(name, bytes.as_ref())
+        self.context.check_alone(name, bytes.as_ref())
     }
 
     /// What the engine holds now.
@@ -160,7 +167,7 @@ impl JitEngine {
         let address = address.addr();
         self.context.live().iter().find_map(|code| {
             let (object, span) = code.object_containing(address)?;
-            let library = code.library().to_owned();
+            let library = code.library().to_string();
             Some(Explanation { library, object: object.to_string(), offset: address - span.start })
         })
     }

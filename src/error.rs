@@ -548,9 +548,10 @@ pub struct FarReference {
     pub relocation: String,
     /// What it refers to; empty for something without a name.
     pub symbol: String,
-    /// The address it refers to, addend included.
-    pub target: u64,
-    /// What would have to be written: for a relative reference the distance in bytes, else the address.
+    /// The address it refers to, addend included; none where it was refused before there were addresses.
+    pub target: Option<u64>,
+    /// What would have to be written: for a relative reference the distance in bytes, else the address. In a
+    /// [`LinkPlan`](crate::LinkPlan) the worst that it may be.
     pub value: i64,
     /// The least and the greatest value that can be written.
     pub limit: (i64, i64),
@@ -571,7 +572,11 @@ impl std::fmt::Display for FarReference {
             write!(f, " ({instruction})")?;
         }
         let symbol = if self.symbol.is_empty() { "a symbol without a name" } else { &self.symbol };
-        write!(f, " to '{symbol}' at {:#x}: ", self.target)?;
+        write!(f, " to '{symbol}'")?;
+        if let Some(target) = self.target {
+            write!(f, " at {target:#x}")?;
+        }
+        f.write_str(": ")?;
         let (least, greatest) = self.limit;
         if (least..=greatest).contains(&self.value) {
             write!(f, "{} is no multiple of {}", signed_hex(self.value), self.alignment)?;
@@ -583,7 +588,8 @@ impl std::fmt::Display for FarReference {
     }
 }
 
-fn signed_hex(value: i64) -> String {
+/// With its sign, in hexadecimal.
+pub(crate) fn signed_hex(value: i64) -> String {
     format!("{}{:#x}", if value < 0 { "-" } else { "" }, value.unsigned_abs())
 }
 

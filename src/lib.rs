@@ -18,7 +18,9 @@
 //! ```
 //!
 //! # What it promises
-//! - **Reach.** Each object lies in one contiguous slab, all slabs of an engine in one arena of less than 2 GiB.
+//! - **Reach.** Each object lies in one contiguous slab, all slabs of an engine in one arena of less than 2 GiB. A reference
+//!   that leaves the arena is bridged or refused with a full diagnosis ([`Error::ReferencesOutOfRange`]) before anything runs;
+//!   nothing is ever truncated.
 //! - **Preparation.** Objects are checked, and where needed rewritten, before LLVM sees them; see [`JitEngine::check_object`].
 //! - **W^X.** No mapping of an engine is ever writable and executable.
 //! - **Ownership.** A [`Symbol`] keeps its code alive, also past its [`Library`] and its engine.
@@ -26,9 +28,9 @@
 //!   working. Only exhausted `malloc` aborts, as it does in Rust and in LLVM.
 //!
 //! # Limits, for now
-//! Linux with glibc on x86-64; thread-local storage and indirect functions (IFUNC) in objects are refused by name;
-//! references to data or addresses out of the arena (`lea host_function(%rip)`, absolute 32-bit addresses) are an error from
-//! LLVM, so compile with `-fPIC`. Removed addresses may be reused at once. A child of `fork` may call what was loaded before,
+//! Linux with glibc on x86-64, and on AArch64 as far as qemu-user shows; thread-local storage and indirect functions (IFUNC) in
+//! objects are refused by name; so are memory operands and 32-bit fields that refer to something far away, so compile with
+//! `-fPIC`. Removed addresses may be reused at once. A child of `fork` may call what was loaded before,
 //! but must not load or remove. The README has the rest.
 //!
 //! # LLVM
@@ -53,7 +55,7 @@ mod symbol;
 
 pub use elf::{
     Change, ChangeKind, ChangedSection, Limits, LinkPlan, ObjectInput, ObjectPlugin, ObjectReport, PlannedDefinition,
-    PlannedImport, PlannedRelocation, PlannedSection, Problem, SectionConflicts, Severity,
+    PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem, SectionConflicts, Severity, Verdict,
 };
 pub use engine::{EngineStats, Explanation, JitEngine, JitEngineBuilder, SlabLayout};
 pub use error::{Error, FarReference, Result, UndefinedSymbol};

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::engine::read;
-use crate::link::{Context, library as inner};
+use crate::link::{Context, Name, library as inner};
 use crate::memory::SlabRange;
 use crate::runtime::SharedLibrary;
 use crate::symbol::{Symbol, pointer_from};
-use crate::{Error, Protection, Result, UndefinedSymbol};
+use crate::{Error, LinkPlan, Protection, Result, UndefinedSymbol};
 
 /// Objects in one namespace, the unit of ownership.
 ///
@@ -77,7 +77,7 @@ impl fmt::Display for Slab {
 
 impl Library {
     /// A library with the process's symbols and nothing else.
-    pub(crate) fn alone(context: &Arc<Context>, name: &str) -> Self {
+    pub(crate) fn alone(context: &Arc<Context>, name: Name) -> Self {
         Self { inner: inner::Library::new(Arc::clone(context), name, inner::Scope::default(), Vec::new()) }
     }
 
@@ -93,7 +93,7 @@ impl Library {
     /// defines; [`Error::DiscardedReference`] if it refers to its own copy of a COMDAT group that another object has;
     /// [`Error::Removed`]. The library is as before then.
     pub fn add_object(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
-        self.add_object_named(&self.inner.next_object_name(), bytes)
+        self.add(self.inner.next_object_name(), bytes.as_ref())
     }
 
     /// [`add_object`](Self::add_object) with a name for errors and traces.
@@ -101,7 +101,11 @@ impl Library {
     /// # Errors
     /// As for [`add_object`](Self::add_object).
     pub fn add_object_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.add_object(name, bytes.as_ref())
+        self.add(name.into(), bytes.as_ref())
+    }
+
+    pub(crate) fn add(&self, name: Name, bytes: &[u8]) -> Result<()> {
+        self.inner.add_object(name, bytes)
     }
 
     /// [`add_object`](Self::add_object) of a file, named by its path.
@@ -111,6 +115,18 @@ impl Library {
     pub fn add_object_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         self.add_object_named(&path.display().to_string(), read(path)?)
+    }
+
+    /// Everything that preparation finds in an object and would do to it, and whether its references would reach their targets
+    /// as an object of this library. Nothing is added.
+    ///
+    /// Undefined names are looked for in the library (what was added to it already counts), then as for a link; a weak one that
+    /// is nowhere has the address 0.
+    ///
+    /// # Errors
+    /// Only for bytes that are no ELF object of either machine, everything else is in the plan; [`Error::Removed`].
+    pub fn check_object_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<LinkPlan> {
+        self.inner.check(name, bytes.as_ref())
     }
 
     /// Adds an archive (`ar`): its members are added when a name that they define is needed, by an object of the library or
@@ -164,7 +180,7 @@ impl Library {
         // SAFETY: by the caller.
         let found = unsafe { self.inner.get(name)? };
         // SAFETY: the size was checked above; that the type is right is the caller's word.
-        unsafe { pointer_from(found, self.name(), name) }
+        unsafe { pointer_from(found, name) }
     }
 
     /// Links and initialises what has not been yet, without asking for a symbol.
@@ -303,7 +319,7 @@ impl LibraryBuilder {
         // SAFETY: by the caller.
         let shared = self.shared.iter().map(|path| unsafe { SharedLibrary::open_local(path) });
         let shared = shared.collect::<Result<Vec<_>>>()?;
-        Ok(Library { inner: inner::Library::new(self.context, &self.name, self.scope, shared) })
+        Ok(Library { inner: inner::Library::new(self.context, self.name.as_str().into(), self.scope, shared) })
     }
 }
 

@@ -35,13 +35,13 @@ impl<T: Copy> Symbol<T> {
 
 /// # Safety
 /// `T` has the size of a pointer, and is the symbol's type.
-pub(crate) unsafe fn pointer_from<T: Copy + 'static>(found: Found, library: &str, name: &str) -> Result<Symbol<T>> {
+pub(crate) unsafe fn pointer_from<T: Copy + 'static>(found: Found, name: &str) -> Result<Symbol<T>> {
     let Found { address, kind, code } = found;
     if address == 0 {
-        return Err(Error::NullSymbol { library: library.to_owned(), symbol: name.to_owned() });
+        return Err(Error::NullSymbol { library: code.library().to_string(), symbol: name.to_owned() });
     }
     if kind == SymbolKind::Data && names_a_function(type_name::<T>()) {
-        let (library, symbol) = (library.to_owned(), name.to_owned());
+        let (library, symbol) = (code.library().to_string(), name.to_owned());
         return Err(Error::WrongSymbolKind { library, symbol, requested: type_name::<T>() });
     }
     let pointer: *const () = std::ptr::with_exposed_provenance(address as usize);
@@ -77,7 +77,10 @@ impl<T: Clone> Clone for Symbol<T> {
 
 impl<T: Copy> fmt::Debug for Symbol<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Symbol").field("address", &self.address()).field("library", &self.code.library()).finish()
+        f.debug_struct("Symbol")
+            .field("address", &self.address())
+            .field("library", &&*self.code.library().text())
+            .finish()
     }
 }
 

@@ -21,6 +21,7 @@ mod plan;
 mod plugin;
 mod prepare;
 mod raw;
+mod reach;
 pub(crate) mod relocations;
 mod report;
 mod validate;
@@ -38,9 +39,13 @@ pub(crate) use index::{
 };
 pub use limits::{Limits, SectionConflicts};
 pub(crate) use locate::{Location, locate};
-pub use plan::{LinkPlan, PlannedDefinition, PlannedImport, PlannedRelocation, PlannedSection, Problem, Severity};
+pub use plan::{
+    LinkPlan, PlannedDefinition, PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem, Severity,
+};
 pub use plugin::{ObjectInput, ObjectPlugin, ObjectReport};
 pub(crate) use prepare::{Preparation, Target};
 pub(crate) use raw::{EM_AARCH64, EM_X86_64};
+pub use reach::Verdict;
+pub(crate) use reach::{Host, LARGEST_ARENA, MISALIGNED, Surroundings, Whereabouts};
 pub use report::{Change, ChangeKind, ChangedSection};
 pub(crate) use validate::discarded_reference;

@@ -7,11 +7,14 @@ use serde::{Deserialize, Serialize};
 use super::identity::machine_name;
 use super::index::{ArrayKind, Binding, ObjectIndex, SymbolKind};
 use super::plugin::ObjectReport;
+use super::raw::{RELA_SIZE, SHF_ALLOC, SHT_RELA, SectionHeader};
+use super::reach::Verdict;
 use super::relocations::Table;
 use super::report::Change;
-use super::validate::Counts;
+use super::validate::{Counts, Tally};
 use super::view::{View, flag_letters, lossy, segment};
 use crate::Error;
+use crate::error::signed_hex;
 
 /// Everything that preparation finds in an object, without linking it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,6 +40,10 @@ pub struct LinkPlan {
     pub finalizers: u64,
     /// The relocation kinds it uses.
     pub relocations: Vec<PlannedRelocation>,
+    /// The relocations of mapped sections one by one, each with a verdict; up to 100 000 of them.
+    pub references: Vec<PlannedReference>,
+    /// How many more there are.
+    pub references_omitted: u64,
     /// What stands in the way of loading it, or deserves attention.
     pub problems: Vec<Problem>,
 }
@@ -95,6 +102,69 @@ pub struct PlannedRelocation {
     pub kind: String,
     /// How often it occurs.
     pub count: u64,
+    /// How many of those in mapped sections are [`Verdict::Always`].
+    pub always: u64,
+    /// How many are [`Verdict::InArena`].
+    pub in_arena: u64,
+    /// How many are [`Verdict::Bridged`].
+    pub bridged: u64,
+    /// How many are [`Verdict::Refused`].
+    pub refused: u64,
+}
+
+/// A relocation of a [`LinkPlan`], and whether it reaches its target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PlannedReference {
+    /// The section that it applies to.
+    pub section: String,
+    /// That section's index.
+    pub section_index: u32,
+    /// Offset of the field in the section, in bytes.
+    pub offset: u64,
+    /// The function or datum that it lies in, where one is named.
+    pub function: Option<String>,
+    /// The kind, as the ABI names it, or its number.
+    pub relocation: String,
+    /// The symbol that it refers to; of a section symbol the section's name, of another without a name `#` and its number.
+    pub symbol: String,
+    /// The index of the section that defines the symbol, if the object does.
+    pub target_section: Option<u32>,
+    /// Added to the symbol's address, in bytes.
+    pub addend: i64,
+    /// Whether it reaches.
+    pub verdict: Verdict,
+    /// The least and the greatest value that its field may have to hold, for all that is known; the same twice if it is known
+    /// exactly. For a relative reference a distance in bytes (between pages for AArch64's page-relative ones), else an address.
+    pub distance: Option<(i64, i64)>,
+    /// The least and the greatest value that the field can hold, where there are such.
+    pub limit: Option<(i64, i64)>,
+    /// What the verdict depends on, or why it is [`Verdict::Refused`].
+    pub note: Option<String>,
+}
+
+impl fmt::Display for PlannedReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}+{:#x}", self.verdict.describe(), self.section, self.offset)?;
+        if let Some(function) = &self.function {
+            write!(f, " in '{function}'")?;
+        }
+        write!(f, ": {} to '{}'", self.relocation, self.symbol)?;
+        if self.addend != 0 {
+            write!(f, "{:+}", self.addend)?;
+        }
+        if let (Some((least, greatest)), Some(limit)) = (self.distance, self.limit) {
+            write!(f, ", {}", signed_hex(least))?;
+            if greatest != least {
+                write!(f, "..={}", signed_hex(greatest))?;
+            }
+            write!(f, " of {}..={}", signed_hex(limit.0), signed_hex(limit.1))?;
+        }
+        match &self.note {
+            Some(note) => write!(f, "; {note}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Something that stands in the way of loading an object, or deserves attention.
@@ -137,7 +207,7 @@ impl LinkPlan {
     }
 
     pub(super) fn new(outcome: Outcome<'_>) -> Self {
-        let Outcome { name, size, view, index, report, fatal, counts } = outcome;
+        let Outcome { name, size, view, index, report, fatal, mut counts } = outcome;
         let (changes, problems, dropped) = report.into_parts();
         let text = |error: Error| Problem { severity: Severity::Error, text: error.to_string() };
         let mut problems: Vec<Problem> = problems.into_iter().chain(fatal).map(text).collect();
@@ -146,6 +216,8 @@ impl LinkPlan {
             problems.push(Problem { severity: Severity::Error, text });
         }
         let machine = view.as_ref().map_or("unknown", |view| machine_name(view.machine)).to_owned();
+        let listed = counts.as_mut().map(|counts| std::mem::take(&mut counts.references)).unwrap_or_default();
+        let all = view.as_ref().map_or(0, mapped_relocations);
         let mut plan = Self {
             object: name.into(),
             machine,
@@ -160,6 +232,8 @@ impl LinkPlan {
                 .collect(),
             initializers: 0,
             finalizers: 0,
+            references_omitted: all.saturating_sub(listed.len() as u64),
+            references: listed,
             relocations: view.zip(counts).map(|(view, counts)| relocations(&view, &counts)).unwrap_or_default(),
             problems,
         };
@@ -211,11 +285,21 @@ fn definitions(index: &ObjectIndex) -> Vec<PlannedDefinition> {
 }
 
 fn relocations(view: &View<'_>, counts: &Counts) -> Vec<PlannedRelocation> {
-    let known = Table::of(view.machine).kinds().iter().zip(&counts.known).filter(|(_, count)| **count > 0);
-    let known = known.map(|(kind, count)| PlannedRelocation { kind: kind.name.into(), count: *count });
-    let unknown = counts.unknown.iter();
-    let unknown = unknown.map(|(number, count)| PlannedRelocation { kind: format!("kind {number}"), count: *count });
-    known.chain(unknown).collect()
+    let known = Table::of(view.machine).kinds().iter().zip(&counts.known).filter(|(_, tally)| tally.all > 0);
+    let known = known.map(|(kind, tally)| (kind.name.to_owned(), tally));
+    let unknown = counts.unknown.iter().map(|(number, tally)| (format!("kind {number}"), tally));
+    let planned = |(kind, tally): (String, &Tally)| {
+        let [always, in_arena, bridged, refused] = tally.verdicts;
+        PlannedRelocation { kind, count: tally.all, always, in_arena, bridged, refused }
+    };
+    known.chain(unknown).map(planned).collect()
+}
+
+/// Relocations of mapped sections.
+fn mapped_relocations(view: &View<'_>) -> u64 {
+    let of_mapped = |header: &SectionHeader| view.header(header.info).is_some_and(|target| target.is(SHF_ALLOC));
+    let tables = view.sections().filter(|(_, header)| header.kind == SHT_RELA && of_mapped(header));
+    tables.fold(0, |sum, (_, header)| sum.saturating_add(header.size / RELA_SIZE))
 }
 
 /// A section's type as `readelf` names it.
@@ -248,6 +332,31 @@ fn section_type(kind: u32) -> String {
         .iter()
         .find(|(number, _)| *number == kind)
         .map_or_else(|| format!("{kind:#x}"), |(_, name)| (*name).to_owned())
+}
+
+/// As many references are printed one by one.
+const SHOWN: usize = 50;
+
+impl LinkPlan {
+    /// Those that are bridged or refused, or about which there is something to say.
+    fn write_references(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plain = |r: &PlannedReference| matches!(r.verdict, Verdict::Always | Verdict::InArena) && r.note.is_none();
+        let mut told = self.references.iter().filter(|r| !plain(r)).peekable();
+        if told.peek().is_some() {
+            writeln!(f, "references")?;
+        }
+        for reference in told.by_ref().take(SHOWN) {
+            writeln!(f, "  {reference}")?;
+        }
+        let more = told.count() as u64;
+        if more > 0 {
+            writeln!(f, "  and {more} more")?;
+        }
+        if self.references_omitted > 0 {
+            writeln!(f, "  {} further relocations are not listed one by one", self.references_omitted)?;
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Display for LinkPlan {
@@ -301,10 +410,20 @@ impl fmt::Display for LinkPlan {
         if !self.relocations.is_empty() {
             let width = self.relocations.iter().map(|r| r.kind.len()).max().unwrap_or(0);
             writeln!(f, "relocations")?;
+            writeln!(
+                f,
+                "  {:width$}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}",
+                "kind", "count", "always", "in arena", "bridged", "refused"
+            )?;
             for r in &self.relocations {
-                writeln!(f, "  {:width$}  {:>8}", r.kind, r.count)?;
+                writeln!(
+                    f,
+                    "  {:width$}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}",
+                    r.kind, r.count, r.always, r.in_arena, r.bridged, r.refused
+                )?;
             }
         }
+        self.write_references(f)?;
         if !self.problems.is_empty() {
             writeln!(f, "problems")?;
             for problem in &self.problems {

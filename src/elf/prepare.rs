@@ -8,8 +8,9 @@ use super::index::{Lifted, ObjectIndex};
 use super::patch::Patch;
 use super::plan::{LinkPlan, Outcome};
 use super::plugin::{Mode, ObjectInput, ObjectPlugin, ObjectReport};
+use super::reach::Surroundings;
 use super::report::{Change, ChangeKind};
-use super::validate::{self, Context, Counts};
+use super::validate::{self, Context, Counts, Judge};
 use super::view::View;
 use super::{SectionConflicts, crel, decompress, harmonize, identity, marks};
 use crate::{Error, Limits, Result};
@@ -71,15 +72,15 @@ impl Preparation {
         Ok(Prepared { bytes, index, changes })
     }
 
-    /// Finds everything there is to say about an object for either machine, without judging its imports. It is an error
-    /// only if the bytes cannot be read as such an object at all.
-    pub(crate) fn check(&self, name: &str, bytes: &[u8]) -> Result<LinkPlan> {
+    /// Finds everything there is to say about an object for either machine; that an import is missing is no problem. It is
+    /// an error only if the bytes cannot be read as such an object at all.
+    pub(crate) fn check(&self, name: &str, bytes: &[u8], surroundings: &Surroundings<'_>) -> Result<LinkPlan> {
         let mut report = ObjectReport::new(Mode::Check);
         let size = bytes.len() as u64;
         let mut bytes = Cow::Borrowed(bytes);
         self.admit(name, &bytes, None)?;
         let mut counts = None;
-        let outcome = self.chain(name, &mut bytes, None, &mut report, Some(&mut counts));
+        let outcome = self.chain(name, &mut bytes, None, &mut report, Some((&mut counts, surroundings)));
         let (index, fatal) = match outcome {
             Ok(index) => (index, None),
             Err(error) => (ObjectIndex::default(), Some(error)),
@@ -106,7 +107,7 @@ impl Preparation {
         bytes: &mut Cow<'_, [u8]>,
         machine: Option<u16>,
         report: &mut ObjectReport,
-        counts: Option<&mut Option<Counts>>,
+        counts: Option<(&mut Option<Counts>, &Surroundings<'_>)>,
     ) -> Result<ObjectIndex> {
         self.admit(name, bytes, machine)?;
         for plugin in &self.plugins {
@@ -128,8 +129,9 @@ impl Preparation {
         let view = View::parse(name, bytes, limits.sections)?;
         let none = Lifted::default();
         let mut context = Context { limits, llvm: self.target.llvm, lifted: &none };
-        let counts = counts.map(|counts| counts.insert(Counts::new(&view)));
-        let valid = validate::validate(&view, &context, report, counts)?;
+        let native = view.machine == self.target.machine;
+        let mut judge = counts.map(|(slot, around)| Judge::new(slot.insert(Counts::new(&view)), around, native));
+        let valid = validate::validate(&view, &context, report, judge.as_mut())?;
         if !valid.patch.is_empty() {
             apply(name, bytes, valid.patch)?;
             // In hostile input the symbols may overlap what was validated.

@@ -1,6 +1,7 @@
 //! Refuses what would make LLVM read out of bounds or link wrongly, and collects what the linker needs on the way.
 
 mod discarded;
+mod judge;
 mod relocations;
 mod sections;
 mod symbols;
@@ -12,7 +13,8 @@ use super::view::View;
 use crate::{Limits, Result};
 
 pub(crate) use discarded::discarded_reference;
-pub(crate) use relocations::Counts;
+pub(crate) use judge::Judge;
+pub(crate) use relocations::{Counts, Tally};
 
 pub(crate) const NAME: &str = "validator";
 
@@ -35,14 +37,14 @@ pub(crate) fn validate(
     view: &View<'_>,
     context: &Context<'_>,
     report: &mut ObjectReport,
-    counts: Option<&mut Counts>,
+    judge: Option<&mut Judge<'_>>,
 ) -> Result<Valid> {
     report.begin(NAME);
     let mut patch = Patch::new(view.bytes.len());
     let (mut builder, tables) = sections::validate(view, context, report)?;
     let symbols = symbols::validate(view, &tables, &mut builder, &mut patch, report)?;
     sections::groups(view, &tables, &symbols, &mut builder, report)?;
-    let lifted = relocations::validate(view, context, &tables, &mut patch, report, counts)?;
+    let lifted = relocations::validate(view, context, &tables, &mut patch, report, judge)?;
     let mut index = builder.finish(view)?;
     index.lifted = lifted;
     Ok(Valid { index, patch })

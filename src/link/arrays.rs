@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use slabjit_llvm_wrap as shim;
 
+use super::name::Name;
 use super::session::take_text;
 use crate::elf::{Array, ArrayKind};
 
@@ -81,11 +82,11 @@ impl Arrays {
     ///
     /// # Safety
     /// As for [`initialise`](Self::initialise), and they have not run yet.
-    pub(super) unsafe fn finalise(&self, object: &str) {
+    pub(super) unsafe fn finalise(&self, object: &Name) {
         for &function in &self.finalisers {
             // SAFETY: by the caller.
             if let Err(message) = unsafe { call(function) } {
-                tracing::error!(target: "slabjit", object, message, "a finaliser failed");
+                tracing::error!(target: "slabjit", object = &*object.text(), message, "a finaliser failed");
             }
         }
     }

@@ -2,17 +2,20 @@
 #![allow(unsafe_code)] // runs finalisers
 
 use std::fmt;
+use std::num::NonZero;
 use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use once_cell::sync::OnceCell;
+use once_cell::race::OnceBox;
 use slabjit_llvm_wrap as shim;
 
 use super::arrays::Arrays;
 use super::exit::{Handlers, Own, Support};
+use super::few::Few;
 use super::frames::Frames;
+use super::name::Name;
 use super::object::{Linked, PreparedObject};
 use super::session::take_text;
 use crate::Result;
@@ -74,7 +77,7 @@ impl Allocation {
 /// One linked object.
 #[derive(Debug)]
 pub(super) struct Image {
-    object: Arc<str>,
+    object: Name,
     /// Position of the object in its library.
     number: u32,
     /// References that go through bridges.
@@ -90,14 +93,14 @@ pub(super) struct Image {
 impl Image {
     /// Registers the object's frames and reads its initialisers.
     pub(super) fn new(object: &PreparedObject, number: u32, linked: Linked) -> Self {
-        let has_frames = linked.frames != 0 && linked.allocation.is_some();
+        let begin = NonZero::new(linked.frames).filter(|_| linked.allocation.is_some());
         // SAFETY: JITLink terminates the section (EHFrameNullTerminator); it is published, and the image drops the frames
         // before the memory.
-        let frames = has_frames.then(|| unsafe { Frames::register(linked.frames) });
+        let frames = begin.map(|begin| unsafe { Frames::register(begin) });
         // SAFETY: the addresses are those of the same sections in the published memory.
         let arrays = unsafe { Arrays::read(&object.index.arrays, &linked.arrays) };
         Self {
-            object: Arc::clone(&object.name),
+            object: object.kept_name.clone(),
             number,
             bridges: linked.bridges,
             _frames: frames,
@@ -116,11 +119,10 @@ impl Image {
 /// All that must outlive the last handle on a library, and nothing of LLVM's: handles outlive the session.
 #[derive(Debug)]
 pub(crate) struct Code {
-    library: Arc<str>,
-    arena: Arc<Arena>,
-    images: Mutex<Vec<Image>>,
+    library: Name,
+    images: Mutex<Few<Image>>,
     /// What few libraries need.
-    support: OnceCell<Box<Support>>,
+    support: OnceBox<Support>,
     enlisted: AtomicBool,
     finalised: AtomicBool,
     /// What this library was linked against, if anything; dropped after everything of its own.
@@ -134,25 +136,19 @@ struct Ties {
 }
 
 impl Code {
-    pub(super) fn new(
-        library: Arc<str>,
-        arena: Arc<Arena>,
-        libraries: Vec<Arc<Code>>,
-        shared: Vec<SharedLibrary>,
-    ) -> Self {
+    pub(super) fn new(library: Name, libraries: Vec<Arc<Code>>, shared: Vec<SharedLibrary>) -> Self {
         let any = !libraries.is_empty() || !shared.is_empty();
         Self {
             library,
-            arena,
             images: Mutex::default(),
-            support: OnceCell::new(),
+            support: OnceBox::new(),
             enlisted: AtomicBool::new(false),
             finalised: AtomicBool::new(false),
             ties: any.then(|| Box::new(Ties { shared, _libraries: libraries })),
         }
     }
 
-    pub(crate) fn library(&self) -> &str {
+    pub(crate) fn library(&self) -> &Name {
         &self.library
     }
 
@@ -175,34 +171,32 @@ impl Code {
     }
 
     /// The name of a linked object.
-    pub(super) fn object_name(&self, number: u32) -> Option<Arc<str>> {
-        self.images().iter().find(|i| i.number == number).map(|i| Arc::clone(&i.object))
+    pub(super) fn object_name(&self, number: u32) -> Option<Name> {
+        self.images().iter().find(|i| i.number == number).map(|i| i.object.clone())
     }
 
-    fn images(&self) -> MutexGuard<'_, Vec<Image>> {
+    fn images(&self) -> MutexGuard<'_, Few<Image>> {
         self.images.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The address of one of the functions that each library has a copy of.
-    pub(super) fn own_function(&self, own: Own) -> Result<u64> {
+    /// The address of one of the functions that each library has a copy of; `arena` has room for them.
+    pub(super) fn own_function(&self, own: Own, arena: &Arc<Arena>) -> Result<u64> {
         if let Some(address) = own.shared_address() {
             return Ok(address);
         }
-        let support = self.support.get_or_try_init(|| Support::new(&self.arena, &self.library).map(Box::new))?;
+        let support = self.support.get_or_try_init(|| Support::new(arena, &self.library).map(Box::new))?;
         Ok(support.address(own))
     }
 
     pub(super) fn add(&self, images: Vec<Image>) {
-        let mut all = self.images();
-        all.reserve_exact(images.len());
-        all.extend(images);
+        self.images().append(images);
     }
 
     /// Runs the initialisers of the objects with these numbers, in order. On failure says which object failed, and how.
     ///
     /// # Safety
     /// They may be run, and are run by one thread.
-    pub(super) unsafe fn initialise(self: &Arc<Self>, numbers: &[u32]) -> Result<(), (Arc<str>, String)> {
+    pub(super) unsafe fn initialise(self: &Arc<Self>, numbers: &[u32]) -> Result<(), (Name, String)> {
         // Before anything runs: a process that ends in an initialiser has handlers and finalisers to run, as with dlopen.
         if self.support.get().is_some() {
             self.enlist();
@@ -211,7 +205,7 @@ impl Code {
             let taken = self.with_image(number, |i| {
                 // Without initialisers, it is initialised.
                 i.initialised = i.arrays.is_none();
-                Some((Arc::clone(&i.object), i.arrays.take()?))
+                Some((i.object.clone(), i.arrays.take()?))
             });
             let Some((object, arrays)) = taken.flatten() else { continue };
             if arrays.has_finalisers() {
@@ -246,8 +240,8 @@ impl Code {
     /// As for [`initialise`](Self::initialise).
     pub(super) unsafe fn undo(&self, numbers: &[u32], since: u64, taken: bool) {
         for &number in numbers.iter().rev() {
-            let taken = self
-                .with_image(number, |i| (std::mem::take(&mut i.initialised), i.arrays.take(), Arc::clone(&i.object)));
+            let taken =
+                self.with_image(number, |i| (std::mem::take(&mut i.initialised), i.arrays.take(), i.object.clone()));
             if let Some((true, Some(arrays), object)) = taken {
                 // SAFETY: initialised, and not finalised before: `initialised` was true.
                 unsafe { arrays.finalise(&object) };
@@ -259,11 +253,7 @@ impl Code {
             handlers.forget_other_lists(since);
         }
         if !taken {
-            let mut gone = Vec::new();
-            {
-                let mut images = self.images();
-                gone.extend(images.extract_if(.., |i| numbers.contains(&i.number)));
-            }
+            let mut gone = self.images().extract(|i| numbers.contains(&i.number));
             while gone.pop().is_some() {}
         } else {
             // A handle taken meanwhile may point in: the memory stays until the library goes, under a number that no
@@ -287,7 +277,7 @@ impl Code {
         let taken: Vec<_> = {
             let mut images = self.images();
             let initialised = images.iter_mut().rev().filter(|i| i.initialised);
-            initialised.filter_map(|i| Some((i.arrays.take()?, Arc::clone(&i.object)))).collect()
+            initialised.filter_map(|i| Some((i.arrays.take()?, i.object.clone()))).collect()
         };
         for (arrays, object) in taken {
             // SAFETY: initialised, and finalised once.
@@ -311,19 +301,19 @@ impl Code {
     }
 
     /// The object that has this address.
-    pub(crate) fn object_containing(&self, address: usize) -> Option<(Arc<str>, Range<usize>)> {
+    pub(crate) fn object_containing(&self, address: usize) -> Option<(Name, Range<usize>)> {
         self.images().iter().find_map(|i| {
             let ranges = i.allocation.as_ref()?.slab().ranges();
             let range = ranges.into_iter().find(|r| r.addresses.contains(&address))?;
             let span = i.span().filter(|s| s.contains(&address)).unwrap_or(range.addresses);
-            Some((Arc::clone(&i.object), span))
+            Some((i.object.clone(), span))
         })
     }
 }
 
 impl Drop for Code {
     fn drop(&mut self) {
-        let span = tracing::debug_span!(target: "slabjit", "slabjit::remove", library = &*self.library);
+        let span = tracing::debug_span!(target: "slabjit", "slabjit::remove", library = &*self.library.text());
         let _entered = span.enter();
         self.finalise();
         // Last in, first out; then `support`, the shared libraries and what this was linked against.

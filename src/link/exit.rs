@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock, Weak};
 
 use super::arrays::catching;
 use super::code::Code;
+use super::name::Name;
 use crate::Result;
 use crate::memory::{Arena, Lifetime, Protection, PublishedSlab, SegmentRequest};
 
@@ -63,7 +64,7 @@ impl Handlers {
     ///
     /// # Safety
     /// The library's code is still there.
-    pub(super) unsafe fn run(&self, library: &str, since: u64) {
+    pub(super) unsafe fn run(&self, library: &Name, since: u64) {
         while self.last(since).is_some() {
             // SAFETY: by the caller.
             unsafe { self.run_last(library) };
@@ -72,7 +73,7 @@ impl Handlers {
 
     /// # Safety
     /// As for [`run`](Self::run).
-    unsafe fn run_last(&self, library: &str) {
+    unsafe fn run_last(&self, library: &Name) {
         let handler = self.lists().exit.pop();
         if let Some(handler) = handler {
             // SAFETY: by the caller.
@@ -91,7 +92,7 @@ impl Handlers {
 impl Handler {
     /// # Safety
     /// The function's code is still there.
-    unsafe fn call(self, library: &str) {
+    unsafe fn call(self, library: &Name) {
         unsafe extern "C-unwind" fn run(handler: *mut c_void) {
             // SAFETY: `call` passes a handler, whose function takes one pointer.
             unsafe {
@@ -103,7 +104,7 @@ impl Handler {
         let mut copy = self;
         // SAFETY: by the caller.
         if let Err(message) = unsafe { catching(run, (&raw mut copy).cast()) } {
-            tracing::error!(target: "slabjit", library, message, "an exit handler failed");
+            tracing::error!(target: "slabjit", library = &*library.text(), message, "an exit handler failed");
         }
     }
 }
@@ -171,7 +172,7 @@ impl Own {
 const SLOT: usize = 64;
 
 impl Support {
-    pub(super) fn new(arena: &Arc<Arena>, library: &str) -> Result<Self> {
+    pub(super) fn new(arena: &Arc<Arena>, library: &Name) -> Result<Self> {
         let request = SegmentRequest {
             protection: Protection::ReadExecute,
             lifetime: Lifetime::Standard,
@@ -180,7 +181,7 @@ impl Support {
             zero_fill_bytes: 0,
             outside: false,
         };
-        let slab = arena.allocate(library, &[request], |_| crate::memory::BlamedSection {
+        let slab = arena.allocate(&library.text(), &[request], |_| crate::memory::BlamedSection {
             name: "__dso_handle".to_owned(),
             bytes: 4 * SLOT as u64,
         })?;

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // libgcc's interface
 
 use std::ffi::c_void;
+use std::num::NonZero;
 
 unsafe extern "C" {
     // libgcc_s, which Rust's standard library links on glibc (libgcc/unwind-dw2-fde.c).
@@ -12,23 +13,23 @@ unsafe extern "C" {
 /// The registered `.eh_frame` of one object; dropping it deregisters.
 #[derive(Debug)]
 pub(super) struct Frames {
-    begin: usize,
+    begin: NonZero<u64>,
 }
 
 impl Frames {
     /// # Safety
     /// `begin` is the address of an `.eh_frame` section that ends in a zero terminator (JITLink's EHFrameNullTerminator
     /// pass) and stays mapped and unchanged until the result is dropped.
-    pub(super) unsafe fn register(begin: u64) -> Self {
+    pub(super) unsafe fn register(begin: NonZero<u64>) -> Self {
         // SAFETY: by the caller.
-        unsafe { __register_frame(begin as *const c_void) }
-        Self { begin: begin as usize }
+        unsafe { __register_frame(begin.get() as *const c_void) }
+        Self { begin }
     }
 }
 
 impl Drop for Frames {
     fn drop(&mut self) {
         // SAFETY: registered once by `register`; still mapped, as that function requires.
-        unsafe { __deregister_frame(self.begin as *const c_void) }
+        unsafe { __deregister_frame(self.begin.get() as *const c_void) }
     }
 }

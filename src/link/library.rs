@@ -2,15 +2,18 @@
 #![allow(unsafe_code)] // runs initialisers
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use once_cell::race::OnceBox;
 
 use super::claims::{self, Claim};
 use super::code::{Code, Image};
+use super::name::Name;
 use super::names::{Names, Symbol};
 use super::object::{Linked, PreparedObject};
-use super::resolve::Host;
+use super::resolve::{Host, Outside};
 use super::{Context, batch, exit, resolve};
-use crate::elf::{Archive, MemberId, SymbolKind, hide_unmapped};
+use crate::elf::{Archive, LinkPlan, MemberId, SymbolKind, Whereabouts, hide_unmapped};
 use crate::memory::SlabRange;
 use crate::runtime::SharedLibrary;
 use crate::{Error, Removal, Result, UndefinedSymbol};
@@ -25,23 +28,28 @@ pub(crate) struct Scope {
 
 /// A library: what `crate::Library` is a handle of.
 pub(crate) struct Library {
-    name: Arc<str>,
+    name: Name,
     context: Arc<Context>,
-    /// `None` for a library that has the process's symbols and nothing else.
-    scope: Option<Box<Scope>>,
+    rare: OnceBox<Rare>,
     state: Mutex<State>,
+}
+
+/// What most libraries do without.
+#[derive(Default)]
+struct Rare {
+    /// `None` for a library that has the process's symbols and nothing else.
+    scope: Option<Scope>,
+    /// The text of a name that has none, once somebody has asked for it.
+    text: OnceLock<String>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Objects that wait to be linked, in order.
-    pending: Vec<Pending>,
+    /// `None` most of the time.
+    work: Option<Box<Work>>,
     /// The number of the next object.
     next: u32,
     names: Names,
-    /// What few libraries have.
-    #[allow(clippy::box_collection)] // a pointer's size where there are none
-    archives: Option<Box<Vec<Source>>>,
     /// `None` once removed.
     code: Option<Arc<Code>>,
     /// To count holders after removal.
@@ -49,8 +57,16 @@ struct State {
     /// How many batches are being linked or initialised; more than one where an initialiser adds objects to its own
     /// library.
     busy: u32,
+}
+
+/// What waits, what is under way, and where more may be found.
+#[derive(Default)]
+struct Work {
+    /// Objects that wait to be linked, in order.
+    pending: Vec<Pending>,
     /// What an outermost batch that is being initialised may have to undo.
-    undoing: Option<Box<Undoing>>,
+    undoing: Option<Undoing>,
+    archives: Vec<Source>,
 }
 
 /// Kept while initialisers run, which may fail.
@@ -80,24 +96,38 @@ pub(crate) struct Found {
 }
 
 impl Library {
-    pub(crate) fn new(context: Arc<Context>, name: &str, scope: Scope, shared: Vec<SharedLibrary>) -> Arc<Self> {
-        let name: Arc<str> = name.into();
+    pub(crate) fn new(context: Arc<Context>, name: Name, scope: Scope, shared: Vec<SharedLibrary>) -> Arc<Self> {
         // A library that is gone already has no names to link against, and nothing to keep.
         let dependencies = scope.links.iter().filter_map(|l| l.state().code.clone()).collect();
-        let code = Arc::new(Code::new(Arc::clone(&name), Arc::clone(&context.arena), dependencies, shared));
+        let code = Arc::new(Code::new(name.clone(), dependencies, shared));
         context.register(&code);
         let plain = scope.links.is_empty() && scope.given.is_empty() && !scope.isolated;
-        let scope = (!plain).then(|| Box::new(scope));
+        let rare = if plain {
+            OnceBox::new()
+        } else {
+            OnceBox::with_value(Box::new(Rare { scope: Some(scope), text: OnceLock::new() }))
+        };
         let state = State { holders: Arc::downgrade(&code), code: Some(code), ..State::default() };
-        Arc::new(Self { name, context, scope, state: Mutex::new(state) })
+        Arc::new(Self { name, context, rare, state: Mutex::new(state) })
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        match &self.name {
+            Name::Given(text) => text,
+            Name::Number(_) => self.rare.get_or_init(Box::default).text.get_or_init(|| self.name.to_string()),
+        }
+    }
+
+    fn scope(&self) -> Option<&Scope> {
+        self.rare.get()?.scope.as_ref()
+    }
+
+    fn outside<'a>(&'a self, code: &'a Code, host: &'a Host) -> Outside<'a> {
+        Outside { scope: self.scope(), code, arena: &self.context.arena, host }
     }
 
     /// A name for an object that was given none.
-    pub(crate) fn next_object_name(&self) -> String {
+    pub(crate) fn next_object_name(&self) -> Name {
         self.context.next_object_name()
     }
 
@@ -110,9 +140,7 @@ impl Library {
     }
 
     /// Prepares an object and takes it into the library. Runs nothing but plugins.
-    pub(crate) fn add_object(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        // An object that gave the library its name shares it.
-        let name = if *name == *self.name { Arc::clone(&self.name) } else { name.into() };
+    pub(crate) fn add_object(&self, name: Name, bytes: &[u8]) -> Result<()> {
         let object = self.prepare(name, bytes)?;
         self.add(object)
     }
@@ -123,7 +151,8 @@ impl Library {
         state.add(&self.name, &code, object)
     }
 
-    fn prepare(&self, name: Arc<str>, bytes: &[u8]) -> Result<PreparedObject> {
+    fn prepare(&self, kept_name: Name, bytes: &[u8]) -> Result<PreparedObject> {
+        let name = kept_name.text();
         let span = tracing::debug_span!(target: "slabjit", "slabjit::prepare", object = &*name, bytes = bytes.len());
         let _entered = span.enter();
         let prepared = self.context.preparation.prepare(&name, bytes)?;
@@ -132,7 +161,7 @@ impl Library {
         }
         let mut bytes: Box<[u8]> = prepared.bytes.into();
         hide_unmapped(&mut bytes, &prepared.index);
-        Ok(PreparedObject::new(name, bytes, prepared.index))
+        Ok(PreparedObject::new(name, kept_name, bytes, prepared.index))
     }
 
     pub(crate) fn add_archive(&self, name: &str, bytes: &[u8]) -> Result<()> {
@@ -142,7 +171,7 @@ impl Library {
             return Err(self.removed());
         }
         let source = Source { archive: Arc::new(archive), taken: HashSet::new() };
-        state.archives.get_or_insert_default().push(source);
+        state.work.get_or_insert_default().archives.push(source);
         Ok(())
     }
 
@@ -157,12 +186,12 @@ impl Library {
             if state.code.is_none() {
                 return Err(self.removed());
             }
-            if state.pending.is_empty() && state.busy == 0 {
+            if state.pending().is_empty() && state.busy == 0 {
                 return Ok(());
             }
         }
         // Before the claim: whoever holds one waits for nobody but initialisers.
-        for library in self.scope.iter().flat_map(|scope| &scope.links) {
+        for library in self.scope().into_iter().flat_map(|scope| &scope.links) {
             // SAFETY: by the caller.
             match unsafe { library.make_ready() } {
                 // Its code is kept; it has no names any more.
@@ -174,7 +203,7 @@ impl Library {
         match claims::claim(std::ptr::from_ref(self).addr()) {
             Claim::Circular => Ok(()),
             // SAFETY: by the caller.
-            Claim::OursAlready | Claim::Ours(_) if self.state().pending.is_empty() => Ok(()),
+            Claim::OursAlready | Claim::Ours(_) if self.state().pending().is_empty() => Ok(()),
             // SAFETY: by the caller.
             Claim::OursAlready => unsafe { self.link_pending(&host) },
             Claim::Ours(_guard) => {
@@ -192,7 +221,7 @@ impl Library {
         };
         let Some(code) = code else { return Host::new() };
         let look_up = |name: Box<str>| {
-            let address = resolve::look_up(&name, self.scope.as_deref(), &code);
+            let address = resolve::look_up(&name, self.scope(), &code);
             (name, address)
         };
         names.into_iter().map(look_up).collect()
@@ -220,7 +249,7 @@ impl Library {
         let outermost = self.state().begin_undoing();
         let linked = self.link(code, host).inspect_err(|_| {
             if outermost {
-                self.state().undoing = None;
+                self.state().end_undoing();
             }
         });
         let batch = linked?;
@@ -244,15 +273,13 @@ impl Library {
         let tracker = session.tracker();
         let (batch, decided) = {
             let mut state = self.state();
-            let pending = &state.pending;
-            let decided =
-                resolve::decide(&self.name, self.scope.as_deref(), code, &state.names, host, pending, &tracker)?;
-            let batch = std::mem::take(&mut state.pending);
+            let pending = state.pending();
+            let decided = resolve::decide(&self.name, &self.outside(code, host), &state.names, pending, &tracker)?;
+            let batch = state.take_pending();
             state.set_linking(&batch, true);
             (batch, decided)
         };
-        let span =
-            tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name, objects = batch.len());
+        let span = tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name.text(), objects = batch.len());
         let _entered = span.enter();
         let linked = batch::link(session, &self.context.arena, self.context.out_of_range, decided, tracker);
         let mut state = self.state();
@@ -285,7 +312,7 @@ impl Library {
             }
             for (archive, member) in wanted {
                 let (name, bytes) = archive.member(member);
-                let object = self.prepare(name.into(), bytes)?;
+                let object = self.prepare(name.as_str().into(), bytes)?;
                 self.add(object)?;
                 self.state().take_member(&archive, member);
             }
@@ -299,15 +326,51 @@ impl Library {
         let tracker = self.context.session.tracker();
         let state = self.state();
         let code = state.code.clone().ok_or_else(|| self.removed())?;
-        match resolve::decide(&self.name, self.scope.as_deref(), &code, &state.names, &host, &state.pending, &tracker) {
+        let outside = self.outside(&code, &host);
+        match resolve::decide(&self.name, &outside, &state.names, state.pending(), &tracker) {
             Ok(_) => Ok(Vec::new()),
             Err(Error::UndefinedSymbols { mut symbols, .. }) => {
                 // Linked libraries are linked first.
-                let links = || self.scope.iter().flat_map(|scope| &scope.links);
+                let links = || self.scope().into_iter().flat_map(|scope| &scope.links);
                 symbols.retain(|missing| !links().any(|library| library.will_export(&missing.name)));
                 Ok(symbols)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// What preparation finds in an object, and where its references would lead as one of this library.
+    pub(crate) fn check(&self, name: &str, bytes: &[u8]) -> Result<LinkPlan> {
+        let code = self.state().code.clone().ok_or_else(|| self.removed())?;
+        self.context.check(name, bytes, &|name, weak| self.whereabouts(&code, name, weak))
+    }
+
+    /// Where a name leads, in the order in which [`resolve::decide`] looks.
+    fn whereabouts(&self, code: &Code, name: &str, weak: bool) -> Whereabouts {
+        {
+            let state = self.state();
+            if let Some(symbol) = state.names.get(name) {
+                return symbol.address.map_or(Whereabouts::Arena, Whereabouts::Address);
+            }
+            // A weak reference takes no member out of an archive.
+            if !weak && state.member_defining(name).is_some() {
+                return Whereabouts::Arena;
+            }
+        }
+        let links = || self.scope().into_iter().flat_map(|scope| &scope.links);
+        if let Some(symbol) = links().find_map(|library| library.state().names.get(name).copied().filter(|s| !s.hidden))
+        {
+            return symbol.address.map_or(Whereabouts::Arena, Whereabouts::Address);
+        }
+        let given = self.scope().is_some_and(|scope| scope.given.contains_key(name));
+        if exit::Own::named(name).is_some() && !given {
+            return resolve::in_process(name);
+        }
+        // No lock is held: `dlsym` takes the dynamic loader's.
+        match resolve::look_up(name, self.scope(), code) {
+            Some(address) => Whereabouts::Address(address),
+            None if weak => Whereabouts::Address(0),
+            None => Whereabouts::Unknown,
         }
     }
 
@@ -347,7 +410,7 @@ impl Library {
     fn add_member_for(&self, name: &str) -> Result<()> {
         let Some((archive, member)) = self.state().member_defining(name) else { return Ok(()) };
         let (member_name, bytes) = archive.member(member);
-        let object = self.prepare(member_name.into(), bytes)?;
+        let object = self.prepare(member_name.as_str().into(), bytes)?;
         let mut state = self.state();
         let code = state.code.clone().ok_or_else(|| self.removed())?;
         match state.names.get(name) {
@@ -418,8 +481,7 @@ impl Library {
         let (code, holders) = {
             let mut state = self.state();
             state.names.clear();
-            state.pending = Vec::new();
-            state.archives = None;
+            state.forget_what_waits();
             (state.code.take(), state.holders.clone())
         };
         // Finalisers run here if this was the last holder; no lock is held.
@@ -448,41 +510,80 @@ fn trace_slab(object: &PreparedObject, linked: &Linked) {
 }
 
 impl State {
-    fn add(&mut self, library: &str, code: &Code, object: PreparedObject) -> Result<()> {
+    fn pending(&self) -> &[Pending] {
+        self.work.as_ref().map_or(&[], |work| &work.pending)
+    }
+
+    fn take_pending(&mut self) -> Vec<Pending> {
+        let pending = self.work.as_mut().map(|work| std::mem::take(&mut work.pending));
+        self.rest();
+        pending.unwrap_or_default()
+    }
+
+    fn undoing(&mut self) -> Option<&mut Undoing> {
+        self.work.as_mut()?.undoing.as_mut()
+    }
+
+    fn archives(&self) -> &[Source] {
+        self.work.as_ref().map_or(&[], |work| &work.archives)
+    }
+
+    /// What is under way goes on.
+    fn forget_what_waits(&mut self) {
+        if let Some(work) = &mut self.work {
+            (work.pending, work.archives) = Default::default();
+        }
+        self.rest();
+    }
+
+    /// Libraries are many, and most have nothing to do.
+    fn rest(&mut self) {
+        self.work.take_if(|work| work.pending.is_empty() && work.undoing.is_none() && work.archives.is_empty());
+    }
+
+    fn add(&mut self, library: &Name, code: &Code, object: PreparedObject) -> Result<()> {
         let number = self.next;
-        let pending = &self.pending;
+        let (names, pending) = (&mut self.names, self.work.as_ref().map_or(&[][..], |work| &work.pending));
         let name_of = |n: u32| match pending.iter().find(|(number, _)| *number == n) {
             Some((_, object)) => object.name.to_string(),
             None => code.object_name(n).map_or_else(String::new, |name| name.to_string()),
         };
-        self.names.add(library, number, &object, name_of)?;
+        names.add(library, number, &object, name_of)?;
         self.next += 1;
-        self.pending.push((number, Arc::new(object)));
+        self.work.get_or_insert_default().pending.push((number, Arc::new(object)));
         Ok(())
     }
 
     /// Names that waiting objects import and the library does not define, `atexit` and its like aside.
     fn foreign_imports(&self) -> Vec<Box<str>> {
-        let imports = self.pending.iter().flat_map(|(_, object)| object.index.imports.iter().map(move |i| (object, i)));
+        let imports =
+            self.pending().iter().flat_map(|(_, object)| object.index.imports.iter().map(move |i| (object, i)));
         let names = imports.map(|(object, import)| object.index.name(import.name));
         names.filter(|name| self.names.get(name).is_none()).map(Box::from).collect()
     }
 
     /// From here on, notes what the batch that is about to be linked would have to undo. True for an outermost batch.
     fn begin_undoing(&mut self) -> bool {
-        if self.undoing.is_some() {
+        if self.undoing().is_some() {
             return false;
         }
-        let first = self.pending.iter().map(|(number, _)| *number).min().unwrap_or(self.next);
-        self.undoing = Some(Box::new(Undoing { first, taken: false, nested: Vec::new() }));
+        let first = self.pending().iter().map(|(number, _)| *number).min().unwrap_or(self.next);
+        let undoing = Undoing { first, taken: false, nested: Vec::new() };
+        self.work.get_or_insert_default().undoing = Some(undoing);
         true
+    }
+
+    fn end_undoing(&mut self) -> Option<Undoing> {
+        let undoing = self.work.as_mut()?.undoing.take();
+        self.rest();
+        undoing
     }
 
     /// A batch is linked and initialised. A nested one may have to be undone with the outer one, which it may refer to.
     fn keep(&mut self, batch: Vec<Pending>, outermost: bool) {
         if outermost {
-            self.undoing = None;
-        } else if let Some(undoing) = &mut self.undoing {
+            self.end_undoing();
+        } else if let Some(undoing) = self.undoing() {
             undoing.nested.extend(batch);
         }
     }
@@ -490,8 +591,8 @@ impl State {
     /// A batch failed: hides its names again, and puts its objects back to those that wait. A nested batch goes alone, the
     /// outermost with all that was linked since. Returns their numbers, and whether an address was given out.
     fn give_up(&mut self, mut batch: Vec<Pending>, outermost: bool) -> (Vec<u32>, bool) {
-        let taken = self.undoing.as_ref().is_some_and(|u| u.taken);
-        if let Some(undoing) = self.undoing.take_if(|_| outermost) {
+        let taken = self.undoing().is_some_and(|u| u.taken);
+        if let Some(undoing) = outermost.then(|| self.end_undoing()).flatten() {
             batch.extend(undoing.nested);
         }
         for (number, object) in &batch {
@@ -504,7 +605,7 @@ impl State {
 
     /// Somebody is given the address of a symbol: its memory must stay even if initialisation fails.
     fn note_taken(&mut self, symbol: &Symbol) {
-        if let Some(undoing) = self.undoing.as_mut().filter(|u| symbol.object >= u.first) {
+        if let Some(undoing) = self.undoing().filter(|u| symbol.object >= u.first) {
             undoing.taken = true;
         }
     }
@@ -522,8 +623,8 @@ impl State {
     fn restore(&mut self, mut batch: Vec<Pending>) {
         self.set_linking(&batch, false);
         if self.code.is_some() {
-            batch.append(&mut self.pending);
-            self.pending = batch;
+            batch.append(&mut self.take_pending());
+            self.work.get_or_insert_default().pending = batch;
         }
     }
 
@@ -552,14 +653,14 @@ impl State {
 
     /// A member that was not taken yet. An index may be wrong about what members define: each is taken once.
     fn member_defining(&self, name: &str) -> Option<(Arc<Archive>, MemberId)> {
-        self.archives.iter().flat_map(|a| a.iter()).find_map(|source| {
+        self.archives().iter().find_map(|source| {
             let member = source.archive.find(name).filter(|member| !source.taken.contains(member))?;
             Some((Arc::clone(&source.archive), member))
         })
     }
 
     fn take_member(&mut self, archive: &Arc<Archive>, member: MemberId) {
-        let mut sources = self.archives.iter_mut().flat_map(|a| a.iter_mut());
+        let mut sources = self.work.iter_mut().flat_map(|work| &mut work.archives);
         if let Some(source) = sources.find(|source| Arc::ptr_eq(&source.archive, archive)) {
             source.taken.insert(member);
         }
@@ -567,11 +668,11 @@ impl State {
 
     /// Members that define what pending objects import, each once.
     fn wanted_members(&self) -> Vec<(Arc<Archive>, MemberId)> {
-        if self.archives.is_none() {
+        if self.archives().is_empty() {
             return Vec::new();
         }
         let mut wanted: Vec<(Arc<Archive>, MemberId)> = Vec::new();
-        for (_, object) in &self.pending {
+        for (_, object) in self.pending() {
             // A weak reference takes no member out of an archive (gABI, Symbol Table).
             for import in object.index.imports.iter().filter(|i| !i.weak) {
                 let name = object.index.name(import.name);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! library   one namespace: objects, what they define, what they need; claims a library, links its batch, initialises it
+//!  ├ name      what a library or object is called
 //!  ├ names     which definition of a name counts
 //!  ├ resolve   what an import binds to
 //!  ├ batch     objects that are linked together → ORC → addresses
@@ -21,8 +22,10 @@ mod batch;
 mod claims;
 mod code;
 mod exit;
+mod few;
 mod frames;
 pub(crate) mod library;
+mod name;
 mod names;
 mod object;
 mod reach;
@@ -30,16 +33,19 @@ mod resolve;
 mod session;
 mod signal;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub(crate) use code::Code;
+pub(crate) use name::Name;
 pub use reach::OutOfRange;
 use session::Session;
 
 use crate::Result;
-use crate::elf::Preparation;
+use crate::elf::{Host, LARGEST_ARENA, LinkPlan, Preparation, Surroundings, Whereabouts};
 use crate::memory::{Arena, ArenaConfig};
+
+const _: () = assert!(ArenaConfig::MAX as u64 == LARGEST_ARENA);
 
 /// What the libraries of one engine share.
 pub(crate) struct Context {
@@ -49,7 +55,7 @@ pub(crate) struct Context {
     out_of_range: OutOfRange,
     /// Code that may be alive, for `explain_address` and statistics.
     codes: Mutex<Codes>,
-    unnamed: AtomicUsize,
+    unnamed: AtomicU32,
 }
 
 #[derive(Default)]
@@ -62,7 +68,7 @@ struct Codes {
 impl Context {
     pub(crate) fn new(arena: &ArenaConfig, preparation: Preparation, out_of_range: OutOfRange) -> Result<Arc<Self>> {
         let arena = Arena::reserve(arena)?;
-        let (session, codes, unnamed) = (Session::new()?, Mutex::default(), AtomicUsize::new(0));
+        let (session, codes, unnamed) = (Session::new()?, Mutex::default(), AtomicU32::new(0));
         Ok(Arc::new(Self { session, arena, preparation, out_of_range, codes, unnamed }))
     }
 
@@ -70,9 +76,22 @@ impl Context {
         self.session.lljit()
     }
 
+    /// What preparation finds in an object of which undefined names lead where `find` says.
+    pub(crate) fn check(&self, name: &str, bytes: &[u8], find: &dyn Fn(&str, bool) -> Whereabouts) -> Result<LinkPlan> {
+        let arena = self.arena.range();
+        let host = Host { arena: arena.start as u64..arena.end as u64, find };
+        let bridges = self.out_of_range == OutOfRange::Bridge;
+        self.preparation.check(name, bytes, &Surroundings { bridges, host: Some(host) })
+    }
+
+    /// [`check`](Self::check) of an object that has nothing around it but the process.
+    pub(crate) fn check_alone(&self, name: &str, bytes: &[u8]) -> Result<LinkPlan> {
+        self.check(name, bytes, &|name, _| resolve::in_process(name))
+    }
+
     /// A name for an object that was given none.
-    pub(crate) fn next_object_name(&self) -> String {
-        format!("object {}", self.unnamed.fetch_add(1, Ordering::Relaxed))
+    pub(crate) fn next_object_name(&self) -> Name {
+        Name::Number(self.unnamed.fetch_add(1, Ordering::Relaxed))
     }
 
     fn codes(&self) -> std::sync::MutexGuard<'_, Codes> {

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use hashbrown::HashTable;
 
+use super::name::Name;
 use super::object::PreparedObject;
 use crate::elf::{Binding, Definition, Group, SymbolKind, Visibility, discarded_reference};
 use crate::{Error, Result};
@@ -50,11 +51,16 @@ const HASH_ABOVE: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Names {
     symbols: Vec<(Box<str>, Symbol)>,
+    /// What most libraries do without.
+    tables: Option<Box<Tables>>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
     /// Positions in `symbols`, once there are more than [`HASH_ABOVE`].
-    positions: Option<Box<HashTable<u32>>>,
+    positions: HashTable<u32>,
     /// The object whose COMDAT group of this signature is linked.
-    #[allow(clippy::box_collection)] // a pointer's size where there are none
-    groups: Option<Box<HashMap<Box<str>, u32>>>,
+    groups: HashMap<Box<str>, u32>,
 }
 
 impl Names {
@@ -67,11 +73,11 @@ impl Names {
     }
 
     fn position(&self, name: &str) -> Option<usize> {
-        let Some(positions) = &self.positions else {
+        if self.symbols.len() <= HASH_ABOVE {
             return self.symbols.iter().position(|(n, _)| **n == *name);
-        };
+        }
         let same = |i: &u32| self.symbols.get(*i as usize).is_some_and(|(n, _)| **n == *name);
-        positions.find(hash(name), same).map(|i| *i as usize)
+        self.tables.as_ref()?.positions.find(hash(name), same).map(|i| *i as usize)
     }
 
     fn insert(&mut self, name: &str, symbol: Symbol) {
@@ -79,13 +85,14 @@ impl Names {
         self.symbols.push((name.into(), symbol));
         let symbols = &self.symbols;
         let rehash = |i: &u32| symbols.get(*i as usize).map_or(0, |(name, _)| hash(name));
-        if let Some(positions) = &mut self.positions {
-            positions.insert_unique(hash(name), position, rehash);
-        } else if symbols.len() > HASH_ABOVE {
-            let positions = self.positions.get_or_insert_default();
-            for (i, (name, _)) in symbols.iter().enumerate() {
-                positions.insert_unique(hash(name), i as u32, rehash);
-            }
+        if symbols.len() <= HASH_ABOVE {
+            return;
+        }
+        let positions = &mut self.tables.get_or_insert_default().positions;
+        // The first time, all that came before, too.
+        let first = if positions.is_empty() { 0 } else { position };
+        for (i, (name, _)) in (first..).zip(symbols.iter().skip(first as usize)) {
+            positions.insert_unique(hash(name), i, rehash);
         }
     }
 
@@ -100,7 +107,7 @@ impl Names {
     /// object that has the first.
     pub(super) fn add(
         &mut self,
-        library: &str,
+        library: &Name,
         number: u32,
         object: &PreparedObject,
         name_of: impl Fn(u32) -> String,
@@ -111,7 +118,7 @@ impl Names {
             if let Some(first) = self.get(name).filter(|first| clashes(first, definition)) {
                 return Err(Error::DuplicateDefinition {
                     symbol: name.to_owned(),
-                    library: library.to_owned(),
+                    library: library.to_string(),
                     first: name_of(first.object),
                     second: object.name.to_string(),
                 });
@@ -119,7 +126,7 @@ impl Names {
         }
         self.check_discarded(number, object, name_of)?;
         for group in &index.groups {
-            let groups = self.groups.get_or_insert_default();
+            let groups = &mut self.tables.get_or_insert_default().groups;
             groups.entry(index.name(group.signature).into()).or_insert(number);
         }
         if self.symbols.is_empty() {
@@ -166,7 +173,7 @@ impl Names {
             return Ok(());
         };
         let group = index.name(group.signature);
-        let owner = self.groups.as_ref().and_then(|groups| groups.get(group));
+        let owner = self.tables.as_ref().and_then(|tables| tables.groups.get(group));
         Err(Error::DiscardedReference {
             object: object.name.to_string(),
             section: found.section,
@@ -186,7 +193,7 @@ impl Names {
     pub(super) fn group_is_from(&self, number: u32, object: &PreparedObject, group: u32) -> bool {
         let index = &object.index;
         let signature = index.groups.get(group as usize).map(|g| index.name(g.signature));
-        let owner = signature.and_then(|s| self.groups.as_ref()?.get(s));
+        let owner = signature.and_then(|s| self.tables.as_ref()?.groups.get(s));
         owner.is_none_or(|owner| *owner == number)
     }
 

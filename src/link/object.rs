@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use slabjit_llvm_wrap as shim;
 
 use super::code::{Actions, Allocation};
+use super::name::Name;
 use super::reach::{Block, Edge, Reach, place_of};
 use super::signal::Signal;
+use crate::elf::relocations::Kind;
 use crate::elf::{ObjectIndex, Section, locate};
 use crate::memory::{Arena, Blame, BlamedSection, Lifetime, Protection, SegmentRequest, WritableSlab};
 use crate::{Error, Result};
@@ -18,6 +20,8 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(super) struct PreparedObject {
     pub(super) name: Arc<str>,
+    /// The same, for what outlives the link.
+    pub(super) kept_name: Name,
     pub(super) bytes: Box<[u8]>,
     pub(super) index: ObjectIndex,
     /// Definitions and imports, each sorted by name where there are many.
@@ -26,10 +30,10 @@ pub(super) struct PreparedObject {
 }
 
 impl PreparedObject {
-    pub(super) fn new(name: Arc<str>, bytes: Box<[u8]>, index: ObjectIndex) -> Self {
+    pub(super) fn new(name: Arc<str>, kept_name: Name, bytes: Box<[u8]>, index: ObjectIndex) -> Self {
         let definitions_by_name = sorted(index.definitions.len(), |i| index.name(index.definitions[i].name));
         let imports_by_name = sorted(index.imports.len(), |i| index.name(index.imports[i].name));
-        Self { name, bytes, index, definitions_by_name, imports_by_name }
+        Self { name, kept_name, bytes, index, definitions_by_name, imports_by_name }
     }
 
     fn definition_named(&self, name: &str) -> Option<usize> {
@@ -255,6 +259,11 @@ impl ObjectLink {
         self.reach.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The kind of a reference that another kind carries, in a block from `origin` of the object's bytes.
+    fn lifted(&self, origin: Option<u64>, edge: &shim::slabjit_edge) -> Option<&'static Kind> {
+        self.object.index.lifted(origin?.checked_add(edge.offset.into())?)
+    }
+
     /// Looks at a block's references at final addresses.
     fn check(
         &self,
@@ -264,8 +273,7 @@ impl ObjectLink {
     ) {
         let mut reach = self.reach();
         for raw in edges {
-            let field = block.origin.and_then(|origin| origin.checked_add(raw.offset.into()));
-            let lifted = field.and_then(|field| self.object.index.lifted(field));
+            let lifted = self.lifted(block.origin, raw);
             raw.drop = reach.check(&edge(raw), &mut block, lifted, |at| locate(&self.object.bytes, at)).into();
         }
     }
@@ -483,14 +491,14 @@ unsafe extern "C" fn survey(
     n: usize,
 ) {
     // SAFETY: the block, its original bytes and its edges are lent for this call.
-    let (link, raw, content, edges) = unsafe {
+    let (link, raw, origin, content, edges) = unsafe {
         let link = link(object);
-        let (raw, ..) = block(link, raw);
-        (link, raw, slice(raw.origin.cast::<u8>(), raw.size as usize), slice(edges, n))
+        let (raw, _, origin) = block(link, raw);
+        (link, raw, origin, slice(raw.origin.cast::<u8>(), raw.size as usize), slice(edges, n))
     };
     guarded((), || {
         // SAFETY: as above; `survey` keeps no edge.
-        let edges = edges.iter().map(|e| unsafe { edge(e) });
+        let edges = edges.iter().map(|e| (unsafe { edge(e) }, link.lifted(origin, e)));
         link.reach().survey(bytes, raw.executable != 0, content, edges);
     });
 }
@@ -523,7 +531,7 @@ unsafe extern "C" fn check(
         let (raw, section, origin) = block(link, raw);
         let content = std::slice::from_raw_parts_mut(raw.content, raw.size as usize);
         let edges = std::slice::from_raw_parts_mut(edges, n);
-        (link, Block { section, address: raw.address, content, origin }, edges)
+        (link, Block { section, executable: raw.executable != 0, address: raw.address, content, origin }, edges)
     };
     // SAFETY: as above; no edge is kept.
     guarded((), || link.check(block, edges, |e| unsafe { edge(e) }));

@@ -7,29 +7,37 @@ use super::batch::Decided;
 use super::code::Code;
 use super::exit::Own;
 use super::library::Scope;
+use super::name::Name;
 use super::names::{Names, Symbol};
 use super::object::{Defined, External, PreparedObject};
 use super::session::Tracker;
-use crate::elf::Import;
+use crate::elf::{Import, Whereabouts};
 use crate::error::UndefinedSymbol;
+use crate::memory::Arena;
 use crate::runtime::process;
 use crate::{Error, Result};
+
+/// Where names are looked for that the library's own objects do not define.
+pub(super) struct Outside<'a> {
+    pub(super) scope: Option<&'a Scope>,
+    pub(super) code: &'a Code,
+    /// Where the library's `__dso_handle` goes, if it needs one.
+    pub(super) arena: &'a Arc<Arena>,
+    pub(super) host: &'a Host,
+}
 
 /// Decides about every symbol of a batch.
 ///
 /// # Errors
 /// [`Error::UndefinedSymbols`] with everything that is missing; memory errors from making a library's `__dso_handle`.
 pub(super) fn decide(
-    library: &str,
-    scope: Option<&Scope>,
-    code: &Code,
+    library: &Name,
+    outside: &Outside<'_>,
     names: &Names,
-    host: &Host,
     batch: &[(u32, Arc<PreparedObject>)],
     tracker: &Tracker,
 ) -> Result<Vec<Decided>> {
-    let mut decision =
-        Decision { scope, code, names, host, tracker, exports: HashMap::new(), missing: BTreeMap::new() };
+    let mut decision = Decision { outside, names, tracker, exports: HashMap::new(), missing: BTreeMap::new() };
     let mut decided = Vec::with_capacity(batch.len());
     for (number, object) in batch {
         let externals = decision.externals(object)?;
@@ -42,7 +50,7 @@ pub(super) fn decide(
     let Decision { exports, missing, .. } = decision;
     if !missing.is_empty() {
         let symbols = missing.into_iter().map(|(name, from)| UndefinedSymbol::new(name, from)).collect();
-        return Err(Error::UndefinedSymbols { library: library.to_owned(), symbols });
+        return Err(Error::UndefinedSymbols { library: library.to_string(), symbols });
     }
     for ((number, definition), name) in exports {
         let exporter = batch.iter().position(|(n, _)| *n == number).and_then(|i| decided.get_mut(i));
@@ -64,11 +72,17 @@ pub(super) fn look_up(name: &str, scope: Option<&Scope>, code: &Code) -> Option<
     code.shared().iter().find_map(|library| library.symbol(name)).or_else(given).or_else(process)
 }
 
+/// Where a name leads that each library has of its own, or the process has.
+pub(super) fn in_process(name: &str) -> Whereabouts {
+    match Own::named(name) {
+        Some(own) => own.shared_address().map_or(Whereabouts::Arena, Whereabouts::Address),
+        None => process::symbol(name).map_or(Whereabouts::Unknown, Whereabouts::Address),
+    }
+}
+
 struct Decision<'a> {
-    scope: Option<&'a Scope>,
-    code: &'a Code,
+    outside: &'a Outside<'a>,
     names: &'a Names,
-    host: &'a Host,
     tracker: &'a Tracker,
     /// What other objects of the batch need: (object, definition) → its name in ORC.
     exports: HashMap<(u32, u32), Arc<str>>,
@@ -120,15 +134,16 @@ impl Decision<'_> {
         if let Some(symbol) = self.names.get(name) {
             return Ok(Some(self.own(*symbol)));
         }
-        let address = self.scope.and_then(|s| s.links.iter().find_map(|library| library.exported(name)));
+        let Outside { scope, code, arena, host } = *self.outside;
+        let address = scope.and_then(|s| s.links.iter().find_map(|library| library.exported(name)));
         if address.is_some() {
             return Ok(address.map(External::Absolute));
         }
-        let given = self.scope.is_some_and(|s| s.given.contains_key(name));
+        let given = scope.is_some_and(|s| s.given.contains_key(name));
         if let (Some(own), false) = (Own::named(name), given) {
-            return self.code.own_function(own).map(|address| Some(External::Absolute(address)));
+            return code.own_function(own, arena).map(|address| Some(External::Absolute(address)));
         }
-        let in_host = self.host.get(name).copied().unwrap_or_else(|| look_up(name, self.scope, self.code));
+        let in_host = host.get(name).copied().unwrap_or_else(|| look_up(name, scope, code));
         Ok(in_host.map(External::Absolute))
     }
 

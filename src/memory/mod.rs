@@ -9,10 +9,12 @@
 //! are written) → `PublishedSlab` (final protections). Dropping either gives pages and addresses back. No page of an
 //! arena is ever writable and executable, and pages that could not be cleaned are never handed out again.
 //!
-//! One concern a file: `os` has every system call, `place` and `maps` find the arena's addresses, `ranges` is the free
-//! list, `layout` the arithmetic.
+//! One concern a file: `os` has every system call, `cores` what other threads need to see new code, `place` and `maps` find
+//! the arena's addresses, `ranges` is the free list, `layout` the arithmetic, `runs` what is kept of it.
 
 mod arena;
+#[cfg(any(target_arch = "aarch64", test))]
+mod cores;
 mod layout;
 mod maps;
 mod os;
@@ -20,6 +22,7 @@ mod outside;
 mod place;
 mod protection;
 mod ranges;
+mod runs;
 mod slab;
 mod stats;
 #[cfg(test)]

@@ -35,6 +35,8 @@ pub(super) enum Call {
     Discard,
     Populate,
     SmallPages,
+    #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))] // `cores`
+    SyncCores,
 }
 
 const NONE: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
@@ -144,7 +146,7 @@ impl Mapping {
         Ok(unsafe { madvise(at, range.len(), advice) }?)
     }
 
-    /// Makes written code visible to instruction fetches. The range is readable.
+    /// Makes written code visible to instruction fetches, at the addresses at which it will run. The range is readable.
     #[cfg_attr(not(target_arch = "aarch64"), allow(clippy::unnecessary_wraps))]
     pub(super) fn sync_instruction_cache(&self, range: &Range<usize>) -> io::Result<()> {
         self.checked(range)?;
@@ -239,12 +241,12 @@ mod aarch64 {
 #[cfg(not(test))]
 #[inline]
 #[allow(clippy::unnecessary_wraps)] // as the one for tests
-fn gate(_: Call) -> io::Result<()> {
+pub(super) fn gate(_: Call) -> io::Result<()> {
     Ok(())
 }
 
 #[cfg(test)]
-fn gate(call: Call) -> io::Result<()> {
+pub(super) fn gate(call: Call) -> io::Result<()> {
     faults::gate(call)
 }
 

@@ -7,6 +7,7 @@ use super::arena::Arena;
 use super::layout::{Layout, Run, SegmentRequest};
 use super::os::Mapping;
 use super::outside::Outside;
+use super::runs::{Runs, SlabRun};
 use super::{Lifetime, Protection};
 use crate::error::{Error, Result};
 
@@ -54,36 +55,26 @@ pub(crate) struct PublishedSlab {
 #[derive(Debug)]
 struct Memory {
     arena: Arc<Arena>,
-    span: Range<usize>,
-    runs: Box<[SlabRun]>,
-    /// Where the Finalize-lifetime runs begin.
-    finalize: usize,
+    start: usize,
+    runs: Runs,
     /// What few objects have.
     #[allow(clippy::box_collection)] // a pointer's size where there are none
     outside: Option<Box<Vec<Outside>>>,
 }
 
-/// Neighbouring pages with one protection. There are as many slabs as objects, so it is kept small.
-#[derive(Debug, Clone, Copy)]
-struct SlabRun {
-    /// Bytes; an arena has less than 4 GiB.
-    bytes: u32,
-    protection: Protection,
-}
-
 impl Memory {
+    /// The addresses in the arena.
+    fn span(&self) -> Range<usize> {
+        self.start..self.start + self.runs.bytes()
+    }
+
     /// The runs in the arena, from the start of the span.
     fn ranges(&self) -> impl Iterator<Item = SlabRange> {
-        let mut end = self.span.start;
-        self.runs.iter().map_while(move |run| {
+        let mut end = self.start;
+        self.runs.iter().map(move |run| {
             let start = end;
-            end += run.bytes as usize;
-            // What was given back after finalisation is no longer in the span.
-            (start < self.span.end).then_some(SlabRange {
-                addresses: start..end,
-                protection: run.protection,
-                outside: false,
-            })
+            end += run.bytes();
+            SlabRange { addresses: start..end, protection: run.protection(), outside: false }
         })
     }
 
@@ -106,15 +97,14 @@ impl WritableSlab {
         let page = arena.page();
         let failed = |call, source| Error::System { call, object: object.to_owned(), source };
         let at = |offsets: &Range<usize>| span.start + offsets.start..span.start + offsets.end;
-        let run = |run: &Run| SlabRun { bytes: run.offsets.len() as u32, protection: run.protection };
-        // From here on, an early return gives everything back.
-        let mut memory = Memory {
-            arena,
-            runs: layout.runs.iter().map(run).collect(),
-            finalize: span.start + layout.finalize,
-            outside: None,
-            span: span.clone(),
+        let run = |run: &Run| {
+            let standard = run.offsets.start < layout.finalize;
+            let lifetime = if standard { Lifetime::Standard } else { Lifetime::Finalize };
+            SlabRun::new(run.offsets.len(), run.protection, lifetime)
         };
+        // From here on, an early return gives everything back.
+        let runs = layout.runs.iter().map(run).collect();
+        let mut memory = Memory { arena, start: span.start, runs, outside: None };
         let arena = &memory.arena;
         if !span.is_empty() && !ready {
             arena.mapping().protect(&span, Protection::ReadWrite).map_err(|e| failed("mprotect", e))?;
@@ -172,6 +162,10 @@ impl WritableSlab {
         for segment in memory.outside().filter(|o| o.protection != Protection::ReadWrite) {
             segment.mapping().protect(&segment.range, segment.protection).map_err(|e| failed("mprotect", e))?;
         }
+        #[cfg(target_arch = "aarch64")]
+        if !code.is_empty() {
+            super::cores::synchronize();
+        }
         Ok(PublishedSlab { memory })
     }
 }
@@ -179,7 +173,7 @@ impl WritableSlab {
 impl PublishedSlab {
     /// The addresses in the arena; empty if the object has no memory there.
     pub(crate) fn span(&self) -> Range<usize> {
-        self.memory.span.clone()
+        self.memory.span()
     }
 
     /// All pages of the slab by protection: those in the arena without a gap, in the order of addresses, then those
@@ -196,9 +190,9 @@ impl PublishedSlab {
     /// Gives the segments back that were needed for finalisation only.
     pub(crate) fn release_finalize_segments(&mut self) {
         let memory = &mut self.memory;
-        let tail = memory.finalize..memory.span.end;
-        memory.span.end = tail.start;
-        memory.arena.release(tail);
+        let end = memory.span().end;
+        memory.runs.drop_finalize();
+        memory.arena.release(memory.span().end..end);
         let finalize = memory.outside.iter_mut().flat_map(|o| o.extract_if(.., |o| o.lifetime == Lifetime::Finalize));
         for segment in finalize {
             memory.arena.release_outside(segment);
@@ -208,7 +202,7 @@ impl PublishedSlab {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        self.arena.release(self.span.clone());
+        self.arena.release(self.span());
         for segment in self.outside.take().into_iter().flat_map(|outside| *outside) {
             self.arena.release_outside(segment);
         }

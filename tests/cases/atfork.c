@@ -1,4 +1,5 @@
 // prepare, parent and child handlers run while the library is there.
+//# turns: (each runs the handlers of whatever is loaded)
 //# call: installed() = 0
 //# call: forked() = 5
 //# call: in_parent() = 11

@@ -1,5 +1,7 @@
 //# compile: -mcmodel=large
 //# compile[gcc]: -fno-pic
+//# compile[aarch64]: -fno-pic
+//# oracle[aarch64]: none (ld -shared refuses R_AARCH64_MOVW_UABS_G0_NC, "can not be used when making a shared object")
 //# call: use_all(4) = 51
 //# call: call_libc() = 5
 #include <string.h>

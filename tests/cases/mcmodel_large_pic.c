@@ -1,4 +1,4 @@
-// gcc calls functions elsewhere in a way that no LLVM up to 22 can link.
+// gcc calls functions elsewhere through PLTOFF64, which no LLVM up to 22 knows.
 //# arch: x86_64 (GCC has no position-independent large code model for AArch64)
 //# tools: gcc
 //# compile: -mcmodel=large

@@ -43,8 +43,32 @@ common::tests![
     plugin_may_rewrite,
     plugin_may_refuse,
     explain_address,
+    objects_without_a_name_are_told_apart,
     symbol_address_is_the_function,
 ];
+
+/// One name each, the same wherever it is shown, also from several threads at once and after removal.
+fn objects_without_a_name_are_told_apart() {
+    let engine = Checked::new();
+    let bytes = compile_bytes("nameless.c", "int nameless(void) { return 1; }", &[]);
+    let libraries = [engine.add_object(&bytes).unwrap(), engine.add_object(&bytes).unwrap()];
+    let names = libraries.each_ref().map(|library| {
+        // SAFETY: the function is not called, and nothing is initialised.
+        let address = unsafe { library.get::<extern "C" fn() -> i32>("nameless").unwrap().address() };
+        let told = engine.explain_address(address).unwrap();
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = (0..4).map(|_| scope.spawn(|| library.name())).collect();
+            asked.into_iter().for_each(|name| assert_eq!(name.join().unwrap(), told.library));
+        });
+        assert_eq!(told.library, told.object);
+        common::freed(library);
+        let removed = library.add_object(&bytes).unwrap_err();
+        assert!(matches!(&removed, Error::Removed { library } if *library == told.library), "{removed}");
+        library.name()
+    });
+    assert!(names[0] != names[1] && names.iter().all(|name| !name.is_empty()), "{names:?}");
+    engine.finish();
+}
 
 fn limited(change: impl FnOnce(&mut Limits)) -> Checked {
     let mut limits = Limits::default();
@@ -135,7 +159,7 @@ fn section_conflicts_rename() {
 }
 
 fn section_conflicts_harmonize() {
-    assert_eq!(with_policy(SectionConflicts::Harmonize).unwrap(), (42, "r-x".into()));
+    assert_eq!(with_policy(SectionConflicts::Harmonize).unwrap(), (42, common::as_shown("r-x").into()));
 }
 
 fn section_conflicts_reject() {

@@ -19,6 +19,10 @@ common::tests![
     check_of_bad_objects,
     check_as_json,
     check_of_another_architecture,
+    check_judges_references,
+    map_draws_objects_of_both_architectures,
+    map_escapes_names,
+    map_writes_all_or_nothing,
     version_names_crate_and_llvm,
 ];
 
@@ -180,6 +184,136 @@ fn check_of_another_architecture() {
     let (code, stdout, _) = outcome(&["check", other.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{stdout}");
     assert!(stdout.contains(name) && stdout.contains("elsewhere"), "{stdout}");
+}
+
+/// Assembly of this machine that takes the address of `far`, and that loads from it.
+fn uses_far() -> &'static str {
+    if cfg!(target_arch = "x86_64") {
+        ".text\n.globl take, use\ntake: leaq far(%rip),%rax\n ret\nuse: movl far(%rip),%eax\n ret\n"
+    } else {
+        ".text\n.globl take, use\ntake: adrp x0, far\n ret\nuse: ldr x0, far\n ret\n"
+    }
+}
+
+fn check_judges_references() {
+    let path = object("judged.s", uses_far());
+    // No arena is near of it, see `reach`.
+    let far = ["check", "--format", "json", "--define", "far=0x712345678", &path];
+    let (code, stdout, _) = outcome(&far);
+    assert_eq!(code, Some(1), "{stdout}");
+    let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let references = json[0]["plan"]["references"].as_array().unwrap();
+    let verdicts: Vec<_> = references.iter().map(|r| (r["symbol"].as_str().unwrap(), &r["verdict"])).collect();
+    assert_eq!(verdicts, [("far", &"bridged".into()), ("far", &"refused".into())]);
+    assert_eq!(json[0]["loads"], false);
+    let (least, greatest) =
+        (references[1]["distance"][0].as_i64().unwrap(), references[1]["limit"][0].as_i64().unwrap());
+    assert!(least < greatest, "{stdout}");
+
+    // Running says the same.
+    let (code, stdout, stderr) = outcome(&["run", "--entry", "take", "--define", "far=0x712345678", &path]);
+    assert_eq!((code, stdout.as_str()), (Some(125), ""));
+    assert!(stderr.contains("far") && !stderr.contains("'take'"), "{stderr}");
+
+    // What another object defines lies in the arena.
+    let provider = object("judged_far.c", "int far[4];");
+    let (code, stdout, _) = outcome(&["check", "--format", "json", &path, &provider]);
+    let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert!(json[0]["plan"]["references"].as_array().unwrap().iter().any(|r| r["verdict"] == "in_arena"), "{stdout}");
+    assert_eq!(code, Some(0), "{stdout}");
+    let (_, stdout, _) = outcome(&["check", "--define", "far=0x712345678", &path]);
+    assert!(stdout.contains("bridged: .text+") && stdout.contains("refused: .text+"), "{stdout}");
+}
+
+/// Draws objects, and returns the exit code and the picture.
+fn drawn(name: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let path = temporary().join(name);
+    let (code, stdout, stderr) = outcome(&[&["map", "-o", path.to_str().unwrap()], arguments].concat());
+    assert_eq!(stdout, "", "{stderr}");
+    (code, std::fs::read_to_string(path).unwrap_or_default())
+}
+
+/// The texts that a picture shows.
+#[track_caller]
+fn texts(svg: &str) -> Vec<String> {
+    let document = roxmltree::Document::parse(svg).unwrap_or_else(|error| panic!("{error}: {svg}"));
+    assert_eq!(document.root_element().tag_name().namespace(), Some("http://www.w3.org/2000/svg"));
+    let shown = document.descendants().filter(|n| n.has_tag_name(("http://www.w3.org/2000/svg", "text")));
+    shown.map(|n| n.children().filter_map(|c| c.text().filter(|_| c.is_text())).collect()).collect()
+}
+
+fn map_draws_objects_of_both_architectures() {
+    let source = "int elsewhere(int); int counter = 3; const int table[3] = {1, 2, 3};
+                  int f(int x) { return elsewhere(x) + counter + table[x]; }";
+    let compile = |name: &str, target: &str| {
+        let path = compile_with("clang-22", name, source, &[&format!("--target={target}-unknown-linux-gnu"), "-O1"]);
+        path.to_str().unwrap().to_owned()
+    };
+    let (arm, x86) = (compile("drawn_arm.c", "aarch64"), compile("drawn_x86.c", "x86_64"));
+    let (code, svg) = drawn("both.svg", &[&arm, &x86]);
+    assert_eq!(code, Some(0));
+    let shown = texts(&svg);
+    for wanted in ["elsewhere", ".text", ".data", ".rodata", "code (R-X)", "read-only data", "writable data"] {
+        let times = shown.iter().filter(|text| text.starts_with(wanted)).count();
+        assert!(times >= 2, "'{wanted}' is shown {times} times: {shown:?}");
+    }
+    for wanted in ["AArch64, ", "x86-64, ", "always in range", "in range within the arena", "bridged", "refused"] {
+        assert!(shown.iter().any(|text| text.starts_with(wanted)), "'{wanted}': {shown:?}");
+    }
+    // Nothing is where it is by chance.
+    assert_eq!(drawn("again.svg", &[&arm, &x86]).1, svg);
+    // What does not load is drawn as well.
+    let far = ["--define", "far=0x712345678", &object("drawn_far.s", uses_far())];
+    let (code, svg) = drawn("far.svg", &far);
+    assert_eq!(code, Some(0));
+    assert_eq!(drawn("again.svg", &far).1, svg);
+    let document = roxmltree::Document::parse(&svg).unwrap();
+    let titles: Vec<_> =
+        document.descendants().filter(|n| n.has_tag_name(("http://www.w3.org/2000/svg", "title"))).collect();
+    for wanted in ["1 × bridged", "1 × refused"] {
+        assert!(titles.iter().any(|title| title.text() == Some(wanted)), "{wanted}: {svg}");
+    }
+}
+
+fn map_escapes_names() {
+    let hostile = "<script>&amp;\u{1}\u{fffe}'</svg>]]>-->";
+    let source = format!(
+        ".section \"{hostile}\", \"aw\"\n.quad \"{hostile}x\"\n.globl \"{hostile}y\"\n\"{hostile}y\": .quad 0\n"
+    );
+    // GNU's assembler takes such names.
+    let (code, svg) = drawn("hostile.svg", &[&object("hostile.s", &source)]);
+    assert_eq!(code, Some(0));
+    let shown = texts(&svg);
+    let seen = hostile.replace(['\u{1}', '\u{fffe}'], "\u{fffd}");
+    assert!(shown.contains(&seen), "{seen:?}: {shown:?}");
+    assert!(shown.contains(&format!("{seen}x")), "{shown:?}");
+}
+
+fn map_writes_all_or_nothing() {
+    let good = good_object();
+    let good = good.to_str().unwrap();
+    let output = temporary().join("nothing.svg");
+    let path = output.to_str().unwrap();
+    let text = object("no_object.c", "int f;").replace(".o", ".c");
+    for objects in [&["/nowhere/at-all.o"][..], &[good, &text], &[good, "/nowhere/at-all.o"]] {
+        let (code, stdout, stderr) = outcome(&[&["map", "-o", path], objects].concat());
+        assert_eq!((code, stdout.as_str()), (Some(1), ""));
+        assert!(stderr.contains(objects.last().unwrap()), "{stderr}");
+        assert!(!output.exists());
+    }
+    // A picture that is there stays.
+    std::fs::write(&output, "old").unwrap();
+    assert_eq!(outcome(&["map", "-o", path, "/nowhere/at-all.o"]).0, Some(1));
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), "old");
+    let (code, _, stderr) = outcome(&["map", good, "-o", "/nowhere/at-all.svg"]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("at-all.svg"), "{stderr}");
+    assert_eq!(outcome(&["map", good]).0, Some(2));
+    // Nothing is left beside it.
+    assert_eq!(outcome(&["map", good, "-o", path]).0, Some(0));
+    let beside = std::fs::read_dir(temporary()).unwrap().map(|entry| entry.unwrap().file_name());
+    let beside: Vec<_> = beside.filter(|name| name.to_string_lossy().starts_with("nothing.svg")).collect();
+    assert_eq!(beside, ["nothing.svg"]);
 }
 
 fn version_names_crate_and_llvm() {

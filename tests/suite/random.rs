@@ -196,11 +196,19 @@ fn link(bench: &Bench, case: &Case, left_out: &[bool]) -> Result<Linked, String>
     let library = unsafe { builder.build() }.map_err(|e| e.to_string())?;
     for object in 0..case.objects {
         let bytes = case.file(object, left_out);
-        library.add_object_named(&format!("{object}"), &bytes).map_err(|e| {
-            let kept = std::env::temp_dir().join("refused.o");
-            let _ = std::fs::write(&kept, &bytes);
-            e.to_string()
-        })?;
+        match library.add_object_named(&format!("{object}"), &bytes) {
+            Ok(()) => {}
+            // What can never reach is known at once.
+            Err(Error::ReferencesOutOfRange { references, more: 0, .. }) => {
+                freed(&library);
+                return Ok(Err(references.into_iter().map(|r| (object, r)).collect()));
+            }
+            Err(other) => {
+                let kept = std::env::temp_dir().join("refused.o");
+                let _ = std::fs::write(&kept, &bytes);
+                return Err(other.to_string());
+            }
+        }
     }
     let mut sections = Vec::with_capacity(case.sections.len());
     for section in &case.sections {

@@ -71,7 +71,7 @@ fn run(item: &Item, shared: &Checked) -> Result<(), String> {
         Item::Test(test) => caught(|| common::run(*test)),
         Item::CaseInSharedEngine(variant) => caught(|| variant.run(shared)),
         Item::Case(variant) => caught(|| {
-            let engine = Checked::new();
+            let engine = Checked::for_a_case();
             variant.run(&engine)?;
             engine.finish();
             Ok(())

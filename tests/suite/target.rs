@@ -43,15 +43,28 @@ pub fn run(program: impl AsRef<OsStr>) -> Command {
     }
 }
 
+/// True if this process runs under qemu-user.
+pub fn under_qemu() -> bool {
+    std::env::var_os("SLABJIT_TEST_RUNNER").is_some()
+}
+
 /// True if this process runs under qemu-user; then says that a test, or a part of one, is not run, and why.
-///
-/// For what qemu-user does not do as the kernel does: see the README's section on AArch64.
 pub fn not_under_qemu(why: &str) -> bool {
-    let emulated = std::env::var_os("SLABJIT_TEST_RUNNER").is_some();
-    if emulated {
+    if under_qemu() {
         println!("not run under qemu-user: {why}");
     }
-    emulated
+    under_qemu()
+}
+
+/// Bytes of a page, as this process is told.
+pub fn page_size() -> usize {
+    // SAFETY: a plain call.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap()
+}
+
+/// How often something is done: natively, and under qemu-user, where it takes twenty times as long.
+pub fn by_qemu(native: usize, emulated: usize) -> usize {
+    if under_qemu() { emulated } else { native }
 }
 
 /// True if the tests are built for AArch64; then says that a test is not run, and why.

@@ -68,7 +68,8 @@ fn whatever_is_missing_is_said_in_one_line() {
     }
     let of19: &[&str] = &["llvm-19-dev", "LLVM_SYS_191_PREFIX"];
     let of22: &[&str] = &["llvm-22-dev", "LLVM_SYS_221_PREFIX"];
-    let cases: &[(&[(&str, &str)], &[&str])] = &[
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+    let cases: &[Case] = &[
         (&[llvm19, ("PATH", "/nonexistent")], of19),
         (&[llvm22, ("PATH", "/nonexistent")], of22),
         (&[llvm22, ("PATH", path.as_str())], of22),

@@ -9,9 +9,9 @@ use slabjit::{Error, JitEngine, Library, LinkPlan, UndefinedSymbol};
 use crate::{Format, Scope};
 
 /// One object's verdict.
-struct Checked {
+pub(crate) struct Checked {
     path: PathBuf,
-    plan: Result<LinkPlan, String>,
+    pub(crate) plan: Result<LinkPlan, String>,
     /// Why it cannot join the objects before it: a name that is defined twice.
     conflict: Option<String>,
     /// Whether it is for this machine, so that its imports are judged.
@@ -40,10 +40,18 @@ pub(crate) fn check(format: Format, scope: &Scope, objects: &[PathBuf]) -> ExitC
     if checked.iter().all(Checked::loads) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn check_all(scope: &Scope, objects: &[PathBuf]) -> slabjit::Result<Vec<Checked>> {
+pub(crate) fn check_all(scope: &Scope, objects: &[PathBuf]) -> slabjit::Result<Vec<Checked>> {
     let engine = JitEngine::new()?;
     let library = scope.library(&engine)?;
-    let mut checked: Vec<_> = objects.iter().map(|path| check_one(&engine, &library, path)).collect();
+    // References are judged when the library has all objects.
+    let mut checked: Vec<_> = objects.iter().map(|path| add_one(&library, path)).collect();
+    for (object, bytes) in &mut checked {
+        if let Some(bytes) = bytes {
+            let plan = library.check_object_named(&object.path.display().to_string(), bytes);
+            object.plan = plan.map_err(|error| error.to_string());
+        }
+    }
+    let mut checked: Vec<_> = checked.into_iter().map(|(object, _)| object).collect();
     for UndefinedSymbol { name, referenced_by, .. } in library.undefined_symbols()? {
         for object in &mut checked {
             if object.native && referenced_by.iter().any(|by| *by == object.path.display().to_string()) {
@@ -54,7 +62,8 @@ fn check_all(scope: &Scope, objects: &[PathBuf]) -> slabjit::Result<Vec<Checked>
     Ok(checked)
 }
 
-fn check_one(engine: &JitEngine, library: &Library, path: &Path) -> Checked {
+/// An object and its bytes, if it can be read.
+fn add_one(library: &Library, path: &Path) -> (Checked, Option<Vec<u8>>) {
     let name = path.display().to_string();
     let mut checked = Checked {
         path: path.to_owned(),
@@ -67,20 +76,19 @@ fn check_one(engine: &JitEngine, library: &Library, path: &Path) -> Checked {
         Ok(bytes) => bytes,
         Err(source) => {
             checked.plan = Err(Error::Io { path: path.to_owned(), source }.to_string());
-            return checked;
+            return (checked, None);
         }
     };
-    checked.plan = engine.check_object_named(&name, &bytes).map_err(|error| error.to_string());
     match library.add_object_named(&name, &bytes) {
         Ok(()) => checked.native = true,
         Err(error @ Error::DuplicateDefinition { .. }) => {
             checked.native = true;
             checked.conflict = Some(error.to_string());
         }
-        // Already in the plan; or an object for the other machine.
+        // The plan says it; or it is an object for the other machine.
         Err(_) => {}
     }
-    checked
+    (checked, Some(bytes))
 }
 
 fn print_text(checked: &Checked) {

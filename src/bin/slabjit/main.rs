@@ -1,7 +1,9 @@
 //! `slabjit`: runs and checks objects from the command line.
 
 mod check;
+mod map;
 mod run;
+mod svg;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -47,6 +49,19 @@ enum Command {
         /// Objects, as they would be loaded into one library.
         #[arg(required = true, value_name = "OBJECT")]
         objects: Vec<PathBuf>,
+    },
+    /// Draw the sections of objects by permission, and their references by reach, to an SVG file.
+    ///
+    /// Nothing is linked. Exits with 0 if the file was written, also for objects that would not load; else with 1.
+    Map {
+        #[command(flatten)]
+        scope: Scope,
+        /// Objects, for x86-64 or AArch64.
+        #[arg(required = true, value_name = "OBJECT")]
+        objects: Vec<PathBuf>,
+        /// The file to write.
+        #[arg(short, long, value_name = "FILE.svg")]
+        output: PathBuf,
     },
 }
 
@@ -94,6 +109,7 @@ fn main() -> ExitCode {
     match arguments.command {
         Command::Run { entry, scope, objects, arguments } => run::run(&entry, &scope, &objects, arguments),
         Command::Check { format, scope, objects } => check::check(format, &scope, &objects),
+        Command::Map { scope, objects, output } => map::map(&scope, &objects, &output),
     }
 }
 

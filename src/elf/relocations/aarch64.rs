@@ -1,5 +1,5 @@
-//! AArch64, from AAELF64 (2025Q1, "Relocation types") and PAuthABI; `since` was found by giving each kind to the
-//! `llvm-jitlink` of each LLVM.
+//! AArch64, from AAELF64 ("Relocation") and PAuthABI; `since` was found by giving each kind to the `llvm-jitlink` of
+//! each LLVM.
 
 use super::Field::{self, *};
 use super::Operation::*;

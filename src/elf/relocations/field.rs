@@ -25,7 +25,7 @@ pub(crate) enum Field {
     Adrp,
     /// AArch64 `ADD`, `LDR`, `STR` (unsigned offset): bits `low..high`.
     Imm12 { low: u8, high: u8 },
-    /// AArch64 `MOVZ`, `MOVK`, `MOVN`: bits `16 * group..16 * group + 16`. If signed, a negative value makes it a `MOVN`
+    /// AArch64 `MOVZ`, `MOVK`, `MOVN`: 16 bits from bit `16 * group`. If signed, a negative value makes it a `MOVN`
     /// with these bits inverted, any other a `MOVZ` (AAELF64, "Group relocations").
     MovW { group: u8, signed: bool },
 }
@@ -91,8 +91,8 @@ pub(crate) enum Misfit {
 }
 
 impl Kind {
-    /// Writes a value (the result of [`Kind::operation`], wrapped to 64 bits) into the field at the start of `place`, and
-    /// leaves all other bits of the instruction as they are. Kinds that only mark a place write nothing.
+    /// Writes a value (the result of [`Kind::operation`], wrapped to 64 bits) into the field at the start of `place`,
+    /// and leaves all other bits as they are. Kinds that only mark a place write nothing.
     pub(crate) fn encode(&self, place: &mut [u8], value: i64) -> Result<(), Misfit> {
         let place = place.get_mut(..usize::from(self.width)).ok_or(Misfit::Truncated)?;
         if !self.fits(value.into()) {

@@ -1,6 +1,7 @@
 //! What is known of each relocation kind, as constant tables.
 
 mod aarch64;
+pub(crate) mod bridge;
 mod field;
 mod terms;
 mod x86_64;
@@ -140,7 +141,12 @@ impl Kind {
     /// Whether a value is in range. Not whether it is [aligned](Self::is_aligned).
     pub(crate) fn fits(&self, value: i128) -> bool {
         let (lowest, highest) = self.limit();
-        self.range == Range::Unchecked || (lowest..=highest).contains(&value)
+        !self.is_limited() || (lowest..=highest).contains(&value)
+    }
+
+    /// Whether there are values that do not fit.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.range != Range::Unchecked
     }
 
     /// Whether the field can hold the value's lowest bits.

@@ -107,7 +107,7 @@ pub(crate) enum Repair {
     /// The kind of this number means exactly the same, with the same addend.
     Same(u32),
     /// The kind of this number, which leads to the same symbol, or to the same GOT entry for kinds that go
-    /// [`Through::Got`], and is linked by every supported LLVM. We compute the value and [`encode`](super::Kind::encode)
-    /// it; the carrier must not be applied, as its field may be wider.
+    /// [`Through::Got`], and is linked by every supported LLVM. We compute the value and
+    /// [`encode`](super::Kind::encode) it; the carrier must not be applied, as its field may be wider.
     Lift(u32),
 }

@@ -1,5 +1,10 @@
 //! The tables against what others say: the `object` crate's constants, and LLVM itself.
 
+mod assembler;
+mod field;
+mod linkers;
+mod wild;
+
 use object::elf;
 
 use super::*;

@@ -1,8 +1,8 @@
-//! x86-64, from the System V psABI (1.0, "Relocation Types"); `since` was found by giving each kind to the `llvm-jitlink`
-//! of each LLVM.
+//! x86-64, from the System V psABI ("Relocation Types"); `since` was found by giving each kind to the `llvm-jitlink` of
+//! each LLVM.
 //!
-//! The psABI asks for a check of 32 and 32S only, and lets 16 and 8 truncate; ranges of the others are those in which the
-//! field reads back unchanged, as every linker checks.
+//! The psABI asks for a check of 32 and 32S only, and lets 16 and 8 truncate; ranges of the others are those in which
+//! the field reads back unchanged, as linkers check.
 
 use super::Field::{self, *};
 use super::Operation::{self, *};

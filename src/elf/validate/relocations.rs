@@ -1,52 +1,83 @@
 //! Relocations: bounds, symbols, kinds, addends, and the instruction that each one patches.
 
 use super::Context;
+use super::judge::Judge;
 use super::sections::Tables;
 use super::symbols::{Place, is_linkable, place, symbol_name};
 use crate::elf::index::Lifted;
 use crate::elf::patch::{Patch, Value};
+use crate::elf::plan::PlannedReference;
 use crate::elf::plugin::ObjectReport;
-use crate::elf::raw::{LE, RELA_SIZE, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_LOCAL, STT_FILE, SectionHeader, Symbol};
+use crate::elf::raw::{
+    LE, RELA_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHF_GROUP, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_GLOBAL, STB_LOCAL,
+    STT_FILE, SectionHeader, Symbol,
+};
+use crate::elf::reach::{MISALIGNED, Verdict, misalignment};
+use crate::elf::relocations::bridge::bridgeable;
 use crate::elf::relocations::{Field, Kind, Operation, Repair, Table};
 use crate::elf::view::View;
+use crate::error::FarReference;
 use crate::{Error, Result};
 
-/// How often each relocation kind occurs, for a link plan.
+/// How often each relocation kind occurs, and what was found about each, for a link plan.
 pub(crate) struct Counts {
     /// By position in the table of kinds.
-    pub known: Vec<u64>,
-    pub unknown: Vec<(u32, u64)>,
+    pub known: Vec<Tally>,
+    pub unknown: Vec<(u32, Tally)>,
     /// Relocations that apply to each section.
     pub sections: Vec<u64>,
+    /// Up to a bound.
+    pub references: Vec<PlannedReference>,
+}
+
+/// How often a kind occurs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub all: u64,
+    /// Those of mapped sections, by their verdict ([`Verdict::ALL`]).
+    pub verdicts: [u64; 4],
 }
 
 impl Counts {
     pub(crate) fn new(view: &View<'_>) -> Self {
         Self {
-            known: vec![0; Table::of(view.machine).kinds().len()],
+            known: vec![Tally::default(); Table::of(view.machine).kinds().len()],
             unknown: Vec::new(),
             sections: vec![0; view.count() as usize],
+            references: Vec::new(),
         }
     }
 
     fn add(&mut self, number: u32, position: Option<usize>) {
-        match position {
-            Some(position) => {
-                if let Some(count) = self.known.get_mut(position) {
-                    *count += 1;
-                }
-            }
-            None => {
-                if let Some((_, count)) = self.unknown.iter_mut().find(|(known, _)| *known == number) {
-                    *count += 1;
-                } else if self.unknown.len() < 64 {
-                    // Hostile input may hold any number of numbers.
-                    self.unknown.push((number, 1));
-                }
-            }
+        if let Some(tally) = self.tally(number, position) {
+            tally.all += 1;
         }
     }
+
+    pub(super) fn judged(&mut self, position: Option<usize>, number: u32, verdict: Verdict) {
+        let verdict = Verdict::ALL.iter().position(|v| *v == verdict);
+        if let Some(count) = self.tally(number, position).zip(verdict).and_then(|(t, v)| t.verdicts.get_mut(v)) {
+            *count += 1;
+        }
+    }
+
+    fn tally(&mut self, number: u32, position: Option<usize>) -> Option<&mut Tally> {
+        if let Some(position) = position {
+            return self.known.get_mut(position).map(|tally| &mut *tally);
+        }
+        let known = self.unknown.iter().position(|(known, _)| *known == number);
+        // Hostile input may hold any number of numbers.
+        if known.is_none() && self.unknown.len() < 64 {
+            self.unknown.push((number, Tally::default()));
+        }
+        let at = known
+            .or_else(|| self.unknown.last().filter(|(last, _)| *last == number).map(|_| self.unknown.len() - 1))?;
+        self.unknown.get_mut(at).map(|(_, tally)| tally)
+    }
 }
+
+const TOO_FAR: &str =
+    "both lie in one section, so no placement helps: use an instruction that reaches further, or split the section";
 
 pub(super) fn validate(
     view: &View<'_>,
@@ -54,7 +85,7 @@ pub(super) fn validate(
     tables: &Tables<'_>,
     patch: &mut Patch,
     report: &mut ObjectReport,
-    mut counts: Option<&mut Counts>,
+    mut judge: Option<&mut Judge<'_>>,
 ) -> Result<Lifted> {
     let (mut lifted, mut met) = (Lifted::default(), 0);
     let table = Table::of(view.machine);
@@ -97,7 +128,7 @@ pub(super) fn validate(
             continue;
         }
         let bytes = view.contents(header.info, &target)?;
-        if let Some(count) = counts.as_deref_mut().and_then(|c| c.sections.get_mut(header.info as usize)) {
+        if let Some(count) = judge.as_deref_mut().and_then(|j| j.counts.sections.get_mut(header.info as usize)) {
             *count += entries.len() as u64;
         }
         for (number, entry) in (0u64..).zip(entries) {
@@ -118,11 +149,16 @@ pub(super) fn validate(
                 entry.kind = kind;
             }
             let known = table.get(entry.kind);
-            if let Some(counts) = counts.as_deref_mut() {
-                counts.add(entry.kind, known.map(|(position, _)| position));
+            if let Some(judge) = judge.as_deref_mut() {
+                judge.counts.add(entry.kind, known.map(|(position, _)| position));
             }
             let place = Site { view, tables, index, target: header.info, header: &target, bytes, entry };
-            let error = match place.check(known.map(|(_, kind)| kind), context.llvm, carried.is_some()) {
+            let checked = place.check(known.map(|(_, kind)| kind), context.llvm, carried.is_some());
+            if let Some(judge) = judge.as_deref_mut() {
+                let found = checked.as_ref().copied().map_err(|error| &**error);
+                judge.judge(&place, known, found);
+            }
+            let error = match checked {
                 Ok(None) => {
                     if let Some(word) =
                         known.filter(|_| carried.is_none()).and_then(|(_, kind)| place.without_stale_bits(kind))
@@ -155,10 +191,13 @@ pub(super) fn validate(
                 told.push(entry.kind);
             }
             report.refuse(|| *error)?;
-            if report.is_full() {
+            if report.is_full() && judge.as_deref().is_none_or(Judge::is_full) {
                 return Ok(lifted);
             }
         }
+    }
+    if let Some(error) = judge.and_then(|judge| judge.failures(view.object)) {
+        report.refuse(|| error)?;
     }
     if !lifted.sort() || met != context.lifted.len() {
         report.refuse(|| view.malformed(None, None, "two relocations apply to one field"))?;
@@ -168,26 +207,26 @@ pub(super) fn validate(
 
 /// A relocation, decoded.
 #[derive(Clone, Copy)]
-struct Entry {
+pub(super) struct Entry {
     /// Offset in the relocation section.
     at: u64,
-    offset: u64,
-    symbol: u32,
-    kind: u32,
-    addend: i64,
+    pub offset: u64,
+    pub symbol: u32,
+    pub kind: u32,
+    pub addend: i64,
 }
 
 /// A relocation and where it applies.
-struct Site<'v, 'a> {
-    view: &'v View<'a>,
-    tables: &'v Tables<'a>,
+pub(super) struct Site<'v, 'a> {
+    pub view: &'v View<'a>,
+    pub tables: &'v Tables<'a>,
     /// The relocation section.
     index: u32,
     /// The section that is patched.
-    target: u32,
-    header: &'v SectionHeader,
-    bytes: &'a [u8],
-    entry: Entry,
+    pub target: u32,
+    pub header: &'v SectionHeader,
+    pub bytes: &'a [u8],
+    pub entry: Entry,
 }
 
 impl Site<'_, '_> {
@@ -245,7 +284,76 @@ impl Site<'_, '_> {
                 self.view.label(self.target)
             )));
         }
+        if let Place::Section(section) = place
+            && self.header.is(SHF_ALLOC)
+        {
+            self.reaches(kind, &symbol, section, repair)?;
+        }
         Ok(repair)
+    }
+
+    /// Refuses what cannot reach a target in the object wherever that is put: the linker would say the same, later.
+    fn reaches(
+        &self,
+        kind: &'static Kind,
+        symbol: &Symbol,
+        section: u32,
+        repair: Option<Repair>,
+    ) -> Result<(), Box<Error>> {
+        let same = section == self.target;
+        let exact = same && kind.operation == Operation::Relative;
+        if kind.alignment == 1 && !(exact && kind.is_limited()) {
+            return Ok(());
+        }
+        let Some(header) = (if same { Some(*self.header) } else { self.view.header(section) }) else { return Ok(()) };
+        let Entry { offset, addend, .. } = self.entry;
+        // Of a distance inside a section all bits are known.
+        let alignments = if exact { (u64::MAX, u64::MAX) } else { (header.align, self.header.align) };
+        let misaligned = misalignment(kind, (symbol.value, alignments.0), addend, (offset, alignments.1)).is_some();
+        let value = i128::from(symbol.value) + i128::from(addend) - if exact { i128::from(offset) } else { 0 };
+        if !misaligned && (!exact || kind.fits(value)) {
+            return Ok(());
+        }
+        // Another object's definition may count instead of one that is weak or in a group.
+        let own = symbol.binding == STB_LOCAL || symbol.binding == STB_GLOBAL && !header.is(SHF_GROUP);
+        // JITLink splits unwind tables into records and drops some.
+        if !own || self.view.label(self.target) == ".eh_frame" {
+            return Ok(());
+        }
+        let told = value.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        if misaligned {
+            return Err(Box::new(self.impossible(self.far(kind, told, None, MISALIGNED))));
+        }
+        let number = if let Some(Repair::Same(number)) = repair { number } else { kind.number };
+        let before = usize::try_from(offset).ok().and_then(|end| self.bytes.get(..end)).unwrap_or_default();
+        let code = self.header.is(SHF_EXECINSTR);
+        if bridgeable(self.view.machine, number, addend, code, before).is_some() {
+            return Ok(());
+        }
+        Err(Box::new(self.impossible(self.far(kind, told, None, TOO_FAR))))
+    }
+
+    /// A reference that cannot be made.
+    pub(super) fn far(&self, kind: &Kind, value: i64, function: Option<String>, remedy: &'static str) -> FarReference {
+        let (least, greatest) = kind.limit();
+        let clamp = |v: i128| v.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        FarReference {
+            section: self.view.label(self.target),
+            offset: self.entry.offset,
+            function,
+            instruction: None,
+            relocation: kind.name.into(),
+            symbol: self.symbol(),
+            target: None,
+            value,
+            limit: (clamp(least), clamp(greatest)),
+            alignment: kind.alignment.into(),
+            remedy,
+        }
+    }
+
+    fn impossible(&self, reference: FarReference) -> Error {
+        Error::ReferencesOutOfRange { object: self.view.object.into(), references: vec![reference], more: 0 }
     }
 
     /// JITLink knows a wide move only with 0 in its field; by the ABI, what is there does not count.
@@ -313,7 +421,8 @@ impl Site<'_, '_> {
         Box::new(self.view.malformed(Some(self.index), Some(self.entry.at), problem))
     }
 
-    fn symbol(&self) -> String {
+    /// The symbol's name; of a section symbol the section's.
+    pub(super) fn symbol(&self) -> String {
         symbol_name(self.view, self.tables, self.entry.symbol)
     }
 }

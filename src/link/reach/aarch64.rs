@@ -3,13 +3,20 @@
 //! Instruction encodings: Arm ARM (DDI 0487), C6.2. x16 is what a linker may use between a branch and its target (AAPCS64 6.1.1).
 
 use super::room::{CODE, Rooms};
-use super::{Edge, Need, Shared};
+use super::{Block, Edge, Need, Shared, fits_i32};
+use crate::elf::EM_AARCH64;
+use crate::elf::relocations::bridge::{
+    AARCH64_PLT32, ADR_PREL_LO21, ADR_PREL_PG_HI21, ADR_PREL_PG_HI21_NC, Bridgeable, CALL26, CONDBR19, TSTBR14,
+    bridgeable,
+};
 
-const ADR_PREL_LO21: u32 = 274;
-const ADR_PREL_PG_HI21: u32 = 275;
-const TSTBR14: u32 = 279;
-const CONDBR19: u32 = 280;
-const CALL26: u32 = 283;
+pub(super) const PREL32: u32 = 261;
+pub(super) const MOVW_UABS_G0_NC: u32 = 264;
+pub(super) const ADD_ABS_LO12_NC: u32 = 277;
+/// What JITLink's `MoveWide16` may be: groups 0 to 3.
+pub(super) const WIDE_MOVES: [u32; 4] = [MOVW_UABS_G0_NC, 266, 268, 269];
+/// What JITLink's `PageOffset12` may be: `ADD`, then loads and stores of 1, 2, 4, 8 and 16 bytes.
+pub(super) const PAGE_OFFSETS: [u32; 6] = [ADD_ABS_LO12_NC, 278, 284, 285, 286, 299];
 
 const B: u32 = 0x1400_0000;
 const LDR_LITERAL_X: u32 = 0x5800_0000;
@@ -27,24 +34,31 @@ const STUB: u64 = 16;
 const OUTLINED: u64 = 24;
 
 /// Room for a reference that may turn out to be too long.
-pub(super) fn cost(edge: &Edge<'_>) -> Need {
-    let code = match edge.relocation {
-        ADR_PREL_PG_HI21 | ADR_PREL_LO21 => LOAD,
-        CALL26 => STUB,
-        CONDBR19 | TSTBR14 => OUTLINED,
-        _ => 0,
+pub(super) fn cost(edge: &Edge<'_>, executable: bool) -> Need {
+    let code = match bridgeable(EM_AARCH64, edge.relocation, edge.addend, executable, &[]) {
+        Some(Bridgeable::Address) => LOAD,
+        Some(Bridgeable::Branch) => STUB,
+        Some(Bridgeable::ConditionalBranch) => OUTLINED,
+        None => 0,
     };
     Need { code, data: 0 }
 }
 
 /// Rewrites the instruction at `edge` so that it reaches. `None`: there is no way.
-pub(super) fn bridge(edge: &Edge<'_>, address: u64, content: &mut [u8], rooms: &mut Rooms) -> Option<()> {
-    let at = address.wrapping_add(edge.offset as u64);
-    let field = content.get_mut(edge.offset..edge.offset.checked_add(4)?)?;
+pub(super) fn bridge(edge: &Edge<'_>, block: &mut Block<'_>, rooms: &mut Rooms) -> Option<()> {
+    let at = block.address.wrapping_add(edge.offset as u64);
+    let field = block.content.get_mut(edge.offset..edge.offset.checked_add(4)?)?;
     let old = u32::from_le_bytes(field.try_into().ok()?);
     let value = edge.target.wrapping_add_signed(edge.addend);
     let new = match edge.relocation {
-        ADR_PREL_PG_HI21 => load(value & !0xfff, at, old & 0x1f, rooms)?,
+        AARCH64_PLT32 => {
+            let near = |stub: u64| fits_i32(stub.wrapping_sub(at) as i64);
+            let stub =
+                rooms.share((Shared::Stub, value), &CODE, STUB as usize, near, |_, piece| write_stub(value, piece))?;
+            stub.wrapping_sub(at) as u32
+        }
+        _ if !block.executable => return None,
+        ADR_PREL_PG_HI21 | ADR_PREL_PG_HI21_NC => load(value & !0xfff, at, old & 0x1f, rooms)?,
         ADR_PREL_LO21 => load(value, at, old & 0x1f, rooms)?,
         CALL26 => {
             let reachable = |stub: u64| branch(at, stub).is_some();

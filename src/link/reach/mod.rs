@@ -11,12 +11,12 @@ mod x86_64;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
+use std::ops;
 
 use slabjit_llvm_wrap as shim;
 
-use crate::elf::relocations::{Field, Kind, Operation, Range as ValueRange, Table};
-use crate::elf::{EM_AARCH64, EM_X86_64, Location};
+use crate::elf::relocations::{Field, Kind, Operation, Range, Table};
+use crate::elf::{EM_AARCH64, EM_X86_64, Location, MISALIGNED};
 use crate::error::FarReference;
 use room::{Room, Rooms};
 
@@ -81,6 +81,7 @@ enum Shared {
 /// A block of the graph at its final address.
 pub(super) struct Block<'a> {
     pub section: &'a str,
+    pub executable: bool,
     pub address: u64,
     pub content: &'a mut [u8],
     /// File offset of its first byte in the prepared object, if it comes from there.
@@ -92,7 +93,7 @@ pub(super) struct Reach {
     machine: u16,
     table: Table,
     policy: OutOfRange,
-    arena: Range<u64>,
+    arena: ops::Range<u64>,
     /// Of the whole graph, before room is made in it.
     bytes: u64,
     need: Need,
@@ -104,7 +105,7 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    pub(super) fn new(machine: u16, policy: OutOfRange, arena: Range<usize>) -> Self {
+    pub(super) fn new(machine: u16, policy: OutOfRange, arena: ops::Range<usize>) -> Self {
         Self {
             machine,
             table: Table::of(machine),
@@ -126,20 +127,22 @@ impl Reach {
         bytes: u64,
         executable: bool,
         content: &[u8],
-        edges: impl Iterator<Item = Edge<'static>>,
+        edges: impl Iterator<Item = (Edge<'static>, Option<&'static Kind>)>,
     ) {
         self.bytes = bytes;
-        if self.policy == OutOfRange::Reject || !executable {
+        if self.policy == OutOfRange::Reject {
             return;
         }
-        for edge in edges {
-            let Some((_, kind)) = self.table.get(edge.relocation) else { continue };
+        for (edge, lifted) in edges {
+            let Some(kind) = lifted.or_else(|| Some(self.table.get(edge.relocation)?.1)) else { continue };
             if !self.may_be_out_of_range(kind, &edge) {
                 continue;
             }
+            let edge = Edge { relocation: kind.number, ..edge };
             let cost = match self.machine {
-                EM_AARCH64 => aarch64::cost(&edge),
-                _ => x86_64::cost(&edge, content),
+                EM_AARCH64 => aarch64::cost(&edge, executable),
+                _ if executable => x86_64::cost(&edge, content),
+                _ => Need::default(),
             };
             self.need.code = self.need.code.saturating_add(cost.code);
             self.need.data = self.need.data.saturating_add(cost.data);
@@ -148,35 +151,28 @@ impl Reach {
 
     /// Whether a relative reference could be too long, for all that is known before the layout.
     fn may_be_out_of_range(&self, kind: &Kind, edge: &Edge<'_>) -> bool {
-        let (target, from): (Range<u64>, Range<u64>) = match (kind.operation, edge.place) {
-            (Operation::Relative | Operation::PageRelative, Place::SameBlock) => {
-                let at = edge.offset as u64;
-                (edge.target..edge.target, at..at)
-            }
-            (Operation::Relative | Operation::PageRelative, Place::OtherBlock) => {
-                // Room makes the object larger.
-                let most = self.bytes.saturating_mul(4).saturating_add(PADDING).min(i64::MAX as u64);
-                (0..most, 0..most)
-            }
-            (Operation::Relative | Operation::PageRelative, Place::AtAddress) => {
-                (edge.target..edge.target, self.arena.clone())
-            }
-            (Operation::Relative | Operation::PageRelative, Place::Elsewhere) => {
-                // It is in an object that is linked with this one: in a section outside the arena, for all we know.
-                let large = self.machine == EM_X86_64;
-                (if large { 0..u64::MAX } else { self.arena.clone() }, self.arena.clone())
-            }
-            _ => return false,
+        if !matches!(kind.operation, Operation::Relative | Operation::PageRelative) {
+            return false;
+        }
+        // Room makes the object larger.
+        let most = self.bytes.saturating_mul(4).saturating_add(PADDING).min(i64::MAX as u64);
+        let (target, from) = match edge.place {
+            Place::SameBlock => (edge.target..edge.target, edge.offset as u64..edge.offset as u64),
+            Place::OtherBlock => (0..most, 0..most),
+            Place::AtAddress => (edge.target..edge.target, self.arena.clone()),
+            // In an object that is linked with this one: on x86-64 in a section outside the arena, for all we know.
+            Place::Elsewhere if self.machine == EM_X86_64 => (0..u64::MAX, self.arena.clone()),
+            Place::Elsewhere => (self.arena.clone(), self.arena.clone()),
         };
         let page = if kind.operation == Operation::PageRelative { 4096 } else { 0 };
         let least = i128::from(target.start) - i128::from(from.end) + i128::from(edge.addend) - page;
-        let most = i128::from(target.end) - i128::from(from.start) + i128::from(edge.addend) + page;
-        !kind.fits(least) || !kind.fits(most)
+        let greatest = i128::from(target.end) - i128::from(from.start) + i128::from(edge.addend) + page;
+        !kind.fits(least) || !kind.fits(greatest)
     }
 
     /// Bytes to reserve at the head and the tail of the code, and among read-only data.
     pub(super) fn reserve(&self) -> [u64; 3] {
-        let head = if self.bytes > LARGE_CODE { self.need.code } else { 0 };
+        let head = if self.machine == EM_AARCH64 && self.bytes > LARGE_CODE { self.need.code } else { 0 };
         [head, self.need.code, self.need.data]
     }
 
@@ -211,13 +207,11 @@ impl Reach {
         let fits = kind.fits(value.into());
         let aligned = kind.is_aligned(value.into());
         if fits && aligned {
-            // JITLink takes some fields that are read as signed or as unsigned for the one only.
-            let ours = lifted.is_some() || matches!(kind.range, ValueRange::Either(_));
+            // JITLink takes what is read as signed or as unsigned for one of them only.
+            let ours = lifted.is_some() || matches!(kind.range, Range::Either(_));
             return self.settle_field(kind, edge, block, ours.then_some(value));
         }
-        // The edge of a lifted relocation is of the kind that carries it.
-        let meant = Edge { relocation: lifted.map_or(edge.relocation, |kind| kind.number), ..*edge };
-        if aligned && self.bridge(&meant, block) {
+        if aligned && self.bridge(&Edge { relocation: kind.number, ..*edge }, block) {
             self.bridges = self.bridges.saturating_add(1);
             return true;
         }
@@ -227,13 +221,17 @@ impl Reach {
 
     /// The relocation that an edge means: what JITLink derives from the instruction, we do too.
     fn kind(&self, edge: &Edge<'_>, content: &[u8]) -> Option<&'static Kind> {
-        let (_, kind) = self.table.get(edge.relocation)?;
-        if kind.operation != Operation::PageOffset {
-            return Some(kind);
-        }
+        let kind = |number: u32| Some(self.table.get(number)?.1);
+        let alternatives: &[u32] = match (self.machine, edge.relocation) {
+            // In unwind tables: the same field, counted the other way round.
+            (EM_AARCH64, shim::SLABJIT_NEGATIVE_DELTA32) => return kind(aarch64::PREL32),
+            (_, shim::SLABJIT_NEGATIVE_DELTA32) => return kind(x86_64::PC32),
+            (EM_AARCH64, aarch64::ADD_ABS_LO12_NC) => &aarch64::PAGE_OFFSETS,
+            (EM_AARCH64, aarch64::MOVW_UABS_G0_NC) => &aarch64::WIDE_MOVES,
+            (_, number) => return kind(number),
+        };
         let word = word_at(content, edge.offset)?;
-        let offsets = self.table.kinds().iter().filter(|k| k.operation == Operation::PageOffset && !k.shape.is_empty());
-        offsets.into_iter().find(|k| k.applies_to(word)).or(Some(kind))
+        alternatives.iter().filter_map(|number| kind(*number)).find(|kind| kind.applies_to(word))
     }
 
     /// What the field is to hold; `None` for what cannot be out of range.
@@ -242,6 +240,9 @@ impl Reach {
     fn value(&self, kind: &Kind, edge: &Edge<'_>, at: u64) -> Option<i64> {
         const PAGE: u64 = !0xfff;
         let got = || (self.got != 0).then_some(self.got);
+        if edge.relocation == shim::SLABJIT_NEGATIVE_DELTA32 {
+            return Some(at.wrapping_sub(edge.target).wrapping_add_signed(edge.addend) as i64);
+        }
         let target = edge.target.wrapping_add_signed(edge.addend);
         Some(match kind.operation {
             Operation::Nothing => 0,
@@ -271,11 +272,12 @@ impl Reach {
         if self.policy == OutOfRange::Reject {
             return false;
         }
-        let bridge = match self.machine {
-            EM_AARCH64 => aarch64::bridge,
-            _ => x86_64::bridge,
+        let bridged = match self.machine {
+            EM_AARCH64 => aarch64::bridge(edge, block, &mut self.rooms),
+            _ if block.executable => x86_64::bridge(edge, block.address, block.content, &mut self.rooms),
+            _ => None,
         };
-        bridge(edge, block.address, block.content, &mut self.rooms).is_some()
+        bridged.is_some()
     }
 
     fn fail(
@@ -305,7 +307,7 @@ impl Reach {
             instruction: self.instruction(kind, block.content, edge.offset),
             relocation: kind.name.to_owned(),
             symbol: edge.symbol.to_owned(),
-            target: edge.target.wrapping_add_signed(edge.addend),
+            target: Some(edge.target.wrapping_add_signed(edge.addend)),
             value,
             limit: (clamp(least), clamp(greatest)),
             alignment: kind.alignment.into(),
@@ -355,7 +357,7 @@ fn fits_i32(value: i64) -> bool {
 
 fn remedy(machine: u16, kind: &Kind, policy: OutOfRange, misaligned: bool) -> &'static str {
     if misaligned {
-        return "the symbol needs the alignment of the instruction's operand; align it where it is defined";
+        return MISALIGNED;
     }
     match (machine, kind.operation, policy) {
         (_, _, OutOfRange::Reject) => {

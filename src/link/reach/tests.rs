@@ -102,12 +102,16 @@ proptest! {
         let mut rooms = Rooms::new([Room::new(0, 0, 0), Room::new(room, 48, 0), Room::new(0, 0, 0)]);
         let mut content = (word | stale & mask).to_le_bytes();
         let edge = edge(relocation, 0, target, addend);
-        prop_assert!(aarch64::cost(&edge).code <= 48);
-        prop_assert!(aarch64::bridge(&edge, address, &mut content, &mut rooms).is_some());
+        prop_assert!(aarch64::cost(&edge, true).code <= 48);
+        prop_assert_eq!(aarch64::cost(&edge, false).code, 0);
+        let mut block = Block { section: ".text", executable: false, address, content: &mut content, origin: None };
+        prop_assert!(aarch64::bridge(&edge, &mut block, &mut rooms).is_none());
+        block.executable = true;
+        prop_assert!(aarch64::bridge(&edge, &mut block, &mut rooms).is_some());
 
         let value = target.wrapping_add_signed(addend);
         let used = rooms.rooms[1].used as u64;
-        prop_assert!(used <= aarch64::cost(&edge).code, "{used} bytes used");
+        prop_assert!(used <= aarch64::cost(&edge, true).code, "{used} bytes used");
         let places = [(0, 0), (room, used as usize), (0, 0)];
         let memory = Memory { code: (address, &content), rooms: &rooms, places };
         let next = address.wrapping_add(4);
@@ -169,12 +173,13 @@ fn what_is_reserved_is_never_exceeded_and_what_is_shared_takes_no_more() {
     let mut reach = Reach::new(EM_AARCH64, OutOfRange::Bridge, 0x7f00_0000_0000..0x7f00_4000_0000);
     let mut code: Vec<u8> = (0..64).flat_map(|_| 0x9000_0000_u32.to_le_bytes()).collect();
     let edges = || (0..64).map(|i| edge(275, 4 * i, 0x1234_5678, 8));
-    reach.survey(256, true, &code, edges());
+    reach.survey(256, true, &code, edges().map(|e| (e, None)));
     let [head, tail, data] = reach.reserve();
     assert_eq!((head, tail, data), (0, 64 * 16, 0));
     reach.settle([(0, 0), (0x7f00_0000_1000, tail as usize), (0, 0)], 0);
     for edge in edges() {
-        let mut block = Block { section: ".text", address: 0x7f00_0000_0000, content: &mut code, origin: None };
+        let address = 0x7f00_0000_0000;
+        let mut block = Block { section: ".text", executable: true, address, content: &mut code, origin: None };
         assert!(reach.check(&edge, &mut block, None, |_| None));
     }
     assert_eq!(reach.bridges(), 64);
@@ -186,7 +191,7 @@ fn nothing_is_reserved_for_what_reaches() {
     let arena = 0x7f00_0000_0000..0x7f00_4000_0000;
     let reserved = |machine, code: &[u8], edge: Edge<'static>| {
         let mut reach = Reach::new(machine, OutOfRange::Bridge, arena.clone());
-        reach.survey(4096, true, code, std::iter::once(edge));
+        reach.survey(4096, true, code, std::iter::once((edge, None)));
         reach.reserve()
     };
     let near = arena.end as u64 + 4096;
@@ -199,4 +204,33 @@ fn nothing_is_reserved_for_what_reaches() {
     // Calls go through JITLink's stubs, which lie in the object.
     let stub = Edge { place: Place::OtherBlock, ..edge(283, 0, 0, 0) };
     assert_eq!(reserved(EM_AARCH64, &adrp, stub), [0, 0, 0]);
+}
+
+#[test]
+fn aarch64_instructions_decide_which_kind_an_edge_is() {
+    let reach = Reach::new(EM_AARCH64, OutOfRange::Bridge, 0..1);
+    // As llvm-mc 22 encodes them.
+    let cases = [
+        (277, 0x9100_0000, "R_AARCH64_ADD_ABS_LO12_NC"),     // add x0, x0, #0
+        (277, 0x3940_0000, "R_AARCH64_LDST8_ABS_LO12_NC"),   // ldrb w0, [x0]
+        (277, 0x7940_0000, "R_AARCH64_LDST16_ABS_LO12_NC"),  // ldrh w0, [x0]
+        (277, 0xb900_0000, "R_AARCH64_LDST32_ABS_LO12_NC"),  // str w0, [x0]
+        (277, 0xfd40_0000, "R_AARCH64_LDST64_ABS_LO12_NC"),  // ldr d0, [x0]
+        (277, 0x3dc0_0000, "R_AARCH64_LDST128_ABS_LO12_NC"), // ldr q0, [x0]
+        (264, 0xd280_0000, "R_AARCH64_MOVW_UABS_G0_NC"),     // movz x0, #0
+        (264, 0xf2a0_0000, "R_AARCH64_MOVW_UABS_G1_NC"),     // movk x0, #0, lsl #16
+        (264, 0xf2c0_0000, "R_AARCH64_MOVW_UABS_G2_NC"),     // movk x0, #0, lsl #32
+        (264, 0xf2e0_0000, "R_AARCH64_MOVW_UABS_G3"),        // movk x0, #0, lsl #48
+    ];
+    for (relocation, word, name) in cases {
+        let content = u32::to_le_bytes(word);
+        assert_eq!(reach.kind(&edge(relocation, 0, 0, 0), &content).map(|k| k.name), Some(name));
+        // What was in the field does not survive, whatever JITLink does with it.
+        let stale = if relocation == 277 { 0x3f_fc00 } else { 0x1f_ffe0 };
+        let mut dirty = u32::to_le_bytes(word | stale);
+        let mut block = Block { section: ".text", executable: true, address: 0, content: &mut dirty, origin: None };
+        let mut reach = Reach::new(EM_AARCH64, OutOfRange::Bridge, 0..1);
+        assert!(!reach.check(&edge(relocation, 0, 0x1000, 0), &mut block, None, |_| None));
+        assert_eq!(dirty, content, "{name}");
+    }
 }

@@ -151,14 +151,44 @@ fn code_runs_once_published() {
     assert_pristine(&arena);
 }
 
+/// On AArch64; x86-64 does not need it. A kernel that has no such call does not keep code from being loaded.
+#[test]
+fn cores_are_told_once_for_each_object_with_code() {
+    let arena = arena(8 * MIB);
+    let code =
+        [segment(Protection::ReadExecute, 16), segment(Protection::ReadExecute, 16), segment(Protection::Read, 16)];
+    let zero = SegmentRequest { zero_fill_bytes: 64, ..segment(Protection::ReadExecute, 0) };
+    let cases = [(&code[..], 1), (&code[2..], 0), (&[zero], 0), (&[SegmentRequest { outside: true, ..code[0] }], 1)];
+    for errno in [None, Some(libc::ENOSYS), Some(libc::EINVAL), Some(libc::EPERM)] {
+        for (segments, expected) in cases {
+            let (slab, calls) = faults::with_error(
+                errno.unwrap_or_default(),
+                move |_, call| errno.is_some() && call == Call::SyncCores,
+                || allocate(&arena, segments).unwrap().publish(),
+            );
+            drop(slab.unwrap());
+            let told: Vec<usize> = (0..calls.len()).filter(|&i| calls[i] == Call::SyncCores).collect();
+            assert_eq!(told.len(), if cfg!(target_arch = "aarch64") { expected } else { 0 }, "{calls:?}");
+            // It comes last, when the code can be run.
+            assert!(told.iter().all(|&i| i == calls.len() - 1), "{calls:?}");
+        }
+    }
+    assert_pristine(&arena);
+}
+
 #[test]
 fn as_few_system_calls_as_can_be() {
     let arena = arena(8 * MIB);
     let small = || faults::with(|_, _| false, || allocate(&arena, &small_object()).unwrap().publish().unwrap());
     let (first, calls) = small();
-    assert_eq!(calls, [Call::Protect, Call::Populate, Call::Protect, Call::Protect], "pages are made ready");
+    let publish: &[Call] = if cfg!(target_arch = "aarch64") {
+        &[Call::Protect, Call::Protect, Call::SyncCores]
+    } else {
+        &[Call::Protect, Call::Protect]
+    };
+    assert_eq!(calls, [&[Call::Protect, Call::Populate], publish].concat(), "pages are made ready");
     let (second, calls) = small();
-    assert_eq!(calls, [Call::Protect, Call::Protect], "and used");
+    assert_eq!(calls, publish, "and used");
     let ((), calls) = faults::with(|_, _| false, || drop(first));
     assert_eq!(calls, [Call::Replace]);
     let ((), calls) = faults::with(|_, _| false, || drop(second));

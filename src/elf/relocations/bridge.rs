@@ -1,0 +1,58 @@
+//! Which references can be made to go through something near them: by kind on AArch64, where the kind names the instruction,
+//! and by the bytes before the field on x86-64.
+//!
+//! Encodings: Intel SDM volume 2 (`LEA` 8D /r, `CALL` E8, `JMP` E9, `Jcc` 0F 80..8F), Arm ARM (DDI 0487), C6.2.
+
+use crate::elf::raw::{EM_AARCH64, EM_X86_64};
+
+pub(crate) const PC32: u32 = 2;
+pub(crate) const PLT32: u32 = 4;
+
+pub(crate) const ADR_PREL_LO21: u32 = 274;
+pub(crate) const ADR_PREL_PG_HI21: u32 = 275;
+pub(crate) const TSTBR14: u32 = 279;
+pub(crate) const CONDBR19: u32 = 280;
+pub(crate) const ADR_PREL_PG_HI21_NC: u32 = 276;
+pub(crate) const AARCH64_PLT32: u32 = 314;
+pub(crate) const JUMP26: u32 = 282;
+pub(crate) const CALL26: u32 = 283;
+
+/// An instruction that does the same in a form that reaches as far as wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bridgeable {
+    /// It takes an address (`lea disp(%rip), r64`, `ADRP`, `ADR`): it can load it instead.
+    Address,
+    /// A branch that can go through a stub (any on x86-64, `B` and `BL`).
+    Branch,
+    /// A branch of short reach (`B.cond`, `CBZ`, `TBZ` and their like): it can be moved to where there is room.
+    ConditionalBranch,
+}
+
+/// Whether a reference can be bridged, which is in code (`executable`) except for distances in data of functions that are only
+/// called (`R_AARCH64_PLT32`). `before` is what lies before its field.
+///
+/// The addend must make the target of a branch the symbol itself (the field ends the instruction): data between code has
+/// others.
+pub(crate) fn bridgeable(
+    machine: u16,
+    relocation: u32,
+    addend: i64,
+    executable: bool,
+    before: &[u8],
+) -> Option<Bridgeable> {
+    match (machine, relocation) {
+        (EM_AARCH64, AARCH64_PLT32) => Some(Bridgeable::Branch),
+        _ if !executable => None,
+        (EM_AARCH64, ADR_PREL_LO21 | ADR_PREL_PG_HI21 | ADR_PREL_PG_HI21_NC) => Some(Bridgeable::Address),
+        (EM_AARCH64, CALL26 | JUMP26) => Some(Bridgeable::Branch),
+        (EM_AARCH64, CONDBR19 | TSTBR14) => Some(Bridgeable::ConditionalBranch),
+        (EM_X86_64, PC32 | PLT32) => match *before {
+            // REX.W, whatever the register; mod 00, r/m 101: relative to the end of the instruction.
+            [.., rex, 0x8d, modrm] if rex & 0xf8 == 0x48 && modrm & 0xc7 == 0x05 => Some(Bridgeable::Address),
+            [.., 0xe8 | 0xe9] if addend == -4 => Some(Bridgeable::Branch),
+            [.., 0x0f, jcc] if jcc & 0xf0 == 0x80 && addend == -4 => Some(Bridgeable::Branch),
+            _ => None,
+        },
+        _ => None,
+    }
+}

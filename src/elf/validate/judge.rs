@@ -1,0 +1,291 @@
+//! A verdict on each relocation, for a link plan. Loading needs none: there the linker judges at final addresses.
+
+use std::collections::HashMap;
+
+use super::relocations::{Counts, Entry, Site};
+use super::sections::Tables;
+use super::symbols::{Place, place};
+use crate::Error;
+use crate::elf::plan::PlannedReference;
+use crate::elf::raw::{
+    SHF_ALLOC, SHF_EXECINSTR, SHF_X86_64_LARGE, STB_WEAK, STT_FUNC, STT_NOTYPE, STT_OBJECT, SectionHeader, Symbol,
+};
+use crate::elf::reach::{Judgement, Reference, Surroundings, Target, Verdict, Whereabouts};
+use crate::elf::relocations::bridge::bridgeable;
+use crate::elf::relocations::{Kind, Repair};
+use crate::elf::view::{View, lossy, string_at};
+use crate::error::FarReference;
+
+/// The most references that a plan lists.
+pub(crate) const MOST_REFERENCES: usize = 100_000;
+/// The most that are told as a problem.
+const MOST_FAILURES: usize = 1000;
+/// What lies between the parts of an object beside their bytes: protections change on pages of at most 64 KiB.
+const PADDING: u64 = 8 * (64 << 10);
+/// Bytes that the linker may add for a symbol (GOT entry and stub) and for a reference from code (three rooms for bridges).
+const FOR_SYMBOL: u64 = 32;
+const FOR_REFERENCE: u64 = 64;
+
+/// Judges the relocations of one object.
+pub(crate) struct Judge<'j> {
+    pub(super) counts: &'j mut Counts,
+    surroundings: &'j Surroundings<'j>,
+    /// Whether the object is for this process.
+    native: bool,
+    /// Where undefined symbols are, by index.
+    found: HashMap<u32, Whereabouts>,
+    /// Functions and data of each section that was asked about: offset, size, index of the symbol; sorted.
+    named: HashMap<u32, Vec<(u64, u64, u32)>>,
+    /// See [`Reference::extent`]; once it is known.
+    extent: Option<u64>,
+    /// What validation has passed and no place in the arena mends, and how many more there are.
+    failures: Vec<FarReference>,
+    more: usize,
+}
+
+impl<'j> Judge<'j> {
+    pub(crate) fn new(counts: &'j mut Counts, surroundings: &'j Surroundings<'j>, native: bool) -> Self {
+        Self {
+            counts,
+            surroundings,
+            native,
+            found: HashMap::new(),
+            named: HashMap::new(),
+            extent: None,
+            failures: Vec::new(),
+            more: 0,
+        }
+    }
+
+    /// Whether no more references are listed.
+    pub(super) fn is_full(&self) -> bool {
+        self.counts.references.len() >= MOST_REFERENCES
+    }
+
+    /// The references that the linker will refuse, all in one.
+    pub(super) fn failures(&mut self, object: &str) -> Option<Error> {
+        let (references, more) = (std::mem::take(&mut self.failures), self.more);
+        let any = !references.is_empty();
+        any.then(|| Error::ReferencesOutOfRange { object: object.into(), references, more })
+    }
+
+    /// Judges a relocation that validation has passed or refused.
+    pub(super) fn judge(
+        &mut self,
+        site: &Site<'_, '_>,
+        kind: Option<(usize, &'static Kind)>,
+        checked: Result<Option<Repair>, &Error>,
+    ) {
+        if !site.header.is(SHF_ALLOC) {
+            return;
+        }
+        let (judgement, target, note) = match (kind, checked) {
+            (Some((_, kind)), Ok(repair)) => {
+                let (reference, section) = self.reference(site, kind, repair);
+                let judgement = reference.judge();
+                (judgement, section, judgement.note.map(str::to_owned))
+            }
+            (kind, checked) => {
+                let judgement = Judgement { verdict: Verdict::Refused, value: None, note: None };
+                let (note, value) = checked.err().map_or((None, None), reason);
+                let value = value.filter(|_| kind.is_some());
+                (Judgement { value, ..judgement }, defined_in(site), note)
+            }
+        };
+        self.counts.judged(kind.map(|(position, _)| position), site.entry.kind, judgement.verdict);
+        let impossible = judgement.verdict == Verdict::Refused && checked.is_ok();
+        let (full, failed) = (self.is_full(), self.failures.len() < MOST_FAILURES);
+        if impossible && !failed {
+            self.more += 1;
+        }
+        if full && !(impossible && failed) {
+            return;
+        }
+        let function = self.function(site.view, site.tables, site.target, site.entry.offset);
+        if let Some((_, kind)) = kind.filter(|_| impossible && failed) {
+            let (least, greatest) = judgement.value.unwrap_or_default();
+            let worst = if least.abs() > greatest.abs() { least } else { greatest };
+            self.failures.push(site.far(kind, clamp(worst), function.clone(), remedy(judgement.note)));
+        }
+        if !full {
+            let limit = kind.map(|(_, kind)| kind).filter(|kind| kind.is_limited());
+            self.counts.references.push(PlannedReference {
+                section: site.view.label(site.target),
+                section_index: site.target,
+                offset: site.entry.offset,
+                function,
+                relocation: kind.map_or_else(|| format!("kind {}", site.entry.kind), |(_, kind)| kind.name.into()),
+                symbol: site.symbol(),
+                target_section: target,
+                addend: site.entry.addend,
+                verdict: judgement.verdict,
+                distance: judgement.value.map(clamped),
+                limit: limit.map(|kind| clamped(kind.limit())),
+                note,
+            });
+        }
+    }
+
+    fn reference<'k>(
+        &mut self,
+        site: &Site<'_, '_>,
+        kind: &'k Kind,
+        repair: Option<Repair>,
+    ) -> (Reference<'k>, Option<u32>) {
+        let Entry { symbol: index, addend, offset, .. } = site.entry;
+        let symbol = site.tables.symbols.get(index as usize).map(Symbol::decode);
+        let large =
+            |header: &SectionHeader| header.is(SHF_X86_64_LARGE) && site.view.machine == crate::elf::raw::EM_X86_64;
+        // JITLink splits unwind tables into records and drops some.
+        let split = site.view.label(site.target) == ".eh_frame";
+        let section = defined_in(site);
+        let target = match (section, symbol) {
+            (Some(section), Some(symbol)) => match site.view.header(section) {
+                _ if section == site.target && !split => Target::SameSection(symbol.value),
+                Some(header) if large(&header) => Target::Outside,
+                _ => Target::Object,
+            },
+            (None, Some(symbol)) => self.undefined(site, index, &symbol),
+            (_, None) => Target::Object,
+        };
+        let number = if let Some(Repair::Same(number)) = repair { number } else { kind.number };
+        let before = usize::try_from(offset).ok().and_then(|end| site.bytes.get(..end)).unwrap_or_default();
+        let code = site.header.is(SHF_EXECINSTR);
+        let bridgeable = bridgeable(site.view.machine, number, addend, code, before).is_some();
+        let extent = *self.extent.get_or_insert_with(|| extent(site.view, site.tables));
+        let reference = Reference {
+            kind,
+            addend,
+            offset,
+            target,
+            size: symbol.map_or(0, |symbol| symbol.size),
+            alignment: site.header.align,
+            outside: large(site.header),
+            extent,
+            got: (site.tables.symbols.len() as u64).saturating_mul(8),
+            arena: self.host().map(|host| host.arena.clone()),
+            bridgeable,
+            bridges: self.surroundings.bridges,
+        };
+        (reference, section)
+    }
+
+    fn host(&self) -> Option<&'j crate::elf::reach::Host<'j>> {
+        self.surroundings.host.as_ref().filter(|_| self.native)
+    }
+
+    /// Where a symbol leads that no section of the object has.
+    fn undefined(&mut self, site: &Site<'_, '_>, index: u32, symbol: &Symbol) -> Target {
+        match place(site.tables, index, symbol) {
+            Place::Absolute => return Target::Address(symbol.value),
+            Place::Undefined if index == 0 || symbol.name == 0 => return Target::Address(0),
+            Place::Undefined => {}
+            _ => return Target::Object,
+        }
+        let name = string_at(site.tables.strings, symbol.name).unwrap_or_default();
+        if made_by_jitlink(site.view, name) {
+            return Target::Object;
+        }
+        let Some(host) = self.host() else { return Target::Arena };
+        let weak = symbol.binding == STB_WEAK;
+        let find = || std::str::from_utf8(name).map_or(Whereabouts::Unknown, |name| (host.find)(name, weak));
+        match self.found.entry(index).or_insert_with(find) {
+            Whereabouts::Address(at) => Target::Address(*at),
+            Whereabouts::Arena | Whereabouts::Unknown => Target::Arena,
+        }
+    }
+
+    /// The function or datum around an offset of a section.
+    fn function(&mut self, view: &View<'_>, tables: &Tables<'_>, section: u32, offset: u64) -> Option<String> {
+        if self.named.is_empty() {
+            // AArch64's mapping symbols ($x, $d) name nothing (AAELF64, "Mapping symbols").
+            let is_name =
+                |at| string_at(tables.strings, at).is_some_and(|name| !matches!(name.first(), None | Some(b'$')));
+            for (index, raw) in (0u32..).zip(tables.symbols) {
+                let symbol = Symbol::decode(raw);
+                if let (Place::Section(at), STT_FUNC | STT_OBJECT | STT_NOTYPE) =
+                    (place(tables, index, &symbol), symbol.kind)
+                    && is_name(symbol.name)
+                    && view.header(at).is_some_and(|header| header.is(SHF_ALLOC))
+                {
+                    self.named.entry(at).or_default().push((symbol.value, symbol.size, index));
+                }
+            }
+            self.named.values_mut().for_each(|named| named.sort_unstable());
+            // Also where there is none: it is not to be looked for again.
+            self.named.entry(0).or_default();
+        }
+        let named = self.named.get(&section)?;
+        let after = named.partition_point(|(start, ..)| *start <= offset);
+        // What has no size reaches to the next symbol. Symbols may lie inside others; hostile ones deeper than this.
+        let around = named.get(..after)?.iter().rev().take(8);
+        let covering = around.filter(|(start, size, _)| *size == 0 || offset - start < *size);
+        let (.., index) = covering.max_by_key(|(start, size, _)| (*start, *size != 0))?;
+        let name = string_at(tables.strings, Symbol::decode(tables.symbols.get(*index as usize)?).name)?;
+        Some(lossy(name).into_owned())
+    }
+}
+
+/// The section that defines the symbol of a relocation.
+fn defined_in(site: &Site<'_, '_>) -> Option<u32> {
+    let index = site.entry.symbol;
+    let symbol = site.tables.symbols.get(index as usize).map(Symbol::decode)?;
+    match place(site.tables, index, &symbol) {
+        Place::Section(section) => Some(section),
+        _ => None,
+    }
+}
+
+/// Names that JITLink defines in the object itself (`createDefineExternalSectionStartAndEndSymbolsPass`, GOT passes).
+fn made_by_jitlink(view: &View<'_>, name: &[u8]) -> bool {
+    let of_section = name.strip_prefix(b"__start_").or_else(|| name.strip_prefix(b"__stop_"));
+    let is = |wanted: &[u8]| view.sections().any(|(_, header)| view.name_of(&header).is_ok_and(|name| name == wanted));
+    name == b"_GLOBAL_OFFSET_TABLE_" || of_section.is_some_and(is)
+}
+
+/// No object takes more bytes in the arena, whatever its sections' order and the size of pages.
+fn extent(view: &View<'_>, tables: &Tables<'_>) -> u64 {
+    let large = |header: &SectionHeader| header.is(SHF_X86_64_LARGE) && view.machine == crate::elf::raw::EM_X86_64;
+    let mapped = view.sections().filter(|(_, header)| header.is(SHF_ALLOC) && !large(header));
+    let mut bytes = mapped.fold(PADDING, |sum, (_, h)| sum.saturating_add(h.size).saturating_add(h.align));
+    let commons = (0u32..).zip(tables.symbols).map(|(index, raw)| (index, Symbol::decode(raw)));
+    for (_, symbol) in commons.filter(|(index, symbol)| place(tables, *index, symbol) == Place::Common) {
+        bytes = bytes.saturating_add(symbol.size).saturating_add(symbol.value);
+    }
+    let relocations = view.sections().filter(|(_, h)| {
+        h.kind == crate::elf::raw::SHT_RELA && view.header(h.info).is_some_and(|target| target.is(SHF_EXECINSTR))
+    });
+    let relocations = relocations.fold(0_u64, |sum, (_, h)| sum.saturating_add(h.size / crate::elf::raw::RELA_SIZE));
+    bytes
+        .saturating_add(relocations.saturating_mul(FOR_REFERENCE))
+        .saturating_add((tables.symbols.len() as u64).saturating_mul(FOR_SYMBOL))
+}
+
+/// What validation found, in few words, and the value that it computed if it did.
+fn reason(error: &Error) -> (Option<String>, Option<(i128, i128)>) {
+    match error {
+        Error::UnsupportedRelocation { reason, .. } => (Some(reason.clone()), None),
+        Error::Malformed { problem, .. } => (Some(problem.clone()), None),
+        Error::ThreadLocal { .. } => (Some("thread-local storage".into()), None),
+        Error::IndirectFunction { .. } => (Some("an indirect function".into()), None),
+        Error::ReferencesOutOfRange { references, .. } => references.first().map_or((None, None), |reference| {
+            (Some(reference.remedy.to_owned()), Some((reference.value.into(), reference.value.into())))
+        }),
+        other => (Some(other.to_string()), None),
+    }
+}
+
+/// What to do about a reference that a plan refuses.
+fn remedy(note: Option<&'static str>) -> &'static str {
+    note.unwrap_or(
+        "nothing can be put between: compile with -fPIC, so that what is far away is reached through the GOT",
+    )
+}
+
+fn clamp(value: i128) -> i64 {
+    value.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+}
+
+fn clamped((least, greatest): (i128, i128)) -> (i64, i64) {
+    (clamp(least), clamp(greatest))
+}
