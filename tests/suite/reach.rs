@@ -16,6 +16,12 @@ tests![
     targets_at_the_edge_of_reach,
     data_is_never_taken_for_an_instruction,
     bridges_reach_across_large_code,
+    small_fields_are_read_as_signed_or_as_unsigned,
+    branches_go_to_an_offset_from_an_external_function,
+    far_sections_of_other_objects_are_reached,
+    stale_bits_of_instructions_do_not_count,
+    lifted_kinds_are_not_bridged_as_others,
+    lifted_kinds_stand_beside_other_edges,
 ];
 
 type Long = unsafe extern "C" fn() -> u64;
@@ -350,7 +356,8 @@ fn targets_at_the_edge_of_reach() {
         return;
     }
     let engine = Checked::new();
-    let source = ".text\n.globl load, call\nload: movq edge@GOTPCREL(%rip),%rax\n ret\ncall: jmp edge@PLT\n.globl take\ntake: leaq edge(%rip),%rax\n ret\n";
+    let source = ".text\n.globl load, call\nload: movq edge@GOTPCREL(%rip),%rax\n ret\ncall: jmp edge@PLT\n.globl take\ntake: leaq edge(%rip),%rax\n ret\n\
+                  .data\n.globl data\ndata: .reloc ., R_X86_64_PLT32, edge\n .long 0\n";
     let bytes = compile_bytes("edge.s", source, &[]);
     let at = |edge: usize| {
         // SAFETY: the address is only taken.
@@ -362,8 +369,11 @@ fn targets_at_the_edge_of_reach() {
     let first = at(1 << 40);
     // SAFETY: only its address is wanted.
     let load = unsafe { first.get::<Long>("load").unwrap() }.address() as usize;
+    // SAFETY: as above.
+    let data = unsafe { first.get::<*const i32>("data").unwrap() }.address() as usize;
     freed(&first);
-    for end in [load as i64 + (1 << 31), load as i64 - (1 << 31)] {
+    let ends = [load, data].map(|place| [place as i64 + (1 << 31), place as i64 - (1 << 31)]);
+    for end in ends.into_iter().flatten() {
         for off in -24..40 {
             let edge = (end + off) as usize;
             let library = at(edge);
@@ -371,9 +381,127 @@ fn targets_at_the_edge_of_reach() {
             assert_eq!(unsafe { library.get::<Long>("load").unwrap() }.address() as usize, load);
             assert_eq!(long(&library, "load") as usize, edge, "{off}");
             assert_eq!(long(&library, "take") as usize, edge, "{off}");
+            // It leads to the target, or to a stub in the slab.
+            // SAFETY: four bytes.
+            let data = unsafe { library.get::<*const i32>("data").unwrap() };
+            let leads = data.address().addr().wrapping_add_signed(unsafe { data.read() } as isize);
+            let slab = &library.slab_of("data").unwrap()[0].addresses;
+            assert!(leads == edge || slab.contains(&leads), "{off}: {leads:#x} {edge:#x}");
+            drop(data);
             freed(&library);
         }
     }
+    engine.finish();
+}
+
+fn small_fields_are_read_as_signed_or_as_unsigned() {
+    let engine = Checked::new();
+    let source = source(
+        ".data\n.weak nowhere\n.globl small\nsmall: .byte nowhere-5, small_200\n .short nowhere-5, small_60000\n",
+        ".data\n.weak nowhere\n.globl small\nsmall: .byte 0xfb, 200\n .hword nowhere-5, small_60000\n",
+    );
+    // SAFETY: numbers, of which nothing is used as an address.
+    let library = unsafe {
+        let builder = engine.library("small").symbol("small_200", std::ptr::without_provenance(200));
+        builder.symbol("small_60000", std::ptr::without_provenance(60000)).build().unwrap()
+    };
+    library.add_object(compile_bytes("small.s", source, &[])).unwrap();
+    // SAFETY: six bytes.
+    let bytes = unsafe { library.get::<*const [u8; 6]>("small").unwrap().read() };
+    assert_eq!(bytes, [0xfb, 200, 0xfb, 0xff, 0x60, 0xea]);
+    freed(&library);
+    engine.finish();
+}
+
+/// A stub leads to the symbol itself, so a branch to somewhere behind it must not go there by way of the stub.
+fn branches_go_to_an_offset_from_an_external_function() {
+    let engine = Checked::new();
+    let source = source(
+        ".text\n.globl tail\ntail: jmp before@PLT+16\n",
+        ".text\n.globl call, tail\ncall: stp x29, x30, [sp,-16]!\n bl before+16\n add w0, w0, 1\n\
+         ldp x29, x30, [sp],16\n ret\ntail: b before+16\n",
+    );
+    let before = (double as *const ()).wrapping_byte_sub(16);
+    // SAFETY: what is called is 16 bytes behind it: `double`.
+    let library = unsafe { engine.library("far").symbol("before", before).build().unwrap() };
+    library.add_object_named("far.o", compile_bytes("far.s", source, &[])).unwrap();
+    if cfg!(target_arch = "x86_64") {
+        let found = failures(&library, "tail");
+        assert_eq!((found.len(), &*found[0].relocation), (1, "R_X86_64_PLT32"), "{found:?}");
+    } else {
+        assert_eq!(int(&library, "call", 21), 43);
+        assert_eq!(int(&library, "tail", 21), 42);
+    }
+    freed(&library);
+    engine.finish();
+}
+
+fn far_sections_of_other_objects_are_reached() {
+    if cfg!(target_arch = "aarch64") {
+        eprintln!("skipped: AArch64 has no sections that may lie far away");
+        return;
+    }
+    let engine = Checked::new();
+    let user = ".text\n.globl take\ntake: leaq big+8(%rip),%rax\n ret\n";
+    let large = ".section .ldata,\"awl\",@progbits\n.globl big\nbig: .quad 1, 2\n";
+    let library = engine.add_object(compile_bytes("user.s", user, &[])).unwrap();
+    library.add_object(compile_bytes("large.s", large, &[])).unwrap();
+    let taken = long(&library, "take");
+    // SAFETY: only its address is wanted.
+    let big = unsafe { library.get::<*const u64>("big").unwrap() };
+    assert_eq!(taken, big.address() as u64 + 8);
+    assert!(!engine.arena().contains(&big.address().addr()), "it is outside the arena");
+    drop(big);
+    freed(&library);
+    engine.finish();
+}
+
+/// With RELA, what was in the field does not count.
+fn stale_bits_of_instructions_do_not_count() {
+    let engine = Checked::new();
+    let source = source(
+        ".text\n.globl take\ntake: .byte 0x48,0xb8\n .reloc ., R_X86_64_64, far\n .quad 0x1122334455667788\n ret\n",
+        ".text\n.globl take\ntake: .reloc ., R_AARCH64_MOVW_UABS_G3, far\n .inst 0xd2fffff0 & ~31\n\
+         .reloc ., R_AARCH64_MOVW_UABS_G2_NC, far\n .inst 0xf2c12340\n\
+         .reloc ., R_AARCH64_MOVW_UABS_G1_NC, far\n .inst 0xf2b56780\n\
+         .reloc ., R_AARCH64_MOVW_UABS_G0_NC, far\n .inst 0xf28aaaa0\n ret\n",
+    );
+    let library = library(&engine, source);
+    assert_eq!(long(&library, "take"), FAR);
+    freed(&library);
+    engine.finish();
+}
+
+/// `ldr x0, <GOT entry>` is carried by a relocation of ADRP, which would be bridged.
+fn lifted_kinds_are_not_bridged_as_others() {
+    if cfg!(target_arch = "x86_64") {
+        eprintln!("skipped: on x86-64 no kind is carried by one that is bridged");
+        return;
+    }
+    let engine = Checked::new();
+    let source = ".text\n.globl f\nf: .reloc ., R_AARCH64_GOT_LD_PREL19, far\n ldr x0, .\n ret\n\
+                  adrp x1, far\n adrp x2, far+0x100000\n .space 2 << 20\n";
+    let library = library(&engine, source);
+    let found = failures(&library, "f");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].offset, &*found[0].relocation), (0, "R_AARCH64_GOT_LD_PREL19"));
+    freed(&library);
+    engine.finish();
+}
+
+/// JITLink keeps unwind tables alive by an edge at the beginning of the code.
+fn lifted_kinds_stand_beside_other_edges() {
+    let engine = Checked::new();
+    let source = source(
+        ".text\n.reloc ., R_X86_64_GOT32, far\n.reloc ., R_X86_64_NONE, far\n .long 0\n\
+         .globl take\ntake: .cfi_startproc\n leaq _GLOBAL_OFFSET_TABLE_(%rip),%rcx\n movslq .text(%rip),%rax\n\
+         movq (%rcx,%rax),%rax\n ret\n .cfi_endproc\n",
+        ".text\n.globl take\ntake: .cfi_startproc\n .reloc ., R_AARCH64_NONE, far\n movz x0, #:abs_g2:far\n movk x0, #:abs_g1_nc:far\n\
+         movk x0, #:abs_g0_nc:far\n ret\n .cfi_endproc\n",
+    );
+    let library = library(&engine, source);
+    assert_eq!(long(&library, "take"), FAR);
+    freed(&library);
     engine.finish();
 }
 

@@ -160,6 +160,8 @@ impl Reach {
             Place::SameBlock => (edge.target..edge.target, edge.offset as u64..edge.offset as u64),
             Place::OtherBlock => (0..most, 0..most),
             Place::AtAddress => (edge.target..edge.target, self.arena.clone()),
+            // In an object that is linked with this one: on x86-64 in a section outside the arena, for all we know.
+            Place::Elsewhere if self.machine == EM_X86_64 => (0..u64::MAX, self.arena.clone()),
             Place::Elsewhere => (self.arena.clone(), self.arena.clone()),
         };
         let page = if kind.operation == Operation::PageRelative { 4096 } else { 0 };
@@ -192,6 +194,8 @@ impl Reach {
         lifted: Option<&'static Kind>,
         locate: impl FnOnce(u64) -> Option<Location>,
     ) -> bool {
+        // JITLink keeps things alive by edges of its own, at the beginning of code: a lifted relocation may be there too.
+        let lifted = lifted.filter(|_| edge.relocation != shim::SLABJIT_OTHER_KIND);
         let Some(kind) = lifted.or_else(|| self.kind(edge, block.content)) else { return false };
         let at = block.address.wrapping_add(edge.offset as u64);
         let Some(value) = self.value(kind, edge, at) else {
