@@ -22,10 +22,7 @@ const FAR: u64 = 0x0000_0007_1234_5678;
 
 /// The address of an array somewhere, by an instruction that reaches 2 GiB (`lea`) or 4 GiB (`adrp`).
 fn object() -> Vec<u8> {
-    let flags = by_arch("-fpie", "-fno-pic");
-    let extra = by_arch("-mno-direct-extern-access", "-fno-pie");
-    // Without that option gcc's -fpie has `lea`, with it the GOT.
-    let flags: &[&str] = if cfg!(target_arch = "x86_64") { &[flags] } else { &[flags, extra] };
+    let flags: &[&str] = by_arch(&["-fpie"], &["-fno-pic", "-fno-pie"]);
     compile_bytes("take.c", "extern char far[]; void *take(void) { return far; }", flags)
 }
 
