@@ -272,6 +272,12 @@ impl Site<'_, '_> {
                 self.unsupported(kind.name.into(), &format!("LLVM {llvm} crashes on relocations without a symbol"))
             );
         }
+        let own_size = matches!(place, Place::Section(_)) && symbol.binding != STB_WEAK;
+        if kind.operation == Operation::Size && kind.linkable(llvm) && !own_size {
+            // JITLink takes 0, or what this object says where another may say otherwise.
+            return Err(self
+                .unsupported(kind.name.into(), "LLVM knows the size of a symbol only in the object that defines it"));
+        }
         if kind.addend.is_some_and(|only| only != self.entry.addend) {
             let reason =
                 format!("its addend is {}, LLVM links it only with {}", self.entry.addend, kind.addend.unwrap_or(0));
