@@ -573,13 +573,13 @@ fn sizes_of_other_objects_symbols_are_refused() {
         return;
     }
     let engine = Checked::new();
-    let own = ".data\n.globl size\nsize: .quad thing@SIZE+1\n.type thing,@object\nthing: .zero 5\n.size thing,5\n";
+    let own = ".data\n.globl size\nsize: .reloc ., R_X86_64_SIZE64, thing+1\n .quad 0\n.type thing,@object\nthing: .zero 5\n.size thing,5\n";
     let library = engine.add_object(compile_bytes("own.s", own, &[])).unwrap();
     // SAFETY: a number.
     assert_eq!(unsafe { library.get::<*const u64>("size").unwrap().read() }, 6);
     freed(&library);
     for theirs in
-        [".quad thing@SIZE", ".quad thing@SIZE\n.weak thing\n.type thing,@object\nthing: .zero 5\n.size thing,5"]
+        [".reloc ., R_X86_64_SIZE64, thing\n .quad 0", ".reloc ., R_X86_64_SIZE64, thing\n .quad 0\n.weak thing\n.type thing,@object\nthing: .zero 5\n.size thing,5"]
     {
         match engine.add_object(compile_bytes("theirs.s", &format!(".data\n{theirs}\n"), &[])) {
             Err(Error::UnsupportedRelocation { relocation, symbol, .. }) => {

@@ -10,7 +10,7 @@ use crate::elf::plan::PlannedReference;
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
     LE, RELA_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHF_GROUP, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_GLOBAL, STB_LOCAL,
-    STT_FILE, SectionHeader, Symbol,
+    STB_WEAK, STT_FILE, SectionHeader, Symbol,
 };
 use crate::elf::reach::{MISALIGNED, Verdict, misalignment};
 use crate::elf::relocations::bridge::bridgeable;
