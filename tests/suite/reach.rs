@@ -386,8 +386,12 @@ fn targets_at_the_edge_of_reach() {
             assert_eq!(long(&library, "take") as usize, edge, "{off}");
             // It leads to the target, or to a stub in the slab.
             // SAFETY: four bytes.
-            let data = unsafe { library.get::<*const i32>("data").unwrap() };
-            let leads = data.address().addr().wrapping_add_signed(unsafe { data.read() } as isize);
+            let (data, distance) = unsafe {
+                let data = library.get::<*const i32>("data").unwrap();
+                let distance = data.read();
+                (data, distance)
+            };
+            let leads = data.address().addr().wrapping_add_signed(distance as isize);
             let slab = &library.slab_of("data").unwrap()[0].addresses;
             assert!(leads == edge || slab.contains(&leads), "{off}: {leads:#x} {edge:#x}");
             drop(data);
@@ -578,9 +582,10 @@ fn sizes_of_other_objects_symbols_are_refused() {
     // SAFETY: a number.
     assert_eq!(unsafe { library.get::<*const u64>("size").unwrap().read() }, 6);
     freed(&library);
-    for theirs in
-        [".reloc ., R_X86_64_SIZE64, thing\n .quad 0", ".reloc ., R_X86_64_SIZE64, thing\n .quad 0\n.weak thing\n.type thing,@object\nthing: .zero 5\n.size thing,5"]
-    {
+    for theirs in [
+        ".reloc ., R_X86_64_SIZE64, thing\n .quad 0",
+        ".reloc ., R_X86_64_SIZE64, thing\n .quad 0\n.weak thing\n.type thing,@object\nthing: .zero 5\n.size thing,5",
+    ] {
         match engine.add_object(compile_bytes("theirs.s", &format!(".data\n{theirs}\n"), &[])) {
             Err(Error::UnsupportedRelocation { relocation, symbol, .. }) => {
                 assert_eq!((&*relocation, &*symbol), ("R_X86_64_SIZE64", "thing"));

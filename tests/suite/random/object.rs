@@ -127,7 +127,7 @@ impl Case {
                 _ => random.below(64),
             };
             at = (at + gap as u64).next_multiple_of(unit);
-            if code && random.below(3) == 0 || code && functions.is_empty() {
+            if code && (functions.is_empty() || random.below(3) == 0) {
                 functions.push(at);
                 at += SELF.len() as u64;
             } else {
@@ -288,7 +288,14 @@ impl Case {
             }
             1 => self.symbol(format!("local{number}"), At::Section(to), value, 0, 0, 0),
             2 => self.symbol(format!("hidden{number}"), At::Section(to), value, 1, 1, 2),
-            _ => self.symbol(format!("global{number}"), At::Section(to), value, 1 + u8::from(number % 5 == 0), 0, 0),
+            _ => self.symbol(
+                format!("global{number}"),
+                At::Section(to),
+                value,
+                1 + u8::from(number.is_multiple_of(5)),
+                0,
+                0,
+            ),
         };
         Some((symbol, point.wrapping_sub(self.symbols[symbol].value) as i64))
     }
