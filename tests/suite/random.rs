@@ -140,8 +140,11 @@ fn one(bench: &Bench, random: &mut Random, tally: &mut Tally) -> Result<(), Stri
     Ok(())
 }
 
+/// Positions of probes, and what was said of them.
+type Refused = Vec<(usize, FarReference)>;
+
 /// Links, without what is refused, and checks every probe that is left. Returns where the sections came to lie.
-fn link_and_check(bench: &Bench, case: &Case) -> Result<(Vec<u64>, Vec<(usize, FarReference)>), String> {
+fn link_and_check(bench: &Bench, case: &Case) -> Result<(Vec<u64>, Refused), String> {
     let mut left_out = vec![false; case.probes.len()];
     let mut refused = Vec::new();
     loop {
@@ -154,7 +157,7 @@ fn link_and_check(bench: &Bench, case: &Case) -> Result<(Vec<u64>, Vec<(usize, F
                     // SAFETY: it was linked, to addresses where there is what targets promise.
                     unsafe { case.check(probe, &sections) }.map_err(|e| format!("probe {i}: {e}"))?;
                 }
-                bench.bridges.set(bench.engine.stats().bridges.into());
+                bench.bridges.set(bench.engine.stats().bridges);
                 freed(&library);
                 return Ok((sections, refused));
             }
@@ -182,7 +185,8 @@ fn link_and_check(bench: &Bench, case: &Case) -> Result<(Vec<u64>, Vec<(usize, F
     }
 }
 
-type Linked = Result<(Library, Vec<u64>), Vec<(usize, FarReference)>>;
+/// Of what is refused, the numbers of objects.
+type Linked = Result<(Library, Vec<u64>), Refused>;
 
 /// Links once: where the sections are, or what is refused, by object.
 fn link(bench: &Bench, case: &Case, left_out: &[bool]) -> Result<Linked, String> {
@@ -289,7 +293,7 @@ fn to_the_edge(case: &mut Case, random: &mut Random, sections: &[u64]) -> Vec<Op
         let Ok(mut address) = u64::try_from(address) else { continue };
         let mut point = address.wrapping_add_signed(probe.a);
         if matches!(probe.form.wants, Wants::Call | Wants::Function) {
-            let askew = point % arch::CODE_ALIGN;
+            let askew = point & (arch::CODE_ALIGN - 1);
             (address, point) = (address.wrapping_sub(askew), point - askew);
         }
         let page = point & !0xfff;

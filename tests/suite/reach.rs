@@ -22,6 +22,7 @@ tests![
     stale_bits_of_instructions_do_not_count,
     lifted_kinds_are_not_bridged_as_others,
     lifted_kinds_stand_beside_other_edges,
+    sizes_of_other_objects_symbols_are_refused,
 ];
 
 type Long = unsafe extern "C" fn() -> u64;
@@ -248,6 +249,8 @@ fn verdicts_are_what_the_linker_does() {
             "leal TARGET(%rip),%eax",
             "movl TARGET(%rip),%eax",
             "call TARGET",
+            ".byte 0xe8\n .reloc ., R_X86_64_PLT32, TARGET\n .long 0",
+            ".data\n .reloc ., R_X86_64_PLT32, TARGET\n .long 0",
             ".byte 0xe8\n .reloc ., R_X86_64_PC32, TARGET-4\n .long 0",
             ".byte 0x0f,0x84\n .reloc ., R_X86_64_PC32, TARGET-4\n .long 0",
             ".reloc ., R_X86_64_GOTPCREL, TARGET-4\n .long 0",
@@ -383,8 +386,12 @@ fn targets_at_the_edge_of_reach() {
             assert_eq!(long(&library, "take") as usize, edge, "{off}");
             // It leads to the target, or to a stub in the slab.
             // SAFETY: four bytes.
-            let data = unsafe { library.get::<*const i32>("data").unwrap() };
-            let leads = data.address().addr().wrapping_add_signed(unsafe { data.read() } as isize);
+            let (data, distance) = unsafe {
+                let data = library.get::<*const i32>("data").unwrap();
+                let distance = data.read();
+                (data, distance)
+            };
+            let leads = data.address().addr().wrapping_add_signed(distance as isize);
             let slab = &library.slab_of("data").unwrap()[0].addresses;
             assert!(leads == edge || slab.contains(&leads), "{off}: {leads:#x} {edge:#x}");
             drop(data);
@@ -561,5 +568,30 @@ fn bridges_reach_across_large_code() {
     assert_eq!((int(&library, "forward", 9), int(&library, "forward", 0)), (1, 4));
     assert_eq!(engine.stats().bridges, 4);
     freed(&library);
+    engine.finish();
+}
+
+fn sizes_of_other_objects_symbols_are_refused() {
+    if cfg!(target_arch = "aarch64") || slabjit::llvm_version() < 22 {
+        eprintln!("skipped: the architecture, or LLVM {}, has no relocations for sizes", slabjit::llvm_version());
+        return;
+    }
+    let engine = Checked::new();
+    let own = ".data\n.globl size\nsize: .reloc ., R_X86_64_SIZE64, thing+1\n .quad 0\n.type thing,@object\nthing: .zero 5\n.size thing,5\n";
+    let library = engine.add_object(compile_bytes("own.s", own, &[])).unwrap();
+    // SAFETY: a number.
+    assert_eq!(unsafe { library.get::<*const u64>("size").unwrap().read() }, 6);
+    freed(&library);
+    for theirs in [
+        ".reloc ., R_X86_64_SIZE64, thing\n .quad 0",
+        ".reloc ., R_X86_64_SIZE64, thing\n .quad 0\n.weak thing\n.type thing,@object\nthing: .zero 5\n.size thing,5",
+    ] {
+        match engine.add_object(compile_bytes("theirs.s", &format!(".data\n{theirs}\n"), &[])) {
+            Err(Error::UnsupportedRelocation { relocation, symbol, .. }) => {
+                assert_eq!((&*relocation, &*symbol), ("R_X86_64_SIZE64", "thing"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
     engine.finish();
 }

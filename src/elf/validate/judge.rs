@@ -11,7 +11,7 @@ use crate::elf::raw::{
     SHF_ALLOC, SHF_EXECINSTR, SHF_X86_64_LARGE, STB_WEAK, STT_FUNC, STT_NOTYPE, STT_OBJECT, SectionHeader, Symbol,
 };
 use crate::elf::reach::{Judgement, Reference, Surroundings, Target, Verdict, Whereabouts};
-use crate::elf::relocations::bridge::bridgeable;
+use crate::elf::relocations::bridge::{bridgeable, goes_through_stub};
 use crate::elf::relocations::{Kind, Repair};
 use crate::elf::view::{View, lossy, string_at};
 use crate::error::FarReference;
@@ -164,6 +164,7 @@ impl<'j> Judge<'j> {
             extent,
             got: (site.tables.symbols.len() as u64).saturating_mul(8),
             arena: self.host().map(|host| host.arena.clone()),
+            stub: goes_through_stub(site.view.machine, number, addend, code, before),
             bridgeable,
             bridges: self.surroundings.bridges,
         };

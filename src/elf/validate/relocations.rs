@@ -10,7 +10,7 @@ use crate::elf::plan::PlannedReference;
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
     LE, RELA_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHF_GROUP, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_GLOBAL, STB_LOCAL,
-    STT_FILE, SectionHeader, Symbol,
+    STB_WEAK, STT_FILE, SectionHeader, Symbol,
 };
 use crate::elf::reach::{MISALIGNED, Verdict, misalignment};
 use crate::elf::relocations::bridge::bridgeable;
@@ -271,6 +271,12 @@ impl Site<'_, '_> {
             return Err(
                 self.unsupported(kind.name.into(), &format!("LLVM {llvm} crashes on relocations without a symbol"))
             );
+        }
+        let own_size = matches!(place, Place::Section(_)) && symbol.binding != STB_WEAK;
+        if kind.operation == Operation::Size && kind.linkable(llvm) && !own_size {
+            // JITLink takes 0, or what this object says where another may say otherwise.
+            return Err(self
+                .unsupported(kind.name.into(), "LLVM knows the size of a symbol only in the object that defines it"));
         }
         if kind.addend.is_some_and(|only| only != self.entry.addend) {
             let reason =

@@ -127,7 +127,7 @@ impl Case {
                 _ => random.below(64),
             };
             at = (at + gap as u64).next_multiple_of(unit);
-            if code && random.below(3) == 0 || code && functions.is_empty() {
+            if code && (functions.is_empty() || random.below(3) == 0) {
                 functions.push(at);
                 at += SELF.len() as u64;
             } else {
@@ -180,6 +180,7 @@ impl Case {
         self.sections[section].slots.swap_remove(slot);
         self.sections[section].bytes[start as usize..][..bytes.len()].copy_from_slice(&bytes);
         if matches!(outcome, Outcome::Size(_) | Outcome::SizeDatum(..)) {
+            self.symbols[symbol].binding = self.symbols[symbol].binding.min(1);
             self.symbols[symbol].size = random.below(self.room_behind(symbol) as usize + 1) as u64;
         }
         let len = bytes.len() as u64;
@@ -206,7 +207,8 @@ impl Case {
         let sized = form.name.starts_with("SIZE");
         let reach = if strays && !sized { Reach::All } else { form.reach };
         match reach {
-            _ if sized => self.in_some_section(random, form.wants, from),
+            // LLVM knows sizes only in the object itself; another is refused.
+            _ if sized => self.in_section(random, form.wants, from, from, None),
             Reach::All => match random.below(12) {
                 0..3 => self.in_section(random, form.wants, from, from, None),
                 3..6 => self.in_some_section(random, form.wants, from),
@@ -286,7 +288,14 @@ impl Case {
             }
             1 => self.symbol(format!("local{number}"), At::Section(to), value, 0, 0, 0),
             2 => self.symbol(format!("hidden{number}"), At::Section(to), value, 1, 1, 2),
-            _ => self.symbol(format!("global{number}"), At::Section(to), value, 1 + u8::from(number % 5 == 0), 0, 0),
+            _ => self.symbol(
+                format!("global{number}"),
+                At::Section(to),
+                value,
+                1 + u8::from(number.is_multiple_of(5)),
+                0,
+                0,
+            ),
         };
         Some((symbol, point.wrapping_sub(self.symbols[symbol].value) as i64))
     }
@@ -500,7 +509,7 @@ impl Case {
             Outcome::CallDatum(_) => meant,
         };
         // SAFETY: by the caller, and because that is how the forms are made.
-        let (found, other) = unsafe {
+        let (found, other): (u64, Option<u64>) = unsafe {
             match probe.outcome {
                 Outcome::Datum(bytes, sign, _) => {
                     let (signed, unsigned) = (read(start, bytes, true), read(start, bytes, false));
@@ -516,6 +525,8 @@ impl Case {
                     (read(entry, 8, false), None)
                 }
                 Outcome::CallDatum(bytes) => (call(start.wrapping_add(read(start, bytes, true))), None),
+                // Bridged, it is what it would be with a check.
+                Outcome::PageUnchecked(_) => (call(start), Some(meant)),
                 _ => (call(start), None),
             }
         };
