@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::{Command, exit};
 
 /// (feature, major version, links key of llvm-sys, variable that names a prefix)
-const VERSIONS: [(&str, u32, &str, &str); 2] = [
+const VERSIONS: [(&str, u32, &str, &str); 4] = [
+    ("LLVM15_0", 15, "DEP_LLVM_15_CONFIG_PATH", "LLVM_SYS_150_PREFIX"),
+    ("LLVM16_0", 16, "DEP_LLVM_16_CONFIG_PATH", "LLVM_SYS_160_PREFIX"),
     ("LLVM19_1", 19, "DEP_LLVM_19_CONFIG_PATH", "LLVM_SYS_191_PREFIX"),
     ("LLVM22_1", 22, "DEP_LLVM_22_CONFIG_PATH", "LLVM_SYS_221_PREFIX"),
 ];
@@ -27,7 +29,8 @@ fn main() {
         output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned()).unwrap_or_else(|| fail(&missing))
     };
     let found = ask("--version");
-    if found.split('.').next() != Some(&major.to_string()) {
+    let number = |place: usize| found.split('.').nth(place);
+    if number(0) != Some(&major.to_string()) {
         fail(&format!("{missing} ({config} is LLVM {found})"));
     }
     let include = ask("--includedir");
@@ -43,6 +46,8 @@ fn main() {
         .flag(format!("-isystem{include}"))
         // LLVM's headers carry checks that are linear in the size of a graph.
         .define("NDEBUG", None)
+        .define("SLABJIT_LLVM_MAJOR", number(0))
+        .define("SLABJIT_LLVM_MINOR", number(1))
         .define("__STDC_CONSTANT_MACROS", None)
         .define("__STDC_LIMIT_MACROS", None)
         .flag("-fvisibility=hidden")

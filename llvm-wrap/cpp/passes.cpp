@@ -1,9 +1,6 @@
 // The plugin: reports addresses, ends links, and tells which object an error belongs to.
 #include "internal.h"
 
-#include "llvm/ExecutionEngine/JITLink/aarch64.h"
-#include "llvm/ExecutionEngine/JITLink/x86_64.h"
-
 using namespace llvm;
 using namespace llvm::jitlink;
 using namespace llvm::orc;
@@ -89,7 +86,7 @@ Error giveGOTAPlace(LinkGraph &G) {
   auto *GOT = G.findSectionByName(Name);
   if (!GOT)
     GOT = &G.createSection(Name, MemProt::Read);
-  if (GOT->blocks().empty()) {
+  if (GOT->blocks_size() == 0) {
     static const char Entry[8] = {};
     G.createContentBlock(*GOT, ArrayRef<char>(Entry), ExecutorAddr(), sizeof(Entry), 0);
   }
@@ -104,11 +101,11 @@ Error placeGOTSymbol(LinkGraph &G) {
       Wanted = S;
   auto *GOT = G.findSectionByName(aarch64::GOTTableManager::getSectionName());
   if (Wanted && GOT)
-    G.makeAbsolute(*Wanted, SectionRange(*GOT).getStart());
+    slabjit::makeAbsolute(G, *Wanted, SectionRange(*GOT).getStart());
   return Error::success();
 }
 
-class Plugin final : public ObjectLinkingLayer::Plugin {
+class Plugin final : public slabjit::PluginWithoutResources {
 public:
   Plugin(const slabjit_callbacks &Callbacks, slabjit::LinksInProgress &Links) : Callbacks(Callbacks), Links(Links) {}
 
@@ -128,7 +125,8 @@ public:
     // After JITLink has relaxed what it can.
     Config.PreFixupPasses.push_back([Link](LinkGraph &G) { return slabjit::checkReferences(*Link, G); });
     // Before the layer's own pass of this phase, which registers dependencies.
-    Config.PreFixupPasses.push_back(flattenDependencies);
+    if (slabjit::FlattensDependencies)
+      Config.PreFixupPasses.push_back(flattenDependencies);
     // Last of the post-allocation passes: addresses are final from here on.
     Config.PostAllocationPasses.push_back([this, Link](LinkGraph &G) {
       report(*Link, G);
@@ -146,9 +144,6 @@ public:
       FailedLink = std::move(Link);
     return Error::success();
   }
-
-  Error notifyRemovingResources(JITDylib &, ResourceKey) override { return Error::success(); }
-  void notifyTransferringResources(JITDylib &, ResourceKey, ResourceKey) override {}
 
 private:
   void report(slabjit::Link &Link, LinkGraph &G) {
@@ -174,7 +169,6 @@ private:
 
 } // namespace
 
-std::shared_ptr<ObjectLinkingLayer::Plugin> slabjit::createPlugin(const slabjit_callbacks &Callbacks,
-                                                                  LinksInProgress &Links) {
-  return std::make_shared<Plugin>(Callbacks, Links);
+slabjit::PluginPointer slabjit::createPlugin(const slabjit_callbacks &Callbacks, LinksInProgress &Links) {
+  return PluginPointer(new Plugin(Callbacks, Links));
 }

@@ -5,8 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// (feature, version, variable that names a prefix)
-const VERSIONS: [(&str, (u32, u32), &str); 2] =
-    [("LLVM19_1", (19, 1), "LLVM_SYS_191_PREFIX"), ("LLVM22_1", (22, 1), "LLVM_SYS_221_PREFIX")];
+const VERSIONS: [(&str, (u32, u32), &str); 4] = [
+    ("LLVM15_0", (15, 0), "LLVM_SYS_150_PREFIX"),
+    ("LLVM16_0", (16, 0), "LLVM_SYS_160_PREFIX"),
+    ("LLVM19_1", (19, 1), "LLVM_SYS_191_PREFIX"),
+    ("LLVM22_1", (22, 1), "LLVM_SYS_221_PREFIX"),
+];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
