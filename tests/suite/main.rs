@@ -16,6 +16,7 @@ mod memory;
 mod names;
 #[cfg(target_arch = "x86_64")]
 mod placement;
+mod random;
 mod reach;
 mod shuffled;
 mod subtle;
@@ -39,6 +40,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("names", names::TESTS, names::PARTS),
     #[cfg(target_arch = "x86_64")]
     ("placement", placement::TESTS, placement::PARTS),
+    ("random", random::TESTS, random::PARTS),
     ("reach", reach::TESTS, reach::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
     ("threads", threads::TESTS, threads::PARTS),
