@@ -137,6 +137,22 @@ Error placeGOTSymbol(LinkGraph &G) {
   return Error::success();
 }
 
+/// `__start_NAME` and `__stop_NAME`, which are the bounds of the object's section NAME.
+Error defineSectionBounds(LinkGraph &G) {
+  SmallVector<Symbol *, 8> Externals(G.external_symbols().begin(), G.external_symbols().end());
+  for (auto *S : Externals) {
+    auto Name = slabjit::symbolName(*S);
+    bool IsStart = Name.consume_front("__start_");
+    if (!IsStart && !Name.consume_front("__stop_"))
+      continue;
+    if (auto *Sec = G.findSectionByName(Name)) {
+      SectionRange Range(*Sec);
+      slabjit::makeAbsolute(G, *S, IsStart ? Range.getStart() : Range.getEnd());
+    }
+  }
+  return Error::success();
+}
+
 class Plugin final : public slabjit::PluginWithoutResources {
 public:
   Plugin(const slabjit_callbacks &Callbacks, slabjit::LinksInProgress &Links) : Callbacks(Callbacks), Links(Links) {}
@@ -152,6 +168,8 @@ public:
       Config.PostPrunePasses.push_back(giveGOTAPlace);
       Config.PostAllocationPasses.push_back(placeGOTSymbol);
     }
+    if (!slabjit::DefinesSectionBounds)
+      Config.PostAllocationPasses.push_back(defineSectionBounds);
     // After JITLink has made its GOT entries and stubs.
     Config.PostPrunePasses.push_back(pointPastStubs);
     Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return slabjit::surveyReferences(*Link, G); });

@@ -55,6 +55,9 @@ namespace slabjit {
 /// Whether flattening dependencies pays: what it avoids came with 19, before it costs 8 to 23 %.
 constexpr bool FlattensDependencies = LLVM_VERSION_MAJOR >= 19;
 
+/// Whether JITLink defines `__start_NAME` and `__stop_NAME`: up to 16 it looks for the section `_NAME`, and for `__end`.
+constexpr bool DefinesSectionBounds = LLVM_VERSION_MAJOR >= 19;
+
 // ---- graphs ----
 
 #if LLVM_VERSION_MAJOR >= 20 // Symbol::getName() became a SymbolStringPtr.
