@@ -4,13 +4,13 @@
 #![allow(non_camel_case_types, missing_docs)]
 
 // That exactly one of the features is enabled is checked by slabjit-llvm-find.
-#[cfg(feature = "llvm15-0")]
+#[cfg(any(feature = "llvm15-0", feature = "llvm15-0-prefer-static", feature = "llvm15-0-no-llvm-linking"))]
 pub use llvm_sys_150 as llvm_sys;
-#[cfg(feature = "llvm16-0")]
+#[cfg(any(feature = "llvm16-0", feature = "llvm16-0-prefer-static", feature = "llvm16-0-no-llvm-linking"))]
 pub use llvm_sys_160 as llvm_sys;
-#[cfg(feature = "llvm19-1")]
+#[cfg(any(feature = "llvm19-1", feature = "llvm19-1-prefer-static", feature = "llvm19-1-no-llvm-linking"))]
 pub use llvm_sys_191 as llvm_sys;
-#[cfg(feature = "llvm22-1")]
+#[cfg(any(feature = "llvm22-1", feature = "llvm22-1-prefer-static", feature = "llvm22-1-no-llvm-linking"))]
 pub use llvm_sys_221 as llvm_sys;
 
 use std::ffi::{c_char, c_int, c_void};
