@@ -183,6 +183,7 @@ public:
       report(*Link, G);
       return Error::success();
     });
+    slabjit::guardAbsoluteSymbols(Config);
   }
 
   Error notifyEmitted(MaterializationResponsibility &MR) override {

@@ -217,6 +217,28 @@ class PluginWithoutResources : public llvm::orc::ObjectLinkingLayer::Plugin {
 #endif
 };
 
+/// In 15, ORC takes absolute symbols for blocks where it looks for dependencies, after all other passes of the post-prune phase
+/// (ObjectLinkingLayer.cpp, computeBlockNonLocalDeps), so they are external for that time. Comes last of the plugin's passes.
+inline void guardAbsoluteSymbols([[maybe_unused]] llvm::jitlink::PassConfiguration &Config) {
+#if LLVM_VERSION_MAJOR < 16
+  using namespace llvm::jitlink;
+  auto Guarded = std::make_shared<std::vector<Symbol *>>();
+  Config.PostPrunePasses.push_back([Guarded](LinkGraph &G) {
+    Guarded->assign(G.absolute_symbols().begin(), G.absolute_symbols().end());
+    for (auto *S : *Guarded) {
+      S->setScope(Scope::Default);
+      G.makeExternal(*S);
+    }
+    return llvm::Error::success();
+  });
+  Config.PostAllocationPasses.insert(Config.PostAllocationPasses.begin(), [Guarded](LinkGraph &G) {
+    for (auto *S : *Guarded) // Its address was left as it was.
+      makeAbsolute(G, *S, S->getAddress());
+    return llvm::Error::success();
+  });
+#endif
+}
+
 /// Whether an error only says that another link failed.
 inline bool isSecondary(const llvm::Error &E) {
 #if LLVM_VERSION_MAJOR >= 19
