@@ -89,20 +89,29 @@ slabjit_block describe(slabjit::Link &L, Block &B) {
   return R;
 }
 
-/// Calls `Visit` with each block that has references and memory, the block as the caller sees it, and its edges likewise.
+/// Calls `Visit` with each block that has references and memory, the block as the caller sees it, and its edges likewise, some
+/// at a time: what a large block's take together would not stay in the cache.
 template <typename Visitor> void visitReferences(slabjit::Link &L, LinkGraph &G, bool Final, Visitor Visit) {
+  constexpr size_t AtATime = 64;
   bool IsAArch64 = G.getTargetTriple().isAArch64();
-  SmallVector<slabjit_edge, 16> Edges;
+  SmallVector<slabjit_edge, AtATime> Shown;
+  SmallVector<Edge *, AtATime> Edges;
   for (auto &Sec : G.sections()) {
     if (!slabjit::isAllocated(Sec))
       continue;
     for (auto *B : Sec.blocks()) {
       if (B->edges_empty() || B->isZeroFill())
         continue;
-      Edges.clear();
-      for (auto &E : B->edges())
-        Edges.push_back(describe(E, *B, IsAArch64, Final));
-      Visit(*B, describe(L, *B), Edges);
+      auto Described = describe(L, *B);
+      for (auto I = B->edges().begin(), End = B->edges().end(); I != End;) {
+        Shown.clear();
+        Edges.clear();
+        for (; I != End && Edges.size() < AtATime; ++I) {
+          Shown.push_back(describe(*I, *B, IsAArch64, Final));
+          Edges.push_back(&*I);
+        }
+        Visit(*B, Described, Shown, Edges);
+      }
     }
   }
 }
@@ -136,8 +145,8 @@ Error slabjit::surveyReferences(Link &L, LinkGraph &G) {
       if (!B->isZeroFill() && !B->edges_empty())
         L.Origins[B] = B->getContent().data();
     }
-  visitReferences(L, G, false, [&](Block &, const slabjit_block &Block, ArrayRef<slabjit_edge> Edges) {
-    L.Callbacks->survey(L.Object, Bytes, &Block, Edges.data(), Edges.size());
+  visitReferences(L, G, false, [&](Block &, slabjit_block &Shown, ArrayRef<slabjit_edge> Edges, ArrayRef<Edge *>) {
+    L.Callbacks->survey(L.Object, Bytes, &Shown, Edges.data(), Edges.size());
   });
   uint64_t Head = 0, Tail = 0, Data = 0;
   L.Callbacks->reserve(L.Object, &Head, &Tail, &Data);
@@ -161,15 +170,15 @@ Error slabjit::checkReferences(Link &L, LinkGraph &G) {
     if (SectionRange Range(*Sec); !Range.empty())
       GOT = Range.getStart().getValue();
   L.Callbacks->settled(L.Object, Rooms, GOT);
-  visitReferences(L, G, true, [&](Block &B, slabjit_block Block, MutableArrayRef<slabjit_edge> Edges) {
-    Block.address = B.getAddress().getValue();
-    Block.content = reinterpret_cast<uint8_t *>(B.getMutableContent(G).data());
-    L.Callbacks->check(L.Object, &Block, Edges.data(), Edges.size());
-    size_t I = 0;
-    for (auto &E : B.edges())
-      if (Edges[I++].drop)
-        E.setKind(Edge::KeepAlive);
-  });
+  auto Check = [&](Block &B, slabjit_block &Shown, MutableArrayRef<slabjit_edge> Edges, ArrayRef<Edge *> Graph) {
+    Shown.address = B.getAddress().getValue();
+    Shown.content = reinterpret_cast<uint8_t *>(B.getMutableContent(G).data());
+    L.Callbacks->check(L.Object, &Shown, Edges.data(), Edges.size());
+    for (size_t I = 0; I != Edges.size(); ++I)
+      if (Edges[I].drop)
+        Graph[I]->setKind(Edge::KeepAlive);
+  };
+  visitReferences(L, G, true, Check);
   if (L.Callbacks->checked(L.Object) != 0)
     return make_error<StringError>("slabjit: references are out of range", inconvertibleErrorCode());
   return Error::success();

@@ -446,14 +446,15 @@ fn references_are_shown_and_the_caller_may_write_them() {
     let order: Vec<_> =
         events.iter().filter(|e| ["allocate", "check far", "checked", "publish"].contains(&&***e)).collect();
     assert_eq!(order, ["allocate", "check far", "checked", "publish"]);
-    // SAFETY: `placed` was told of two definitions; whichever came last is one of these.
     let address = *caller.address.lock().unwrap() as usize;
+    // SAFETY: `placed` was told of two definitions; whichever came last has 8 bytes there.
     let first = unsafe { (address as *const u64).read_unaligned() };
     let refers = if first == !FAR {
         first
     } else {
         // SAFETY: then it is the function.
         let get: extern "C" fn() -> *const u64 = unsafe { std::mem::transmute(address) };
+        // SAFETY: it returns the address of `refers`.
         unsafe { *get() }
     };
     assert_eq!(refers, !FAR, "LLVM wrote the field all the same");

@@ -488,7 +488,7 @@ fn random_damage() {
                 common::freed(&library);
             }
             Err(error) => {
-                assert!(!checked.is_ok_and(|p| p.loads()), "check_object takes what add_object refuses: {error}");
+                assert!(!checked.is_ok_and(|loads| loads), "check_object takes what add_object refuses: {error}");
                 errors += 1;
             }
         }

@@ -12,6 +12,7 @@ mod case;
 #[cfg(feature = "cli")]
 mod cli;
 mod common;
+mod distance;
 mod lifetime;
 mod memory;
 mod names;
@@ -19,6 +20,7 @@ mod names;
 mod placement;
 mod random;
 mod reach;
+mod runtime_dyld;
 mod shuffled;
 mod subtle;
 mod target;
@@ -37,6 +39,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("beside", beside::TESTS, beside::PARTS),
     #[cfg(feature = "cli")]
     ("cli", cli::TESTS, cli::PARTS),
+    ("distance", distance::TESTS, distance::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
@@ -44,6 +47,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("placement", placement::TESTS, placement::PARTS),
     ("random", random::TESTS, random::PARTS),
     ("reach", reach::TESTS, reach::PARTS),
+    ("runtime_dyld", runtime_dyld::TESTS, runtime_dyld::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
     ("threads", threads::TESTS, threads::PARTS),
     ("trace", trace::TESTS, trace::PARTS),

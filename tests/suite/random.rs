@@ -203,11 +203,7 @@ fn link(bench: &Bench, case: &Case, left_out: &[bool]) -> Result<Linked, String>
                 freed(&library);
                 return Ok(Err(references.into_iter().map(|r| (object, r)).collect()));
             }
-            Err(other) => {
-                let kept = std::env::temp_dir().join("refused.o");
-                let _ = std::fs::write(&kept, &bytes);
-                return Err(other.to_string());
-            }
+            Err(other) => return Err(other.to_string()),
         }
     }
     let mut sections = Vec::with_capacity(case.sections.len());
@@ -234,6 +230,11 @@ fn judge(case: &Case, probe: usize, found: &FarReference, sections: &[u64], same
     let Some(rule) = arch::rule(field.kind) else { return wrong("this kind has no limits".into()) };
     if rule.holds(found.value.into()) {
         return wrong("the value fits".into());
+    }
+    // Local symbols have no names, or names that others have too; a GOT entry has none.
+    let name = &case.symbols[probe.symbol].name;
+    if !name.starts_with("local") && !name.is_empty() && rule.value != Value::Got && found.symbol != *name {
+        return wrong(format!("the symbol is called '{name}'"));
     }
     let far = !(rule.low..=rule.high).contains(&found.value.into());
     if far && case.is_bridged(probe, field) {

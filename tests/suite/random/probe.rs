@@ -2,6 +2,8 @@
 //!
 //! S is the symbol's address, A the relocation's addend, P the place; `a` is the distance from S that the code means.
 
+#![allow(dead_code, reason = "some of it is for one architecture only")]
+
 use crate::common::Random;
 
 /// What a form needs of its target, beside an address.
