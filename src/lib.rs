@@ -74,10 +74,11 @@ pub fn llvm_version() -> u32 {
 }
 
 /// The full version of the LLVM that was loaded, such as `19.1.7`.
-#[allow(unsafe_code)] // three integers from LLVM's C API
+#[allow(unsafe_code)] // three integers from LLVM
 pub fn llvm_version_string() -> String {
-    let (mut major, mut minor, mut patch) = (0, 0, 0);
-    // SAFETY: three valid places to write to.
-    unsafe { llvm_sys::core::LLVMGetVersion(&mut major, &mut minor, &mut patch) }
+    let mut numbers = [0; 3];
+    // SAFETY: a valid place for three integers.
+    unsafe { slabjit_llvm_wrap::slabjit_llvm_version(&mut numbers) }
+    let [major, minor, patch] = numbers;
     format!("{major}.{minor}.{patch}")
 }

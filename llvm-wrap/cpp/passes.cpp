@@ -1,9 +1,6 @@
 // The plugin: reports addresses, ends links, and tells which object an error belongs to.
 #include "internal.h"
 
-#include "llvm/ExecutionEngine/JITLink/aarch64.h"
-#include "llvm/ExecutionEngine/JITLink/x86_64.h"
-
 using namespace llvm;
 using namespace llvm::jitlink;
 using namespace llvm::orc;
@@ -121,7 +118,7 @@ Error giveGOTAPlace(LinkGraph &G) {
   auto *GOT = G.findSectionByName(Name);
   if (!GOT)
     GOT = &G.createSection(Name, MemProt::Read);
-  if (GOT->blocks().empty()) {
+  if (GOT->blocks_size() == 0) {
     static const char Entry[8] = {};
     G.createContentBlock(*GOT, ArrayRef<char>(Entry), ExecutorAddr(), sizeof(Entry), 0);
   }
@@ -136,11 +133,27 @@ Error placeGOTSymbol(LinkGraph &G) {
       Wanted = S;
   auto *GOT = G.findSectionByName(aarch64::GOTTableManager::getSectionName());
   if (Wanted && GOT)
-    G.makeAbsolute(*Wanted, SectionRange(*GOT).getStart());
+    slabjit::makeAbsolute(G, *Wanted, SectionRange(*GOT).getStart());
   return Error::success();
 }
 
-class Plugin final : public ObjectLinkingLayer::Plugin {
+/// `__start_NAME` and `__stop_NAME`, which are the bounds of the object's section NAME.
+Error defineSectionBounds(LinkGraph &G) {
+  SmallVector<Symbol *, 8> Externals(G.external_symbols().begin(), G.external_symbols().end());
+  for (auto *S : Externals) {
+    auto Name = slabjit::symbolName(*S);
+    bool IsStart = Name.consume_front("__start_");
+    if (!IsStart && !Name.consume_front("__stop_"))
+      continue;
+    if (auto *Sec = G.findSectionByName(Name)) {
+      SectionRange Range(*Sec);
+      slabjit::makeAbsolute(G, *S, IsStart ? Range.getStart() : Range.getEnd());
+    }
+  }
+  return Error::success();
+}
+
+class Plugin final : public slabjit::PluginWithoutResources {
 public:
   Plugin(const slabjit_callbacks &Callbacks, slabjit::LinksInProgress &Links) : Callbacks(Callbacks), Links(Links) {}
 
@@ -155,18 +168,22 @@ public:
       Config.PostPrunePasses.push_back(giveGOTAPlace);
       Config.PostAllocationPasses.push_back(placeGOTSymbol);
     }
+    if (!slabjit::DefinesSectionBounds)
+      Config.PostAllocationPasses.push_back(defineSectionBounds);
     // After JITLink has made its GOT entries and stubs.
     Config.PostPrunePasses.push_back(pointPastStubs);
     Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return slabjit::surveyReferences(*Link, G); });
     // After JITLink has relaxed what it can.
     Config.PreFixupPasses.push_back([Link](LinkGraph &G) { return slabjit::checkReferences(*Link, G); });
     // Before the layer's own pass of this phase, which registers dependencies.
-    Config.PreFixupPasses.push_back(flattenDependencies);
+    if (slabjit::FlattensDependencies)
+      Config.PreFixupPasses.push_back(flattenDependencies);
     // Last of the post-allocation passes: addresses are final from here on.
     Config.PostAllocationPasses.push_back([this, Link](LinkGraph &G) {
       report(*Link, G);
       return Error::success();
     });
+    slabjit::guardAbsoluteSymbols(Config);
   }
 
   Error notifyEmitted(MaterializationResponsibility &MR) override {
@@ -179,9 +196,6 @@ public:
       FailedLink = std::move(Link);
     return Error::success();
   }
-
-  Error notifyRemovingResources(JITDylib &, ResourceKey) override { return Error::success(); }
-  void notifyTransferringResources(JITDylib &, ResourceKey, ResourceKey) override {}
 
 private:
   void report(slabjit::Link &Link, LinkGraph &G) {
@@ -207,7 +221,6 @@ private:
 
 } // namespace
 
-std::shared_ptr<ObjectLinkingLayer::Plugin> slabjit::createPlugin(const slabjit_callbacks &Callbacks,
-                                                                  LinksInProgress &Links) {
-  return std::make_shared<Plugin>(Callbacks, Links);
+slabjit::PluginPointer slabjit::createPlugin(const slabjit_callbacks &Callbacks, LinksInProgress &Links) {
+  return PluginPointer(new Plugin(Callbacks, Links));
 }

@@ -2,8 +2,6 @@
 #include "internal.h"
 
 #include "llvm/BinaryFormat/ELF.h"
-#include "llvm/ExecutionEngine/JITLink/aarch64.h"
-#include "llvm/ExecutionEngine/JITLink/x86_64.h"
 
 using namespace llvm;
 using namespace llvm::jitlink;
@@ -21,11 +19,11 @@ uint32_t relocationOf(const Edge &E, bool IsAArch64, int64_t &Addend) {
     case aarch64::NegDelta64: return SLABJIT_NEGATIVE_DELTA64;
     case aarch64::NegDelta32: return SLABJIT_NEGATIVE_DELTA32;
     case aarch64::Branch26PCRel: return ELF::R_AARCH64_CALL26;
-    case aarch64::TestAndBranch14PCRel: return ELF::R_AARCH64_TSTBR14;
-    case aarch64::CondBranch19PCRel: return ELF::R_AARCH64_CONDBR19;
+    SLABJIT_IF_LLVM19(case aarch64::TestAndBranch14PCRel: return ELF::R_AARCH64_TSTBR14;)
+    SLABJIT_IF_LLVM19(case aarch64::CondBranch19PCRel: return ELF::R_AARCH64_CONDBR19;)
     case aarch64::MoveWide16: return ELF::R_AARCH64_MOVW_UABS_G0_NC;
     case aarch64::LDRLiteral19: return ELF::R_AARCH64_LD_PREL_LO19;
-    case aarch64::ADRLiteral21: return ELF::R_AARCH64_ADR_PREL_LO21;
+    SLABJIT_IF_LLVM19(case aarch64::ADRLiteral21: return ELF::R_AARCH64_ADR_PREL_LO21;)
     case aarch64::Page21: return ELF::R_AARCH64_ADR_PREL_PG_HI21;
     case aarch64::PageOffset12: return ELF::R_AARCH64_ADD_ABS_LO12_NC;
     SLABJIT_IF_LLVM22(case aarch64::GotPageOffset15: return ELF::R_AARCH64_LD64_GOTPAGE_LO15;)
@@ -35,12 +33,12 @@ uint32_t relocationOf(const Edge &E, bool IsAArch64, int64_t &Addend) {
   case x86_64::Pointer64: return ELF::R_X86_64_64;
   case x86_64::Pointer32: return ELF::R_X86_64_32;
   case x86_64::Pointer32Signed: return ELF::R_X86_64_32S;
-  case x86_64::Pointer16: return ELF::R_X86_64_16;
-  case x86_64::Pointer8: return ELF::R_X86_64_8;
+  SLABJIT_IF_LLVM16(case x86_64::Pointer16: return ELF::R_X86_64_16;)
+  SLABJIT_IF_LLVM19(case x86_64::Pointer8: return ELF::R_X86_64_8;)
   case x86_64::Delta64: return ELF::R_X86_64_PC64;
   case x86_64::Delta32: return ELF::R_X86_64_PC32;
   SLABJIT_IF_LLVM22(case x86_64::Delta16: return ELF::R_X86_64_PC16;)
-  case x86_64::Delta8: return ELF::R_X86_64_PC8;
+  SLABJIT_IF_LLVM19(case x86_64::Delta8: return ELF::R_X86_64_PC8;)
   case x86_64::NegDelta64: return SLABJIT_NEGATIVE_DELTA64;
   case x86_64::NegDelta32: return SLABJIT_NEGATIVE_DELTA32;
   case x86_64::Delta64FromGOT: return ELF::R_X86_64_GOTOFF64;
@@ -99,7 +97,7 @@ template <typename Visitor> void visitReferences(slabjit::Link &L, LinkGraph &G,
   SmallVector<slabjit_edge, AtATime> Shown;
   SmallVector<Edge *, AtATime> Edges;
   for (auto &Sec : G.sections()) {
-    if (Sec.getMemLifetime() == orc::MemLifetime::NoAlloc)
+    if (!slabjit::isAllocated(Sec))
       continue;
     for (auto *B : Sec.blocks()) {
       if (B->edges_empty() || B->isZeroFill())
@@ -119,7 +117,7 @@ template <typename Visitor> void visitReferences(slabjit::Link &L, LinkGraph &G,
 }
 
 Block *makeRoom(LinkGraph &G, Section &Sec, uint64_t Size) {
-  return Size ? &G.createMutableContentBlock(Sec, Size, orc::ExecutorAddr(), 16, 0) : nullptr;
+  return Size ? &slabjit::createZeros(G, Sec, Size, 16) : nullptr;
 }
 
 Section &sectionFor(LinkGraph &G, StringRef Name, orc::MemProt Prot) {
@@ -131,7 +129,7 @@ Section &sectionFor(LinkGraph &G, StringRef Name, orc::MemProt Prot) {
 Section *firstCode(LinkGraph &G) {
   Section *First = nullptr;
   for (auto &Sec : G.sections())
-    if ((Sec.getMemProt() & orc::MemProt::Exec) != orc::MemProt::None && !Sec.blocks().empty() &&
+    if ((Sec.getMemProt() & orc::MemProt::Exec) != orc::MemProt::None && Sec.blocks_size() != 0 &&
         (!First || Sec.getOrdinal() < First->getOrdinal()))
       First = &Sec;
   return First;

@@ -155,6 +155,9 @@ typedef struct {
 /* The LLVM these functions were compiled for, such as 19. */
 uint32_t slabjit_llvm_major(void) SLABJIT_NOEXCEPT;
 
+/* Major, minor and patch of the LLVM that is loaded, to `numbers`. LLVM 15 does not tell: then what these functions were compiled for. */
+void slabjit_llvm_version(uint32_t numbers[3]) SLABJIT_NOEXCEPT;
+
 /* Frees a string returned by one of these functions. NULL is allowed. */
 void slabjit_string_free(char *text) SLABJIT_NOEXCEPT;
 

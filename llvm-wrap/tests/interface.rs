@@ -360,7 +360,18 @@ fn link(session: *mut slabjit_session, bytes: &[u8], caller: &Caller) -> Option<
 
 #[test]
 fn the_version_is_the_feature_s() {
-    assert_eq!(slabjit_llvm_major(), if cfg!(feature = "llvm22-1") { 22 } else { 19 });
+    let of_feature = [
+        (cfg!(feature = "llvm15-0"), [15, 0]),
+        (cfg!(feature = "llvm16-0"), [16, 0]),
+        (cfg!(feature = "llvm19-1"), [19, 1]),
+        (cfg!(feature = "llvm22-1"), [22, 1]),
+    ];
+    let expected: Vec<_> = of_feature.into_iter().filter(|(enabled, _)| *enabled).map(|(_, version)| version).collect();
+    let mut library = [0; 3];
+    // SAFETY: a place for three integers.
+    unsafe { slabjit_llvm_version(&mut library) };
+    assert_eq!(expected, [[slabjit_llvm_major(), library[1]]]);
+    assert_eq!(library[0], slabjit_llvm_major());
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod api;
 mod bad_input;
+mod beside;
 #[cfg(target_arch = "x86_64")]
 mod blocker;
 mod case;
@@ -35,6 +36,7 @@ use common::{Part, Test};
 const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("api", api::TESTS, api::PARTS),
     ("bad_input", bad_input::TESTS, bad_input::PARTS),
+    ("beside", beside::TESTS, beside::PARTS),
     #[cfg(feature = "cli")]
     ("cli", cli::TESTS, cli::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
