@@ -77,15 +77,16 @@ impl Bench {
 /// An engine whose arena is anywhere, of any size.
 fn engine(random: &mut Random) -> JitEngine {
     for _ in 0..100 {
-        let size = (8 << 20 << random.below(9)) - random.below(1 << 20);
+        let size = (64 << 20 << random.below(6)) - random.below(1 << 20);
         let placement = match random.below(10) {
             0 => ArenaPlacement::Anywhere,
             1 => ArenaPlacement::Low2GiB,
             _ => ArenaPlacement::Near { address: (random.next() >> 17 >> random.below(14)) as usize },
         };
-        // Where something is already, there is no place.
-        if let Ok(engine) = JitEngine::builder().arena_size(size).arena_placement(placement).build() {
-            return engine;
+        // Where something is already, there is no place, or too little for the largest objects.
+        match JitEngine::builder().arena_size(size).arena_placement(placement).build() {
+            Ok(engine) if engine.arena().len() >= 48 << 20 => return engine,
+            _ => {}
         }
     }
     panic!("no engine can be placed");
