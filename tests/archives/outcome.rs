@@ -14,12 +14,16 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    pub fn thread_local() -> Self {
+        Self::Refused("thread-local storage".into())
+    }
+
     /// For ours: which it is, and a text that is the same for the same cause.
     pub fn of_error(error: &Error) -> Self {
         let debug = format!("{error:?}");
         let variant: String = debug.chars().take_while(char::is_ascii_alphanumeric).collect();
         match error {
-            Error::ThreadLocal { .. } => Self::Refused("thread-local storage".into()),
+            Error::ThreadLocal { .. } => Self::thread_local(),
             Error::IndirectFunction { .. } => Self::Refused("IFUNC".into()),
             Error::UnsupportedRelocation { relocation, reason, .. } => {
                 Self::Refused(format!("{variant} {relocation}: {}", general(reason)))

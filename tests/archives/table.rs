@@ -50,9 +50,10 @@ impl Row {
     }
 }
 
-/// Linked by stock and not here.
+/// Linked by stock and not here. Stock links TLSGD and TLSDESC without what they need and then returns wrong values, which is
+/// no reason to link them here.
 fn only_stock(f: &Findings) -> bool {
-    f.stock == Some(Outcome::Linked) && f.ours != Outcome::Linked
+    f.stock == Some(Outcome::Linked) && f.ours != Outcome::Linked && f.ours != Outcome::thread_local()
 }
 
 /// Prints everything; true if all is well.
@@ -134,7 +135,9 @@ fn causes<'a>(
 ) {
     let mut groups: BTreeMap<String, (usize, String)> = BTreeMap::new();
     for (cause, f) in items {
-        groups.entry(general(cause)).or_insert_with(|| (0, format!("{}: {cause}", name(f)))).0 += 1;
+        // Names of what is missing.
+        let cause_of_all = cause.split_once(": [ ").map_or(cause.as_str(), |(text, _)| text);
+        groups.entry(general(cause_of_all)).or_insert_with(|| (0, format!("{}: {cause}", name(f)))).0 += 1;
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));

@@ -45,8 +45,9 @@ const FIELD: char = '\u{2}';
 /// Takes all chosen members through both sides, some at a time. No thread may have been started: children are forks.
 pub fn run(archives: &[Archive], options: &Options) -> Result<Vec<Findings>, String> {
     let members = archives.iter().enumerate().flat_map(|(a, archive)| (0..archive.members.len()).map(move |m| (a, m)));
-    let chosen = |(a, m): &(usize, usize)| archives[*a].members[*m].name.contains(&options.only);
-    let tasks: Vec<_> = members.filter(chosen).step_by(options.sample).collect();
+    let chosen =
+        |(a, m): &(usize, usize)| m % options.sample == 0 && archives[*a].members[*m].name.contains(&options.only);
+    let tasks: Vec<_> = members.filter(chosen).collect();
     let mut shards = Vec::new();
     for shard in 0..options.jobs {
         let results = tempfile::tempfile().map_err(|e| e.to_string())?;
