@@ -146,6 +146,11 @@ impl<'a> Object<'a> {
         self.symbols.iter().filter(|s| s.is_import() && s.name != "_GLOBAL_OFFSET_TABLE_").map(|s| s.name.as_str())
     }
 
+    /// Those of them that are thread-local variables.
+    pub fn thread_local_imports(&self) -> impl Iterator<Item = &str> {
+        self.symbols.iter().filter(|s| s.is_import() && s.kind == STT_TLS).map(|s| s.name.as_str())
+    }
+
     /// The symbol to ask for; ORC links an object when one of its symbols is looked up, and never without.
     pub fn export(&self) -> Option<&Symbol> {
         let exports = || self.symbols.iter().filter(|s| s.is_export());

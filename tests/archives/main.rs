@@ -12,6 +12,7 @@
 //!
 //! Without `--archives` it runs the tests of itself.
 
+mod companion;
 mod contents;
 mod elf;
 mod low;

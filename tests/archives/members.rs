@@ -1,5 +1,6 @@
 //! Archives, read whole.
 
+use crate::companion;
 use object::read::archive::ArchiveFile;
 
 /// An archive's members in their order.
@@ -7,6 +8,8 @@ pub struct Archive {
     /// Its file name.
     pub name: String,
     pub members: Vec<Member>,
+    /// See [`companion`]; none where no member imports any.
+    pub thread_locals: Option<Vec<u8>>,
 }
 
 pub struct Member {
@@ -25,5 +28,7 @@ pub fn read(path: &str) -> Result<Archive, String> {
         members.push(Member { name: String::from_utf8_lossy(member.name()).into_owned(), bytes: data.to_owned() });
     }
     let name = std::path::Path::new(path).file_name().map_or(path.into(), |n| n.to_string_lossy());
-    Ok(Archive { name: name.into_owned(), members })
+    let mut archive = Archive { name: name.into_owned(), members, thread_locals: None };
+    archive.thread_locals = companion::thread_locals(&archive)?;
+    Ok(archive)
 }

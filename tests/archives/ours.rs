@@ -10,11 +10,12 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::low;
 
-/// Adds a member and links it. `linked` is called as soon as it is linked, before anything of it could run.
+/// Adds a member and another object, and links both. `linked` is called as soon as it is linked, before anything of it could run.
 pub fn link(
     name: &str,
     bytes: &[u8],
     imports: &BTreeMap<String, usize>,
+    companion: Option<&[u8]>,
     linked: impl Fn() + Send + Sync + 'static,
 ) -> Result<Library, Error> {
     let place = if cfg!(target_arch = "x86_64") {
@@ -29,6 +30,7 @@ pub fn link(
     // SAFETY: no shared libraries; nothing runs that could use the addresses.
     let library = unsafe { imports.iter().fold(engine.library("member"), given).build()? };
     library.add_object_named(name, bytes)?;
+    companion.map_or(Ok(()), |bytes| library.add_object_named("companion", bytes))?;
     tracing::subscriber::with_default(Linked(Box::new(linked)), || {
         // SAFETY: the caller ends the process in `linked` where there is anything that would run.
         unsafe { library.initialize() }

@@ -55,7 +55,7 @@ pub fn run(archives: &[Archive], options: &Options) -> Result<Vec<Findings>, Str
         let body = || {
             for (i, (a, m)) in tasks.iter().enumerate().skip(shard).step_by(options.jobs) {
                 let with_contents = options.contents != 0 && i % options.contents == 0;
-                let findings = findings(*a, *m, &archives[*a].members[*m], options, with_contents);
+                let findings = findings(&archives[*a], (*a, *m), options, with_contents);
                 file.write_all(encode(&findings).as_bytes()).unwrap();
             }
         };
@@ -82,8 +82,10 @@ pub fn run(archives: &[Archive], options: &Options) -> Result<Vec<Findings>, Str
     Ok(all)
 }
 
-fn findings(archive: usize, member: usize, object: &Member, options: &Options, with_contents: bool) -> Findings {
-    let mut report = in_child(options.timeout, || both(object, options.stock, with_contents));
+fn findings(of: &Archive, (archive, member): (usize, usize), options: &Options, with_contents: bool) -> Findings {
+    let object = &of.members[member];
+    let companion = of.thread_locals.as_deref();
+    let mut report = in_child(options.timeout, || both(object, companion, options.stock, with_contents));
     let ours = report.ours.take().unwrap_or_else(|| report.end());
     let stock = match report.stock.take() {
         _ if !options.stock => None,
@@ -119,13 +121,18 @@ fn misbehave(object: &Object<'_>) {
     }
 }
 
-fn both(member: &Member, with_stock: bool, with_contents: bool) {
+fn both(member: &Member, companion: Option<&[u8]>, with_stock: bool, with_contents: bool) {
     let object = Object::parse(&member.bytes);
     object.as_ref().inspect(|object| misbehave(object));
     let imports = match low::traps(object.iter().flat_map(Object::imports)) {
         Ok(imports) => imports,
         Err(message) => return say("ours", &Outcome::Failed(message).encode()),
     };
+    let companion = companion.filter(|_| object.as_ref().is_some_and(|o| o.thread_local_imports().next().is_some()));
+    let mut given = imports.clone();
+    for name in object.iter().flat_map(Object::thread_local_imports) {
+        given.remove(name);
+    }
     let runs_something = object.as_ref().is_none_or(Object::runs_something);
     let linked = move || {
         say("ours", &Outcome::Linked.encode());
@@ -133,7 +140,7 @@ fn both(member: &Member, with_stock: bool, with_contents: bool) {
             end();
         }
     };
-    let library = match ours::link(&member.name, &member.bytes, &imports, linked) {
+    let library = match ours::link(&member.name, &member.bytes, &given, companion, linked) {
         Ok(library) => library,
         Err(error) => return say("ours", &Outcome::of_error(&error).encode()),
     };
