@@ -113,8 +113,10 @@ fn each_member_is_reported() {
     let direct = direct.map_or_else(|error| Outcome::of_error(&error), |()| Outcome::Linked);
     assert_line("tls.o", &direct.encode(), "");
 
-    // good.o has five sections that are reached, and both sides' memory was read.
-    assert!(text.contains("verified in memory, on both sides: "), "{text}");
+    let verified = text.split_once("verified in memory, on both sides: ").unwrap_or_else(|| panic!("{text}")).1;
+    let sections: usize = verified.split(' ').next().unwrap().parse().unwrap();
+    // Those of good.o.
+    assert!(sections >= 5, "{text}");
     assert!(!text.contains("contents that are wrong"), "{text}");
     // Two did not end well.
     assert_eq!(output.status.code(), Some(1), "{text}");
