@@ -21,6 +21,14 @@ pub fn thread_locals(archive: &Archive) -> Result<Option<Vec<u8>>, String> {
     assemble(&source).map(Some)
 }
 
+/// An object that defines `small`: code with a call, data with an address, a frame.
+pub fn small() -> Result<Vec<u8>, String> {
+    let call = if cfg!(target_arch = "x86_64") { "call callee" } else { "bl callee" };
+    assemble(&format!(
+        ".text\n.globl small\nsmall: .cfi_startproc\n{call}\n.cfi_endproc\ncallee: .quad 0\n.data\n.balign 8\n.quad small\n"
+    ))
+}
+
 fn assemble(source: &str) -> Result<Vec<u8>, String> {
     let text = |e: std::io::Error| format!("cannot assemble: {e}");
     let folder = tempfile::tempdir().map_err(text)?;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Where the traps are put; what else is to be low comes behind them.
 #[cfg(target_arch = "x86_64")]
@@ -48,13 +48,19 @@ pub fn near() -> usize {
     BASE
 }
 
-/// Where the next mapping is put that does not say where; 0 leaves it to the kernel.
-static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// Whether mappings that do not say where are put at [`NEXT`], or where the kernel wants them.
+static LOW: AtomicBool = AtomicBool::new(false);
+static NEXT: AtomicUsize = AtomicUsize::new(BASE + (256 << 20));
 
 /// From now on, memory that this process maps anywhere is near the traps, other than what the crate maps (it makes its system
 /// calls itself): stock LLJIT's memory manager cannot be told where.
 pub fn map_low() {
-    NEXT.store(BASE + (256 << 20), Ordering::Relaxed);
+    LOW.store(true, Ordering::Relaxed);
+}
+
+/// Ends what [`map_low`] began.
+pub fn map_anywhere() {
+    LOW.store(false, Ordering::Relaxed);
 }
 
 /// Whether an address is where [`map_low`] has memory put.
@@ -75,10 +81,8 @@ unsafe extern "C" fn mmap(
     file: c_int,
     offset: i64,
 ) -> *mut c_void {
-    let next = NEXT.load(Ordering::Relaxed);
-    let address = if next != 0 && address.is_null() && flags & libc::MAP_ANONYMOUS != 0 {
-        NEXT.store(next + length.next_multiple_of(PAGE) + PAGE, Ordering::Relaxed);
-        next as *mut c_void
+    let address = if LOW.load(Ordering::Relaxed) && address.is_null() && flags & libc::MAP_ANONYMOUS != 0 {
+        NEXT.fetch_add(length.next_multiple_of(PAGE) + PAGE, Ordering::Relaxed) as *mut c_void
     } else {
         address
     };

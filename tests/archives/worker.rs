@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use crate::companion;
 use crate::contents::{self, Verified};
 use crate::elf::Object;
 use crate::low;
@@ -48,6 +49,7 @@ pub fn run(archives: &[Archive], options: &Options) -> Result<Vec<Findings>, Str
     let chosen =
         |(a, m): &(usize, usize)| m % options.sample == 0 && archives[*a].members[*m].name.contains(&options.only);
     let tasks: Vec<_> = members.filter(chosen).collect();
+    warm_up()?;
     let mut shards = Vec::new();
     for shard in 0..options.jobs {
         let results = tempfile::tempfile().map_err(|e| e.to_string())?;
@@ -80,6 +82,20 @@ pub fn run(archives: &[Archive], options: &Options) -> Result<Vec<Findings>, Str
         return Err(format!("{} of {} members were reported", all.len(), tasks.len()));
     }
     Ok(all)
+}
+
+/// Under qemu-user, translating libLLVM's code takes most of the time: what this process has run, its children find translated.
+/// Elsewhere they find LLVM as it was loaded.
+fn warm_up() -> Result<(), String> {
+    if std::env::var_os("SLABJIT_TEST_RUNNER").is_none() {
+        return Ok(());
+    }
+    let bytes = companion::small()?;
+    let none = BTreeMap::new();
+    ours::link("warm-up", &bytes, &none, None, || {}).map_err(|e| e.to_string())?;
+    stock::link(&bytes, &none, &["small"])?;
+    low::map_anywhere();
+    Ok(())
 }
 
 fn findings(of: &Archive, (archive, member): (usize, usize), options: &Options, with_contents: bool) -> Findings {
