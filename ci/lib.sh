@@ -69,3 +69,48 @@ install_missing() {
         exit 1
     fi
 }
+
+# A state of apt's own in a folder, from an empty list of installed packages, with the machine's sources for amd64 and arm64: what it
+# resolves and downloads is independent of what is installed. Afterwards `private COMMAND...` runs a command with it.
+private_apt() { # folder
+    apt=$1
+    local tool file
+    for tool in apt-get apt-cache dpkg-deb; do
+        have_command "$tool" || { echo "$tool is missing: this needs Debian, or a system made of it" >&2; exit 1; }
+    done
+    mkdir -p "$apt"/{lists/partial,cache/archives/partial,sources}
+    : >"$apt/status"
+    cat >"$apt/conf" <<CONF
+Dir::State "$apt";
+Dir::State::lists "$apt/lists";
+Dir::State::status "$apt/status";
+Dir::Cache "$apt/cache";
+Dir::Cache::archives "$apt/cache/archives";
+Dir::Etc::sourcelist "/dev/null";
+Dir::Etc::sourceparts "$apt/sources";
+APT::Architecture "amd64";
+APT::Architectures { "amd64"; "arm64"; };
+APT::Install-Recommends "false";
+APT::Sandbox::User "$(id -un)";
+Acquire::Languages "none";
+Acquire::Retries "3";
+CONF
+    # The machine's sources, in both forms, asked for both architectures.
+    for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
+        [ -f "$file" ] || continue
+        # "deb [options] URI suite component…"; what says which architectures goes.
+        sed -nE '
+            /^[[:space:]]*deb[[:space:]]/!d
+            s/(\[[^]]*)\barch[+-]?=[^] ]*/\1/
+            /^[[:space:]]*deb[[:space:]]+\[/!s/^[[:space:]]*deb[[:space:]]/deb [] /
+            s/\[/[arch=amd64,arm64 /
+            p' "$file" >"$apt/sources/$(basename "$file")"
+    done
+    for file in /etc/apt/sources.list.d/*.sources; do
+        [ -f "$file" ] || continue
+        sed -E '/^Architectures:/Id; s/^(Types:).*/\1 deb\nArchitectures: amd64 arm64/I' "$file" >"$apt/sources/$(basename "$file")"
+    done
+    # A source that has nothing for one of them, or is not reached, need not be one of those that count: what is missing is seen later.
+    private apt-get -qq update >&2 || echo "some package sources were not read" >&2
+}
+private() { APT_CONFIG="$apt/conf" "$@" </dev/null; }

@@ -1,0 +1,160 @@
+//! Tests of this program: that it reports right, also what crashes, hangs or would run.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use slabjit::JitEngine;
+
+use crate::elf::Object;
+use crate::outcome::Outcome;
+use crate::{contents, low, ours};
+
+pub fn run() -> ExitCode {
+    let test = |name: &str, run: fn()| {
+        let body = move || -> Result<(), Failed> {
+            run();
+            Ok(())
+        };
+        Trial::test(format!("archives::{name}"), body)
+    };
+    let tests = vec![
+        test("each_member_is_reported", each_member_is_reported),
+        test("wrong_contents_are_found", wrong_contents_are_found),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+}
+
+/// Code, data, a GOT entry, a branch to an import, and a section that only a field leads to.
+const GOOD: &str = "
+    extern int imported(int); extern int far_data; static const char *const words[] = { \"one\", \"two\" };
+    const char *word(int i) { return words[i]; }
+    int zero[4]; int *pointer = &zero[2];
+    int good(int x) { return imported(x) + far_data + zero[x]; }";
+
+fn compile(source: &str, flags: &[&str]) -> Vec<u8> {
+    let compiler = std::env::var("SLABJIT_TEST_CROSS").map_or("gcc".into(), |cross| format!("{cross}-gcc"));
+    let folder = tempfile::tempdir().unwrap();
+    let (file, object) = (folder.path().join("member.c"), folder.path().join("member.o"));
+    std::fs::write(&file, source).unwrap();
+    let status = Command::new(compiler).args(["-O2", "-c"]).args(flags).arg(&file).arg("-o").arg(&object).status();
+    assert!(status.unwrap().success(), "{source}");
+    std::fs::read(object).unwrap()
+}
+
+/// `ar`, without an index (POSIX; names of at most 15 bytes).
+fn archive(path: &Path, members: &[(&str, &[u8])]) {
+    let mut bytes = b"!<arch>\n".to_vec();
+    for (name, contents) in members {
+        let header = format!("{:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", format!("{name}/"), 0, 0, 0, 644, contents.len());
+        bytes.extend(header.as_bytes());
+        bytes.extend(*contents);
+        bytes.resize(bytes.len().next_multiple_of(2), b'\n');
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn each_member_is_reported() {
+    let good = compile(GOOD, &["-fPIC"]);
+    let thread_local = compile("static __thread int v = 7; int read(void) { return v++; }", &["-fPIC"]);
+    let initialiser = compile("__attribute__((constructor)) void runs(void) { __builtin_trap(); }", &["-fPIC"]);
+    let marked =
+        |section: &str| compile(&format!("__attribute__((section(\"{section}\"))) int marked = 1;"), &["-fPIC"]);
+    let (crash, hang) = (marked(".slabjit.test.crash"), marked(".slabjit.test.hang"));
+    let hidden =
+        compile("static int nobody(void) { return 1; } static int (*used)(void) __attribute__((used)) = nobody;", &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("libtest.a");
+    let members: &[(&str, &[u8])] = &[
+        ("good.o", &good),
+        ("tls.o", &thread_local),
+        ("broken.o", &good[..good.len() / 2]),
+        ("crash.o", &crash),
+        ("hang.o", &hang),
+        ("init.o", &initialiser),
+        ("hidden.o", &hidden),
+        ("text.txt", b"no object"),
+    ];
+    archive(&path, members);
+
+    let program = std::env::current_exe().unwrap();
+    let mut command = match std::env::var_os("SLABJIT_TEST_RUNNER") {
+        Some(runner) => Command::new(runner),
+        None => Command::new(&program),
+    };
+    if std::env::var_os("SLABJIT_TEST_RUNNER").is_some() {
+        command.arg(&program);
+    }
+    let output = command.args(["--archives", "--jobs", "2", "--timeout", "5", "--list"]).arg(&path).output().unwrap();
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let all = text.split_once("\nall:\n").unwrap_or_else(|| panic!("{output:?}")).1;
+    let line = |member: &str| {
+        let start = format!("  libtest.a({member}): ");
+        let found = all.lines().find_map(|l| l.strip_prefix(start.as_str()));
+        found.unwrap_or_else(|| panic!("no line for {member} in {text}")).to_owned()
+    };
+    let assert_line = |member: &str, ours: &str, stock: &str| {
+        let line = line(member);
+        let (left, right) = line.split_once("; stock ").unwrap_or_else(|| panic!("{line}"));
+        assert!(left.starts_with(ours) && right.starts_with(stock), "{member}: {line}");
+    };
+    assert_line("good.o", "linked", "linked");
+    assert_line("broken.o", "refused: Truncated", "failed: ");
+    assert_line("crash.o", "failed: crashed with signal 6", "failed: crashed with signal 6");
+    assert_line("hang.o", "failed: hung", "failed: hung");
+    assert_line("init.o", "linked", "linked");
+    assert_line("hidden.o", "linked", "never asked");
+    assert_line("text.txt", "refused: NotAnObject", "failed: ");
+    // Whatever the crate makes of it when it is asked directly.
+    let engine = JitEngine::new().unwrap();
+    // SAFETY: the object has no initialisers.
+    let direct = engine.add_object(&thread_local).and_then(|library| unsafe { library.initialize() });
+    let direct = direct.map_or_else(|error| Outcome::of_error(&error), |()| Outcome::Linked);
+    assert_line("tls.o", &direct.encode(), "");
+
+    let verified = text.split_once("verified in memory, on both sides: ").unwrap_or_else(|| panic!("{text}")).1;
+    let sections: usize = verified.split(' ').next().unwrap().parse().unwrap();
+    // Those of good.o.
+    assert!(sections >= 5, "{text}");
+    assert!(!text.contains("contents that are wrong"), "{text}");
+    // Two did not end well.
+    assert_eq!(output.status.code(), Some(1), "{text}");
+}
+
+fn wrong_contents_are_found() {
+    let bytes = compile(GOOD, &["-fPIC"]);
+    let object = Object::parse(&bytes).unwrap();
+    let imports = low::traps(object.imports()).unwrap();
+    let library = ours::link("good.o", &bytes, &imports, None, || {}).unwrap();
+    let symbols = contents::exported(&object, &library);
+    let verify = |object: &Object<'_>, imports: &BTreeMap<String, usize>| contents::verify(object, imports, &symbols);
+
+    let verified = verify(&object, &imports).unwrap();
+    // .text, .data or .data.rel.local, .bss, .data.rel.ro.local, .rodata.str.
+    assert!(verified.sections == 5 && verified.fields >= 6 && verified.bytes > 40, "{verified:?}");
+
+    // A byte of each section, other than in a field of code or data that is checked as such.
+    for section in [".text", ".rodata.str1.1", ".rodata.str1.8"] {
+        let Some(index) = object.sections.iter().position(|s| s.name == section && s.size > 0) else { continue };
+        let mut changed = object.sections[index].bytes.to_vec();
+        changed[0] ^= 1;
+        let mut other = Object::parse(&bytes).unwrap();
+        other.sections[index].bytes = &changed;
+        let error = verify(&other, &imports).unwrap_err();
+        assert!(error.contains(&format!("{section}+0x0 is ")), "{section}: {error}");
+    }
+    // An import that is elsewhere, and a symbol that is elsewhere in its section.
+    for name in ["imported", "far_data"] {
+        let mut elsewhere = imports.clone();
+        *elsewhere.get_mut(name).unwrap() += 64;
+        let error = verify(&object, &elsewhere).err();
+        // AArch64's accesses through the GOT are not read.
+        let unread = cfg!(target_arch = "aarch64") && name == "far_data";
+        assert!(unread || error.as_ref().is_some_and(|e| e.contains(name)), "{name}: {error:?}");
+    }
+    let mut other = Object::parse(&bytes).unwrap();
+    let zero = other.symbols.iter_mut().find(|s| s.name == "pointer").unwrap();
+    zero.value += 8;
+    assert!(verify(&other, &imports).is_err());
+}
