@@ -37,6 +37,15 @@ impl IndexBuilder {
         Ok(Name { start, len })
     }
 
+    /// Whether two sections have the same name.
+    pub(crate) fn same_name(&self, a: u32, b: u32) -> bool {
+        let text = |section: u32| {
+            let name = self.index.sections.get(section as usize)?.name;
+            self.arena.get(name.start as usize..)?.get(..name.len as usize)
+        };
+        text(a) == text(b)
+    }
+
     pub(crate) fn finish(mut self, view: &View<'_>) -> Result<ObjectIndex> {
         self.index.names = String::from_utf8(self.arena).map_err(|error| {
             let bytes = error.as_bytes();

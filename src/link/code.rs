@@ -18,6 +18,7 @@ use super::frames::Frames;
 use super::name::Name;
 use super::object::{Linked, PreparedObject};
 use super::session::take_text;
+use super::thread_local::Storage;
 use crate::Result;
 use crate::memory::{Arena, PublishedSlab};
 use crate::runtime::SharedLibrary;
@@ -84,6 +85,8 @@ pub(super) struct Image {
     bridges: u32,
     // Dropped in this order: frames describe the memory.
     _frames: Option<Frames>,
+    /// Nobody uses it any more: threads that have destructors registered hold the library.
+    _storage: Option<Box<Storage>>,
     allocation: Option<Allocation>,
     /// `None` where there is nothing to call.
     arrays: Option<Box<Arrays>>,
@@ -104,6 +107,7 @@ impl Image {
             number,
             bridges: linked.bridges,
             _frames: frames,
+            _storage: linked.storage,
             allocation: linked.allocation,
             arrays: (!arrays.is_empty()).then(|| Box::new(arrays)),
             initialised: false,

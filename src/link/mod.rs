@@ -8,6 +8,7 @@
 //!  ├ batch     objects that are linked together → ORC → addresses
 //!  │  ├ session   LLJIT behind the shim
 //!  │  └ object    one object under way, and the callbacks from the shim
+//!  │     ├ thread_local  storage for what each thread has of its own
 //!  │     └ reach  whether its references reach, and bridges for those that do not
 //!  ├ code      what lives as long as a handle: memory, frames, finalisers
 //!  │  └ frames, arrays, exit
@@ -32,6 +33,7 @@ mod reach;
 mod resolve;
 mod session;
 mod signal;
+mod thread_local;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -9,11 +9,13 @@ use slabjit_llvm_wrap as shim;
 
 use super::code::{Actions, Allocation};
 use super::name::Name;
-use super::reach::{Block, Edge, Reach, place_of};
+use super::reach::{Block, Edge, Missing, Reach, place_of};
 use super::signal::Signal;
+use super::thread_local::{self, Storage};
 use crate::elf::relocations::Kind;
 use crate::elf::{ObjectIndex, Section, locate};
 use crate::memory::{Arena, Blame, BlamedSection, Lifetime, Protection, SegmentRequest, WritableSlab};
+use crate::runtime::thread_local::Module;
 use crate::{Error, Result};
 
 /// An object, prepared and waiting to be linked.
@@ -59,6 +61,12 @@ impl PreparedObject {
         let mut same =
             self.index.sections.iter().zip(0..).filter(|(s, _)| self.index.name(s.name) == section).peekable();
         same.peek().is_some() && same.all(|(_, i)| self.index.large_sections.contains(&i))
+    }
+
+    /// The thread-local section of this name: each has one of its own.
+    fn thread_local(&self, section: &str) -> Option<u32> {
+        let mut all = self.index.thread_local.iter().flat_map(|block| &block.sections);
+        all.find(|(i, _)| self.index.section_name(*i) == section).map(|(i, _)| *i)
     }
 
     /// The section to be retained that this block is: by its contents, or by name where it has none.
@@ -124,6 +132,8 @@ pub(super) struct Linked {
     pub(super) frames: u64,
     /// How many references go through bridges.
     pub(super) bridges: u32,
+    /// `None` where the object has no thread-local variables.
+    pub(super) storage: Option<Box<Storage>>,
 }
 
 /// An object from `bind` to `end`. The shim holds one reference.
@@ -133,6 +143,8 @@ pub(super) struct ObjectLink {
     pub(super) definitions: Vec<Defined>,
     /// Sections of COMDAT groups that are linked from another object.
     pub(super) dead_sections: Vec<u32>,
+    /// Storage for its thread-local variables.
+    pub(super) module: Option<Arc<Module>>,
     pub(super) arena: Arc<Arena>,
     pub(super) progress: Arc<Progress>,
     pub(super) reach: Mutex<Reach>,
@@ -145,6 +157,8 @@ pub(super) struct State {
     published: Option<crate::memory::PublishedSlab>,
     /// Where the memory of `Reach::rooms` is; 0 where there is none.
     rooms: [usize; 3],
+    /// Thread-local sections by index, and where they are.
+    thread_local: Vec<(u32, u64)>,
     pub(super) linked: Linked,
     /// Why it failed: ours where we refused, else LLVM's words.
     pub(super) failure: Option<Error>,
@@ -220,6 +234,10 @@ impl ObjectLink {
     }
 
     fn publish(&self) -> Result<()> {
+        if let Some(module) = &self.module {
+            // SAFETY: the sections lie in our slab, LLVM has written everything, and nothing of the object has run.
+            unsafe { thread_local::copy_contents(&self.object, module, &self.state().thread_local) };
+        }
         let writable = self.state().writable.take();
         let published = writable.map(WritableSlab::publish).transpose()?;
         self.state().published = published;
@@ -246,6 +264,11 @@ impl ObjectLink {
         linked.definitions = vec![0; self.object.index.definitions.len()];
         linked.arrays = vec![0; self.object.index.arrays.len()];
         linked.frames = frames;
+        let thread_local = blocks.iter().filter_map(|p| Some((thread_local_of_cookie(p.cookie)?, p.address)));
+        let thread_local: Vec<_> = thread_local.collect();
+        if let Some(module) = &self.module {
+            linked.storage = Some(Box::new(Storage::new(&self.object, module, &thread_local)));
+        }
         for (list, placed) in [(&mut linked.definitions, symbols), (&mut linked.arrays, blocks)] {
             for p in placed {
                 if let Some(slot) = index_of_cookie(p.cookie).and_then(|i| list.get_mut(i)) {
@@ -253,6 +276,7 @@ impl ObjectLink {
                 }
             }
         }
+        state.thread_local = thread_local;
     }
 
     fn reach(&self) -> MutexGuard<'_, Reach> {
@@ -274,13 +298,27 @@ impl ObjectLink {
         let mut reach = self.reach();
         for raw in edges {
             let lifted = self.lifted(block.origin, raw);
-            raw.drop = reach.check(&edge(raw), &mut block, lifted, |at| locate(&self.object.bytes, at)).into();
+            let variable = lifted.filter(|kind| kind.tls).and_then(|_| thread_local::find(raw.target));
+            raw.drop =
+                reach.check(&edge(raw), &mut block, lifted, variable, |at| locate(&self.object.bytes, at)).into();
         }
     }
 
     /// The end of the check: what failed.
     fn checked(&self) -> Result<()> {
         let mut reach = self.reach();
+        if let Some((relocation, symbol, missing)) = reach.take_missing() {
+            let why = match missing {
+                Missing::Variable => "which is not a thread-local variable",
+                Missing::Distance => {
+                    "which is not at a fixed distance from the thread pointer: add the object that defines it together with this one, \
+                     or compile with -fPIC -ftls-model=global-dynamic"
+                }
+                Missing::Room => "for which no room was made; please report this",
+            };
+            let object = self.object.name.to_string();
+            return Err(Error::ThreadLocal { object, what: format!("{relocation} refers to '{symbol}', {why}") });
+        }
         if let Some((references, more)) = reach.take_failures() {
             let object = self.object.name.to_string();
             return Err(Error::ReferencesOutOfRange { object, references, more });
@@ -315,6 +353,13 @@ fn blamed(index: &ObjectIndex, protection: Option<Protection>, by: impl Fn(&Sect
 /// Cookies are indices plus one: 0 means none.
 fn index_of_cookie(cookie: u64) -> Option<usize> {
     usize::try_from(cookie).ok()?.checked_sub(1)
+}
+
+/// Cookies of thread-local sections begin here: their indices follow.
+const THREAD_LOCAL: u64 = 1 << 32;
+
+fn thread_local_of_cookie(cookie: u64) -> Option<u32> {
+    u32::try_from(cookie.checked_sub(THREAD_LOCAL)?).ok()
 }
 
 /// An array section that must not be pruned but is not reported.
@@ -443,6 +488,9 @@ unsafe extern "C" fn retain_block(
         if let Some(array) = offset.and_then(|o| object.array_at(o)) {
             let dead = object.index.arrays.get(array).is_some_and(|a| link.dead_sections.contains(&a.section));
             return if dead { 0 } else { array as u64 + 1 };
+        }
+        if let Some(section) = object.thread_local(section) {
+            return if link.dead_sections.contains(&section) { 0 } else { THREAD_LOCAL + u64::from(section) };
         }
         match object.retained(section, offset) {
             Some(section) if !link.dead_sections.contains(&section) => RETAINED,

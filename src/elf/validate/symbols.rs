@@ -2,15 +2,16 @@
 
 use std::collections::HashSet;
 
+use super::relocations::Found;
 use super::sections::{MAX_ALIGNMENT, Tables};
 use crate::elf::builder::IndexBuilder;
 use crate::elf::index::{Binding, Definition, Import, SymbolKind, Visibility};
 use crate::elf::patch::{Patch, Value};
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
-    SHF_EXECINSTR, SHN_ABS, SHN_COMMON, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_NULL, STB_GLOBAL, STB_GNU_UNIQUE,
-    STB_LOCAL, STB_WEAK, STT_COMMON, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION, STT_TLS,
-    STV_HIDDEN, STV_INTERNAL, SYMBOL_SIZE, Symbol, field,
+    SHF_EXECINSTR, SHF_TLS, SHN_ABS, SHN_COMMON, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_NULL, STB_GLOBAL,
+    STB_GNU_UNIQUE, STB_LOCAL, STB_WEAK, STT_COMMON, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT,
+    STT_SECTION, STT_TLS, STV_HIDDEN, STV_INTERNAL, SYMBOL_SIZE, Symbol, field,
 };
 use crate::elf::report::ChangeKind;
 use crate::elf::view::{View, lossy, string_at};
@@ -139,13 +140,6 @@ pub(super) fn validate(
         }
         let text = || if name.is_empty() { format!("#{index}") } else { lossy(name).into_owned() };
         match symbol.kind {
-            STT_TLS => {
-                report.refuse(|| Error::ThreadLocal {
-                    object: view.object.into(),
-                    what: format!("symbol '{}'", text()),
-                })?;
-                continue;
-            }
             STT_GNU_IFUNC if symbol.shndx != SHN_UNDEF => {
                 report.refuse(|| Error::IndirectFunction { object: view.object.into(), symbol: text() })?;
                 continue;
@@ -154,6 +148,7 @@ pub(super) fn validate(
         }
         let place = place(tables, index, &symbol);
         let mut executable = false;
+        let mut thread_local = symbol.kind == STT_TLS;
         match place {
             Place::Section(section) => {
                 let Some(header) = view.header(section).filter(|header| section != 0 && header.kind != SHT_NULL) else {
@@ -163,6 +158,19 @@ pub(super) fn validate(
                     continue;
                 };
                 executable = header.is(SHF_EXECINSTR);
+                let fits = match symbol.kind {
+                    STT_TLS => header.is(SHF_TLS),
+                    STT_NOTYPE | STT_SECTION => true,
+                    _ => !header.is(SHF_TLS),
+                };
+                if !fits {
+                    report.refuse(|| {
+                        let label = view.label(section);
+                        malformed(format!("of symbol '{}' and its section '{label}' one is thread-local", text()))
+                    })?;
+                    continue;
+                }
+                thread_local = header.is(SHF_TLS);
                 if symbol.value.checked_add(symbol.size).is_none_or(|end| end > header.size) {
                     report.refuse(|| {
                         malformed(format!(
@@ -197,6 +205,15 @@ pub(super) fn validate(
                 }
             }
             Place::Undefined | Place::Absolute => {}
+        }
+        if thread_local && matches!(place, Place::Common | Place::Absolute) {
+            let what = format!(
+                "'{}' is thread-local and {}",
+                text(),
+                if place == Place::Common { "common" } else { "absolute" }
+            );
+            report.refuse(|| Error::ThreadLocal { object: view.object.into(), what })?;
+            continue;
         }
         let at = table + offset;
         let internal = symbol.visibility() == STV_INTERNAL && place != Place::Undefined;
@@ -234,7 +251,7 @@ pub(super) fn validate(
             report.change(None, ChangeKind::Symbol { name: text(), to: "made hidden instead of internal".into() });
         }
         if place == Place::Undefined {
-            builder.index.imports.push(Import { name, weak: binding == Binding::Weak, visibility });
+            builder.index.imports.push(Import { name, weak: binding == Binding::Weak, visibility, thread_local });
             continue;
         }
         let absolute = place == Place::Absolute;
@@ -251,6 +268,7 @@ pub(super) fn validate(
             }
         }
         let kind = match symbol.kind {
+            _ if thread_local => SymbolKind::ThreadLocal,
             STT_FUNC => SymbolKind::Function,
             STT_OBJECT | STT_COMMON => SymbolKind::Data,
             STT_NOTYPE if executable => SymbolKind::Function,
@@ -271,6 +289,30 @@ pub(super) fn validate(
         });
     }
     Ok(Symbols { count })
+}
+
+/// Notes which variables have to be at a fixed distance from the thread pointer.
+pub(super) fn note_statics(
+    view: &View<'_>,
+    tables: &Tables<'_>,
+    found: &Found,
+    builder: &mut IndexBuilder,
+) -> Result<()> {
+    if let Some(own) = builder.index.thread_local.as_mut() {
+        own.relocated = found.relocated;
+    }
+    for &index in &found.statics {
+        let Some(symbol) = tables.symbols.get(index as usize).map(Symbol::decode) else { continue };
+        let defined = matches!(place(tables, index, &symbol), Place::Section(_));
+        let name = match (symbol.binding, string_at(tables.strings, symbol.name)) {
+            (STB_LOCAL, _) | (_, None) => None,
+            (_, Some(name)) => Some(builder.name(view, name)?),
+        };
+        let own = builder.index.thread_local.get_or_insert_default();
+        own.own_static |= defined;
+        own.statics.extend(name);
+    }
+    Ok(())
 }
 
 /// A common symbol's alignment, binding and size; false if it was refused.
