@@ -36,43 +36,14 @@ pub(crate) struct ObjectIndex {
 /// An object's thread-local variables, and how its code reaches such variables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ThreadLocal {
-    /// Sections of the block that each thread gets, and the offset of each in it: those with contents first.
-    pub sections: Vec<(u32, u64)>,
-    /// Bytes of the block, and how many of them have contents.
-    pub size: u64,
-    pub content_size: u64,
-    pub alignment: u64,
+    /// Sections of which each thread gets a copy; no two have the same name.
+    pub sections: Vec<u32>,
     /// Whether contents hold addresses that the linker fills in.
     pub relocated: bool,
-    /// Whether code needs the block at a fixed distance from the thread pointer (initial-exec, local-exec).
+    /// Whether code needs them at a fixed distance from the thread pointer (initial-exec, local-exec).
     pub own_static: bool,
     /// Names that others can define, or see, and that code needs at a fixed distance from the thread pointer.
     pub statics: Vec<Name>,
-}
-
-impl ThreadLocal {
-    /// Takes a section into the block; offsets are given by [`lay_out`](Self::lay_out).
-    pub(super) fn add(&mut self, section: u32) {
-        self.sections.push((section, 0));
-    }
-
-    /// Gives each section its place: in their order, those with contents before those without (`.tdata`, `.tbss`).
-    pub(super) fn lay_out(&mut self, all: &[Section]) {
-        let of = |i: u32| all.get(i as usize).copied();
-        let contents = |i: u32| of(i).is_some_and(|s| s.has_contents);
-        self.sections.sort_by_key(|(i, _)| (!contents(*i), *i));
-        self.alignment = 1;
-        for (i, offset) in &mut self.sections {
-            let Some(section) = of(*i) else { continue };
-            let alignment = section.alignment.max(1);
-            *offset = self.size.checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
-            self.size = offset.saturating_add(section.size);
-            self.alignment = self.alignment.max(alignment);
-            if section.has_contents {
-                self.content_size = self.size;
-            }
-        }
-    }
 }
 
 /// Relocations whose kind was replaced by a carrier, which leads to the same symbol or GOT entry: whoever links the object

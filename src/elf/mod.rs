@@ -36,7 +36,7 @@ mod tests;
 pub(crate) use archive::{Archive, MemberId};
 pub(crate) use hide::hide_unmapped;
 pub(crate) use index::{
-    Array, ArrayKind, Binding, Definition, Group, Import, ObjectIndex, Section, SymbolKind, ThreadLocal, Visibility,
+    Array, ArrayKind, Binding, Definition, Group, Import, ObjectIndex, Section, SymbolKind, Visibility,
 };
 pub use limits::{Limits, SectionConflicts};
 pub(crate) use locate::{Location, locate};
@@ -49,5 +49,5 @@ pub(crate) use raw::{EM_AARCH64, EM_X86_64};
 pub use reach::Verdict;
 pub(crate) use reach::{Host, LARGEST_ARENA, MISALIGNED, Surroundings, Whereabouts};
 pub use report::{Change, ChangeKind, ChangedSection};
-pub(crate) use tls_image::TlsImage;
+pub(crate) use tls_image::{TlsBlock, TlsImage};
 pub(crate) use validate::discarded_reference;

@@ -8,7 +8,7 @@
 
 use object::elf;
 
-use super::ThreadLocal;
+use super::Section;
 use super::raw::{EM_AARCH64, HEADER_SIZE, RELA_SIZE, SYMBOL_SIZE};
 
 /// Where things are in the file, and in memory from the address at which it is loaded.
@@ -24,6 +24,42 @@ pub(crate) struct TlsImage {
     pub distance_at: Option<u64>,
 }
 
+/// More than any address space has.
+const MOST: u64 = 1 << 47;
+
+/// Where thread-local sections are in the block that each thread gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TlsBlock {
+    /// Offsets, in the order in which the sections were given.
+    pub offsets: Vec<u64>,
+    /// Bytes, and how many of them have contents.
+    pub size: u64,
+    pub content_size: u64,
+    pub alignment: u64,
+}
+
+impl TlsBlock {
+    /// Puts sections with contents before those without. `None` if they are more than can be.
+    pub(crate) fn new(sections: &[Section]) -> Option<Self> {
+        let mut block = Self { offsets: vec![0; sections.len()], size: 0, content_size: 0, alignment: 1 };
+        for contents in [true, false] {
+            for (section, offset) in sections.iter().zip(&mut block.offsets) {
+                if section.has_contents != contents {
+                    continue;
+                }
+                let alignment = section.alignment.max(1);
+                *offset = block.size.checked_next_multiple_of(alignment)?;
+                block.size = offset.checked_add(section.size).filter(|size| *size <= MOST)?;
+                block.alignment = block.alignment.max(alignment);
+            }
+            if contents {
+                block.content_size = block.size;
+            }
+        }
+        Some(block)
+    }
+}
+
 const PROGRAM_HEADER_SIZE: u64 = 56;
 const PROGRAM_HEADERS: u16 = 4;
 /// A multiple of every page size.
@@ -33,7 +69,7 @@ const STATIC_TLS: u64 = 0x10;
 
 impl TlsImage {
     /// The image for a block, for the machine of this number; `fixed`: at one distance from every thread pointer.
-    pub(crate) fn new(machine: u16, block: &ThreadLocal, fixed: bool) -> Self {
+    pub(crate) fn new(machine: u16, block: &TlsBlock, fixed: bool) -> Self {
         let dynamic_at = HEADER_SIZE + u64::from(PROGRAM_HEADERS) * PROGRAM_HEADER_SIZE;
         let dynamic_size = 16 * if fixed { 10 } else { 6 };
         let symbols_at = dynamic_at + dynamic_size;

@@ -18,7 +18,7 @@ use super::frames::Frames;
 use super::name::Name;
 use super::object::{Linked, PreparedObject};
 use super::session::take_text;
-use super::thread_local::Storage;
+use super::thread_local::Variables;
 use crate::Result;
 use crate::memory::{Arena, PublishedSlab};
 use crate::runtime::SharedLibrary;
@@ -86,7 +86,7 @@ pub(super) struct Image {
     // Dropped in this order: frames describe the memory.
     _frames: Option<Frames>,
     /// Nobody uses it any more: threads that have destructors registered hold the library.
-    _storage: Option<Box<Storage>>,
+    _variables: Option<Box<Variables>>,
     allocation: Option<Allocation>,
     /// `None` where there is nothing to call.
     arrays: Option<Box<Arrays>>,
@@ -107,7 +107,7 @@ impl Image {
             number,
             bridges: linked.bridges,
             _frames: frames,
-            _storage: linked.storage,
+            _variables: linked.variables,
             allocation: linked.allocation,
             arrays: (!arrays.is_empty()).then(|| Box::new(arrays)),
             initialised: false,
@@ -202,7 +202,8 @@ impl Code {
     /// They may be run, and are run by one thread.
     pub(super) unsafe fn initialise(self: &Arc<Self>, numbers: &[u32]) -> Result<(), (Name, String)> {
         // Before anything runs: a process that ends in an initialiser has handlers and finalisers to run, as with dlopen.
-        if self.support.get().is_some() {
+        if let Some(support) = self.support.get() {
+            support.handlers().belong_to(self);
             self.enlist();
         }
         for &number in numbers {

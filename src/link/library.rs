@@ -12,7 +12,8 @@ use super::name::Name;
 use super::names::{Names, Symbol};
 use super::object::{Linked, PreparedObject};
 use super::resolve::{Host, Outside, Wanted};
-use super::{Context, batch, exit, resolve, thread_local};
+use super::thread_local::Storage;
+use super::{Context, batch, exit, resolve};
 use crate::elf::{Archive, LinkPlan, MemberId, SymbolKind, Whereabouts, hide_unmapped};
 use crate::memory::SlabRange;
 use crate::runtime::SharedLibrary;
@@ -87,6 +88,13 @@ struct Source {
 
 /// An object and its number in the library.
 type Pending = (u32, Arc<PreparedObject>);
+
+/// Objects for whose thread-local variables there is no storage yet.
+struct Lacking {
+    objects: Vec<Pending>,
+    /// The first that needs it at a fixed distance from the thread pointer.
+    fixed: Option<Arc<PreparedObject>>,
+}
 
 /// A symbol that was found, and what keeps it.
 pub(crate) struct Found {
@@ -235,22 +243,20 @@ impl Library {
     /// been done. No lock is held meanwhile.
     fn find_storage(&self, code: &Code, host: &mut Host) -> Result<()> {
         loop {
-            let (modules, names) = {
+            let (storage, names) = {
                 let state = self.state();
-                (state.lacking_modules(host), state.lacking_variables(host))
+                (state.lacking_storage(host), state.lacking_variables(host))
             };
-            if modules.is_empty() && names.is_empty() {
+            if storage.is_none() && names.is_empty() {
                 return Ok(());
             }
             for (name, wanted) in names {
                 host.look_up(name, wanted, self.scope(), code);
             }
-            for (number, object, fixed) in modules {
-                // What is there and not enough goes first, so that its room can be used again.
-                host.modules.remove(&number);
-                if let Some(module) = thread_local::open(&object, fixed)? {
-                    host.modules.insert(number, module);
-                }
+            if let Some(lacking) = storage {
+                // What is there and not right goes first, so that its room can be used again.
+                host.storage = None;
+                host.storage = Some(Arc::new(Storage::open(&lacking.objects, lacking.fixed.as_deref())?));
             }
         }
     }
@@ -612,7 +618,7 @@ impl State {
 
     /// Whether `host` has all that waiting objects need for thread-local variables.
     fn has_storage(&self, host: &Host) -> bool {
-        self.lacking_modules(host).is_empty() && self.lacking_variables(host).is_empty()
+        self.lacking_storage(host).is_none() && self.lacking_variables(host).is_empty()
     }
 
     /// Names of variables that code of waiting objects needs at a fixed distance from the thread pointer.
@@ -622,28 +628,29 @@ impl State {
         with.flat_map(|(index, thread_local)| thread_local.statics.iter().map(|name| index.name(*name))).collect()
     }
 
-    /// Waiting objects with thread-local variables for which `host` has no storage, or not at a fixed distance from the thread
-    /// pointer although some code needs it there.
-    fn lacking_modules(&self, host: &Host) -> Vec<(u32, Arc<PreparedObject>, bool)> {
-        let has_variables = |object: &PreparedObject| {
+    /// The waiting objects with thread-local variables, if `host` has no storage for just these, or not at a fixed distance from
+    /// the thread pointer although some code needs it there.
+    fn lacking_storage(&self, host: &Host) -> Option<Lacking> {
+        let has_variables = |(_, object): &&Pending| {
             object.index.thread_local.as_ref().is_some_and(|thread_local| !thread_local.sections.is_empty())
         };
-        let with: Vec<_> = self.pending().iter().filter(|(_, object)| has_variables(object)).collect();
+        let with: Vec<_> = self.pending().iter().filter(has_variables).cloned().collect();
         if with.is_empty() {
-            return Vec::new();
+            return None;
         }
         let statics = self.static_names();
-        let fixed = |object: &PreparedObject| {
+        let fixed = |object: &&Arc<PreparedObject>| {
             let index = &object.index;
-            let named = || index.definitions.iter().filter(|d| d.kind == SymbolKind::ThreadLocal);
+            let mut named = index.definitions.iter().filter(|d| d.kind == SymbolKind::ThreadLocal);
             index.thread_local.as_ref().is_some_and(|thread_local| thread_local.own_static)
-                || !statics.is_empty() && named().any(|d| statics.contains(index.name(d.name)))
+                || !statics.is_empty() && named.any(|d| statics.contains(index.name(d.name)))
         };
-        let with = with.into_iter().map(|(number, object)| (*number, Arc::clone(object), fixed(object)));
-        let enough = |number: &u32, fixed: bool| {
-            host.modules.get(number).is_some_and(|module| module.distance.is_some() || !fixed)
+        let fixed = with.iter().map(|(_, object)| object).find(fixed).cloned();
+        let enough = |storage: &Storage| {
+            storage.is_for(with.iter().map(|(number, _)| *number)) && (storage.is_fixed() || fixed.is_none())
         };
-        with.filter(|(number, _, fixed)| !enough(number, *fixed)).collect()
+        let lacks = !host.storage.as_ref().is_some_and(|storage| enough(storage));
+        lacks.then_some(Lacking { objects: with, fixed })
     }
 
     /// From here on, notes what the batch that is about to be linked would have to undo. True for an outermost batch.

@@ -11,7 +11,7 @@
 //!  │     ├ thread_local  storage for what each thread has of its own
 //!  │     └ reach  whether its references reach, and bridges for those that do not
 //!  ├ code      what lives as long as a handle: memory, frames, finalisers
-//!  │  └ frames, arrays, exit
+//!  │  └ frames, arrays, exit, thread_exit
 //!  └ claims    which thread links and initialises which library
 //! ```
 //!
@@ -33,6 +33,7 @@ mod reach;
 mod resolve;
 mod session;
 mod signal;
+mod thread_exit;
 mod thread_local;
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -9,13 +9,12 @@ use slabjit_llvm_wrap as shim;
 
 use super::code::{Actions, Allocation};
 use super::name::Name;
-use super::reach::{Block, Edge, Missing, Reach, place_of};
+use super::reach::{Block, Edge, Local, Missing, Reach, place_of};
 use super::signal::Signal;
-use super::thread_local::{self, Storage};
+use super::thread_local::{self, Storage, Variables};
 use crate::elf::relocations::Kind;
 use crate::elf::{ObjectIndex, Section, locate};
 use crate::memory::{Arena, Blame, BlamedSection, Lifetime, Protection, SegmentRequest, WritableSlab};
-use crate::runtime::thread_local::Module;
 use crate::{Error, Result};
 
 /// An object, prepared and waiting to be linked.
@@ -29,13 +28,17 @@ pub(super) struct PreparedObject {
     /// Definitions and imports, each sorted by name where there are many.
     definitions_by_name: Vec<u32>,
     imports_by_name: Vec<u32>,
+    /// Thread-local sections, sorted by name.
+    thread_local_by_name: Vec<u32>,
 }
 
 impl PreparedObject {
     pub(super) fn new(name: Arc<str>, kept_name: Name, bytes: Box<[u8]>, index: ObjectIndex) -> Self {
         let definitions_by_name = sorted(index.definitions.len(), |i| index.name(index.definitions[i].name));
         let imports_by_name = sorted(index.imports.len(), |i| index.name(index.imports[i].name));
-        Self { name, kept_name, bytes, index, definitions_by_name, imports_by_name }
+        let mut thread_local_by_name = index.thread_local.as_ref().map_or(Vec::new(), |t| t.sections.clone());
+        thread_local_by_name.sort_unstable_by_key(|i| index.section_name(*i));
+        Self { name, kept_name, bytes, index, definitions_by_name, imports_by_name, thread_local_by_name }
     }
 
     fn definition_named(&self, name: &str) -> Option<usize> {
@@ -65,8 +68,8 @@ impl PreparedObject {
 
     /// The thread-local section of this name: each has one of its own.
     fn thread_local(&self, section: &str) -> Option<u32> {
-        let mut all = self.index.thread_local.iter().flat_map(|block| &block.sections);
-        all.find(|(i, _)| self.index.section_name(*i) == section).map(|(i, _)| *i)
+        let found = self.thread_local_by_name.binary_search_by_key(&section, |i| self.index.section_name(*i)).ok()?;
+        self.thread_local_by_name.get(found).copied()
     }
 
     /// The section to be retained that this block is: by its contents, or by name where it has none.
@@ -133,7 +136,7 @@ pub(super) struct Linked {
     /// How many references go through bridges.
     pub(super) bridges: u32,
     /// `None` where the object has no thread-local variables.
-    pub(super) storage: Option<Box<Storage>>,
+    pub(super) variables: Option<Box<Variables>>,
 }
 
 /// An object from `bind` to `end`. The shim holds one reference.
@@ -143,8 +146,10 @@ pub(super) struct ObjectLink {
     pub(super) definitions: Vec<Defined>,
     /// Sections of COMDAT groups that are linked from another object.
     pub(super) dead_sections: Vec<u32>,
-    /// Storage for its thread-local variables.
-    pub(super) module: Option<Arc<Module>>,
+    /// Its number in its library.
+    pub(super) number: u32,
+    /// Storage for thread-local variables of the objects that are linked with it, if there are any.
+    pub(super) storage: Option<Arc<Storage>>,
     pub(super) arena: Arc<Arena>,
     pub(super) progress: Arc<Progress>,
     pub(super) reach: Mutex<Reach>,
@@ -234,9 +239,9 @@ impl ObjectLink {
     }
 
     fn publish(&self) -> Result<()> {
-        if let Some(module) = &self.module {
-            // SAFETY: the sections lie in our slab, LLVM has written everything, and nothing of the object has run.
-            unsafe { thread_local::copy_contents(&self.object, module, &self.state().thread_local) };
+        if let Some(storage) = &self.storage {
+            // SAFETY: the sections lie in our slab, LLVM has written everything; of what is linked together, nothing has run.
+            unsafe { thread_local::copy_contents(&self.object, self.number, storage, &self.state().thread_local) };
         }
         let writable = self.state().writable.take();
         let published = writable.map(WritableSlab::publish).transpose()?;
@@ -265,9 +270,10 @@ impl ObjectLink {
         linked.arrays = vec![0; self.object.index.arrays.len()];
         linked.frames = frames;
         let thread_local = blocks.iter().filter_map(|p| Some((thread_local_of_cookie(p.cookie)?, p.address)));
-        let thread_local: Vec<_> = thread_local.collect();
-        if let Some(module) = &self.module {
-            linked.storage = Some(Box::new(Storage::new(&self.object, module, &thread_local)));
+        let mut thread_local: Vec<_> = thread_local.collect();
+        thread_local.sort_unstable();
+        if let Some(storage) = self.storage.as_ref().filter(|_| !thread_local.is_empty()) {
+            linked.variables = Some(Box::new(Variables::new(&self.object, self.number, storage, &thread_local)));
         }
         for (list, placed) in [(&mut linked.definitions, symbols), (&mut linked.arrays, blocks)] {
             for p in placed {
@@ -298,9 +304,12 @@ impl ObjectLink {
         let mut reach = self.reach();
         for raw in edges {
             let lifted = self.lifted(block.origin, raw);
-            let variable = lifted.filter(|kind| kind.tls).and_then(|_| thread_local::find(raw.target));
-            raw.drop =
-                reach.check(&edge(raw), &mut block, lifted, variable, |at| locate(&self.object.bytes, at)).into();
+            let of_threads = lifted.is_some_and(|kind| kind.tls);
+            let local = Local {
+                variable: of_threads.then(|| thread_local::find(raw.target)).flatten(),
+                module: self.storage.as_ref().map(|storage| storage.module()),
+            };
+            raw.drop = reach.check(&edge(raw), &mut block, lifted, local, |at| locate(&self.object.bytes, at)).into();
         }
     }
 
@@ -313,6 +322,10 @@ impl ObjectLink {
                 Missing::Distance => {
                     "which is not at a fixed distance from the thread pointer: add the object that defines it together with this one, \
                      or compile with -fPIC -ftls-model=global-dynamic"
+                }
+                Missing::Module => {
+                    "which is a variable of another library, or of an object that was linked before, and cannot be found together \
+                     with those of this one: compile with -ftls-model=global-dynamic, or give it default visibility"
                 }
                 Missing::Room => "for which no room was made; please report this",
             };

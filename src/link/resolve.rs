@@ -11,12 +11,11 @@ use super::name::Name;
 use super::names::{Names, Symbol};
 use super::object::{Defined, External, PreparedObject};
 use super::session::Tracker;
-use super::thread_local::{self, Stand};
+use super::thread_local::{self, Stand, Storage};
 use crate::elf::{Import, SymbolKind, Whereabouts};
 use crate::error::UndefinedSymbol;
 use crate::memory::Arena;
 use crate::runtime::process;
-use crate::runtime::thread_local::Module;
 use crate::{Error, Result};
 
 /// Where names are looked for that the library's own objects do not define.
@@ -47,8 +46,8 @@ pub(super) fn decide(
         let dead = |(i, _): &(u32, _)| !names.group_is_from(*number, object, *i);
         let dead_sections = (0..).zip(&object.index.groups).filter(dead).flat_map(|(_, g)| g.members.iter().copied());
         let dead_sections = dead_sections.collect();
-        let module = outside.host.modules.get(number).cloned();
-        decided.push(Decided { object: Arc::clone(object), externals, definitions, dead_sections, module });
+        let (number, storage) = (*number, outside.host.storage.clone());
+        decided.push(Decided { object: Arc::clone(object), externals, definitions, dead_sections, number, storage });
     }
     let Decision { exports, missing, .. } = decision;
     if !missing.is_empty() {
@@ -71,8 +70,8 @@ pub(super) struct Host {
     addresses: HashMap<Box<str>, Option<u64>>,
     /// What stands for thread-local variables of the process.
     variables: HashMap<Box<str>, (Wanted, Option<Stand>)>,
-    /// Storage for thread-local variables of waiting objects, by the objects' numbers.
-    pub(super) modules: HashMap<u32, Arc<Module>>,
+    /// Storage for thread-local variables of waiting objects.
+    pub(super) storage: Option<Arc<Storage>>,
 }
 
 /// How an object wants a name that it does not define.
@@ -137,6 +136,10 @@ impl Decision<'_> {
         // First: hosts export names of sections of their own.
         if defined_by_jitlink(object, name) {
             return Ok(External::Leave);
+        }
+        if import.thread_local && name == MODULE_BASE {
+            let base = self.outside.host.storage.as_ref().map(|storage| External::Absolute(storage.base()));
+            return Ok(base.unwrap_or(External::Absolute(0)));
         }
         if let Some(external) = self.find(name, import.thread_local, object)? {
             return Ok(external);
@@ -219,6 +222,9 @@ impl Decision<'_> {
         }
     }
 }
+
+/// What linkers define as the start of the module's block ("TLS Descriptors for x86", 4.1).
+const MODULE_BASE: &str = "_TLS_MODULE_BASE_";
 
 /// Names that JITLink defines while it links an object (`createDefineExternalSectionStartAndEndSymbolsPass`, GOT passes).
 fn defined_by_jitlink(object: &PreparedObject, name: &str) -> bool {

@@ -84,26 +84,15 @@ pub(super) fn validate<'a>(
             builder.index.retain.push(index);
         }
         if header.is(SHF_TLS) {
-            // The linker tells them apart by their names.
-            let mut known = builder.index.thread_local.iter().flat_map(|t| &t.sections);
-            if known.any(|(other, _)| builder.same_name(*other, index)) {
-                report.refuse(|| {
-                    view.malformed(Some(index), None, "it is the second thread-local section of its name")
-                })?;
-            }
-            builder.index.thread_local.get_or_insert_default().add(index);
+            builder.index.thread_local.get_or_insert_default().sections.push(index);
         }
         if header.is(SHF_X86_64_LARGE) && header.is(SHF_ALLOC) && view.machine == crate::elf::raw::EM_X86_64 {
             builder.index.large_sections.push(index);
         }
     }
-    if let Some(block) = &mut builder.index.thread_local {
-        block.lay_out(&builder.index.sections);
-        if block.size > MAX_MAPPED {
-            report.refuse(|| {
-                view.malformed(None, None, "its thread-local variables take more memory than there can be")
-            })?;
-        }
+    if let Some(index) = builder.twin_of_thread_local() {
+        // The linker tells them apart by their names.
+        report.refuse(|| view.malformed(Some(index), None, "it is the second thread-local section of its name"))?;
     }
     let limit = context.limits.relocations;
     if relocations > limit {

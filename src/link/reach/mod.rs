@@ -20,9 +20,7 @@ use crate::elf::relocations::{Field, Kind, Operation, Range, Table};
 use crate::elf::{EM_AARCH64, EM_X86_64, Location, MISALIGNED};
 use crate::error::FarReference;
 use room::{Room, Rooms};
-pub(super) use thread_local::Missing;
-
-use super::thread_local::Variable;
+pub(super) use thread_local::{Local, Missing};
 
 /// What happens to a reference that does not reach its target; see [`JitEngineBuilder::out_of_range`](crate::JitEngineBuilder::out_of_range).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -207,19 +205,19 @@ impl Reach {
     ///
     /// `locate` finds the place of an offset in the prepared object, for messages.
     ///
-    /// `variable`: what the target stands for, of thread-local kinds.
+    /// `local`: what is known of the target of thread-local kinds.
     pub(super) fn check(
         &mut self,
         edge: &Edge<'_>,
         block: &mut Block<'_>,
         lifted: Option<&'static Kind>,
-        variable: Option<Variable>,
+        local: Local,
         locate: impl FnOnce(u64) -> Option<Location>,
     ) -> bool {
         let Some(kind) = lifted.or_else(|| self.kind(edge, block.content)) else { return false };
         let at = block.address.wrapping_add(edge.offset as u64);
         let value = match kind.operation {
-            Operation::ThreadLocal(tls) => match self.thread_local(tls, edge, at, variable) {
+            Operation::ThreadLocal(tls) => match self.thread_local(tls, edge, at, local) {
                 Ok(value) => Some(value),
                 Err(missing) => {
                     self.missing.get_or_insert_with(|| (kind.name, edge.symbol.to_owned(), missing));

@@ -15,8 +15,19 @@ pub(in crate::link) enum Missing {
     Variable,
     /// It is not at a fixed distance from the thread pointer.
     Distance,
+    /// It is not in the object's own module.
+    Module,
     /// There is no room: a bug of ours.
     Room,
+}
+
+/// What is known of the target of a thread-local relocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::link) struct Local {
+    /// What it stands for.
+    pub(in crate::link) variable: Option<Variable>,
+    /// The object's own module, if it has one.
+    pub(in crate::link) module: Option<u64>,
 }
 
 /// Room for what a relocation may refer to.
@@ -31,29 +42,26 @@ pub(super) fn cost(kind: &Kind) -> Need {
 
 impl Reach {
     /// What the field at address `at` is to hold.
-    pub(super) fn thread_local(
-        &mut self,
-        tls: Tls,
-        edge: &Edge<'_>,
-        at: u64,
-        variable: Option<Variable>,
-    ) -> Result<i64, Missing> {
+    pub(super) fn thread_local(&mut self, tls: Tls, edge: &Edge<'_>, at: u64, local: Local) -> Result<i64, Missing> {
         // On x86-64, addends of references to entries are part of the distance: they count from the end of the instruction.
         let of_distance = self.machine == EM_X86_64 && matches!(tls, Tls::Entry(..));
         let (addend, displacement) = if of_distance { (0, edge.addend) } else { (edge.addend, 0) };
         let variable = || {
-            let variable = variable.ok_or(Missing::Variable)?;
+            let variable = local.variable.ok_or(Missing::Variable)?;
             let distance = variable.distance.map(|distance| distance.wrapping_add(addend));
             Ok(Variable { offset: variable.offset.wrapping_add_signed(addend), distance, ..variable })
         };
+        let own = || variable().and_then(|v| if local.module == Some(v.module) { Ok(v) } else { Err(Missing::Module) });
         Ok(match tls {
             Tls::Marker => 0,
             Tls::Unlinked => return Err(Missing::Variable),
             Tls::Module => variable()?.module as i64,
-            Tls::InBlock => variable()?.offset as i64,
+            // Code adds it to the start of the block that it has found for all variables of the module.
+            Tls::InBlock => own()?.offset as i64,
             Tls::FromThreadPointer => variable()?.distance.ok_or(Missing::Distance)?,
             Tls::Entry(entry, form) => {
-                let entry = self.entry(entry, variable()?).ok_or(Missing::Room)?;
+                let variable = if entry == Entry::Block { own()? } else { variable()? };
+                let entry = self.entry(entry, variable).ok_or(Missing::Room)?;
                 let entry = entry?.wrapping_add_signed(displacement);
                 const PAGE: u64 = !0xfff;
                 match form {

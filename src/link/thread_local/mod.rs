@@ -1,6 +1,6 @@
 //! Thread-local variables of linked objects.
 //!
-//! The dynamic loader makes the storage: each object with such variables has a module of its own, opened before the object is linked.
+//! The dynamic loader makes the storage: objects that are linked together have a module of their own, opened before they are linked.
 //! LLVM is not told. It puts the sections into the slab like any others: there they are what threads' blocks are copied from, and the
 //! address of a variable in the slab stands for the variable in everything that looks names up. Where a relocation
 //! wants something of a variable, [`find`] says which it is, and `reach` computes the value.
@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub(super) use descriptor::Descriptor;
 
 use super::object::PreparedObject;
-use crate::elf::TlsImage;
+use crate::elf::{Section, TlsBlock, TlsImage};
 use crate::runtime::thread_local::{Module, OpenError, Place};
 use crate::{Error, Result};
 
@@ -83,78 +83,146 @@ impl Drop for Stand {
     }
 }
 
-/// A linked object's variables.
+/// Storage for the variables of objects that are linked together: one module of the dynamic loader, as they would be of one
+/// shared object. (Code finds several variables of a module by one call: the local-dynamic model.)
 #[derive(Debug)]
 pub(super) struct Storage {
-    // Dropped in this order.
-    _stands: Vec<Stand>,
-    _module: Arc<Module>,
+    module: Module,
+    /// Numbers of the objects in their library, ascending, and where their sections are in the block: index and offset.
+    objects: Vec<(u32, Vec<(u32, u64)>)>,
+    /// What stands for the start of the block.
+    base: Stand,
 }
 
 impl Storage {
-    /// Takes note of where the object's thread-local sections are: index and address of each.
-    pub(super) fn new(object: &PreparedObject, module: &Arc<Module>, placed: &[(u32, u64)]) -> Self {
-        let index = &object.index;
-        let block = index.thread_local.iter().flat_map(|block| &block.sections);
-        let stands = block.filter_map(|(section, offset)| {
-            let (_, address) = placed.iter().find(|(placed, _)| placed == section)?;
-            let start = Variable { module: module.id, offset: 0, distance: module.distance };
-            let bytes = index.sections.get(*section as usize)?.size;
-            Some(Stand::new(*address, bytes, start.moved(*offset)))
+    /// Has the loader make storage. `fixed`: the first object that needs it at one distance from every thread pointer.
+    ///
+    /// No lock of ours may be held, nor a library's claim where that can be avoided.
+    ///
+    /// # Errors
+    /// [`Error::StaticThreadLocal`], [`Error::ThreadLocalStorage`], [`Error::ThreadLocal`].
+    pub(super) fn open(objects: &[(u32, Arc<PreparedObject>)], fixed: Option<&PreparedObject>) -> Result<Self> {
+        let first = || objects.first().map_or_else(String::new, |(_, object)| object.name.to_string());
+        let relocated = |object: &PreparedObject| object.index.thread_local.as_ref().is_some_and(|t| t.relocated);
+        if let (Some(fixed), Some((_, object))) = (fixed, objects.iter().find(|(_, object)| relocated(object))) {
+            let what = format!(
+                "its variables are initialised with addresses, which are not known when threads that are there already get \
+                 their copies, but '{}' needs variables at a fixed distance from the thread pointer (initial-exec, \
+                 local-exec); compile with -fPIC -ftls-model=global-dynamic, or load it as a library of its own",
+                fixed.name
+            );
+            return Err(Error::ThreadLocal { object: object.name.to_string(), what });
+        }
+        let mut all = Vec::new();
+        for (number, object) in objects {
+            for &i in object.index.thread_local.iter().flat_map(|thread_local| &thread_local.sections) {
+                all.extend(object.index.sections.get(i as usize).map(|section| (*number, i, object, *section)));
+            }
+        }
+        let sections: Vec<Section> = all.iter().map(|(.., section)| *section).collect();
+        let block = TlsBlock::new(&sections).ok_or_else(|| Error::ThreadLocalStorage {
+            object: first(),
+            message: "the variables take more memory than there can be".to_owned(),
+        })?;
+        let machine = objects.first().map_or(0, |(_, object)| object.index.machine);
+        let image = TlsImage::new(machine, &block, fixed.is_some());
+        let contents = all.iter().zip(&block.offsets).filter_map(|((.., object, section), offset)| {
+            let start = usize::try_from(section.offset).ok().filter(|_| section.has_contents)?;
+            let end = start.checked_add(usize::try_from(section.size).ok()?)?;
+            Some((*offset, object.bytes.get(start..end)?))
         });
-        Self { _stands: stands.collect(), _module: Arc::clone(module) }
+        let module = Module::open(&image, contents).map_err(|error| match (error, fixed) {
+            (OpenError::Loader(message), Some(object)) => Error::StaticThreadLocal {
+                object: object.name.to_string(),
+                bytes: block.size,
+                alignment: block.alignment,
+                message,
+            },
+            (error, _) => Error::ThreadLocalStorage { object: first(), message: error.into() },
+        })?;
+        let mut placed: Vec<(u32, Vec<(u32, u64)>)> = Vec::with_capacity(objects.len());
+        for ((number, section, ..), offset) in all.iter().zip(&block.offsets) {
+            match placed.last_mut() {
+                Some((last, sections)) if last == number => sections.push((*section, *offset)),
+                _ => placed.push((*number, vec![(*section, *offset)])),
+            }
+        }
+        let base = Stand::of_process(Variable { module: module.id, offset: 0, distance: module.distance });
+        Ok(Self { module, objects: placed, base })
+    }
+
+    /// Whether it is for exactly these objects.
+    pub(super) fn is_for(&self, numbers: impl Iterator<Item = u32>) -> bool {
+        self.objects.iter().map(|(number, _)| *number).eq(numbers)
+    }
+
+    /// Whether it is at one distance from every thread pointer.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.module.distance.is_some()
+    }
+
+    /// The loader's number of the module.
+    pub(super) fn module(&self) -> u64 {
+        self.module.id
+    }
+
+    /// What stands for the start of the block.
+    pub(super) fn base(&self) -> u64 {
+        self.base.address()
+    }
+
+    fn sections(&self, number: u32) -> &[(u32, u64)] {
+        let found = self.objects.iter().find(|(object, _)| *object == number);
+        found.map_or(&[], |(_, sections)| sections)
     }
 }
 
-/// Has the loader make storage for an object's variables; `fixed`: at one distance from every thread pointer. `None` if it has none.
-///
-/// # Errors
-/// [`Error::StaticThreadLocal`], [`Error::ThreadLocalStorage`], [`Error::ThreadLocal`].
-pub(super) fn open(object: &PreparedObject, fixed: bool) -> Result<Option<Arc<Module>>> {
-    let index = &object.index;
-    let Some(block) = index.thread_local.as_ref().filter(|block| !block.sections.is_empty()) else { return Ok(None) };
-    let object_name = || object.name.to_string();
-    if fixed && block.relocated {
-        let what = "its variables are initialised with addresses, which are not known when threads that are there already \
-                    get their copies, but code needs them at a fixed distance from the thread pointer \
-                    (initial-exec, local-exec); compile with -fPIC -ftls-model=global-dynamic";
-        return Err(Error::ThreadLocal { object: object_name(), what: what.to_owned() });
+/// A linked object's variables.
+#[derive(Debug)]
+pub(super) struct Variables {
+    // Dropped in this order.
+    _stands: Vec<Stand>,
+    _storage: Arc<Storage>,
+}
+
+impl Variables {
+    /// Takes note of where the thread-local sections of an object are: index and address of each, sorted.
+    pub(super) fn new(object: &PreparedObject, number: u32, storage: &Arc<Storage>, placed: &[(u32, u64)]) -> Self {
+        let start = Variable { module: storage.module.id, offset: 0, distance: storage.module.distance };
+        let stands = storage.sections(number).iter().filter_map(|(section, offset)| {
+            let address = &address_of(placed, *section)?;
+            let bytes = object.index.sections.get(*section as usize)?.size;
+            Some(Stand::new(*address, bytes, start.moved(*offset)))
+        });
+        Self { _stands: stands.collect(), _storage: Arc::clone(storage) }
     }
-    let image = TlsImage::new(index.machine, block, fixed);
-    let contents = block.sections.iter().filter_map(|(section, offset)| {
-        let section = index.sections.get(*section as usize).filter(|section| section.has_contents)?;
-        let start = usize::try_from(section.offset).ok()?;
-        let end = start.checked_add(usize::try_from(section.size).ok()?)?;
-        Some((*offset, object.bytes.get(start..end)?))
-    });
-    match Module::open(&image, contents) {
-        Ok(module) => Ok(Some(Arc::new(module))),
-        Err(OpenError::Loader(message)) if fixed => Err(Error::StaticThreadLocal {
-            object: object_name(),
-            bytes: block.size,
-            alignment: block.alignment,
-            message,
-        }),
-        Err(error) => Err(Error::ThreadLocalStorage { object: object_name(), message: error.into() }),
-    }
+}
+
+/// Where a section is, if it was linked.
+fn address_of(placed: &[(u32, u64)], section: u32) -> Option<u64> {
+    let found = placed.binary_search_by_key(&section, |(section, _)| *section).ok()?;
+    placed.get(found).map(|(_, address)| *address)
 }
 
 /// Copies an object's linked contents to where the loader copies threads' blocks from. Addresses of sections are as for
-/// [`Storage::new`].
+/// [`Variables::new`].
 ///
 /// # Safety
-/// The sections are there and linked, nothing of the object has run, and nobody else was given the module.
-pub(super) unsafe fn copy_contents(object: &PreparedObject, module: &Module, placed: &[(u32, u64)]) {
+/// The sections are there and linked, and nothing of the objects that the storage is for has run.
+pub(super) unsafe fn copy_contents(object: &PreparedObject, number: u32, storage: &Storage, placed: &[(u32, u64)]) {
     let index = &object.index;
-    let Some(block) = index.thread_local.as_ref().filter(|block| block.relocated) else { return };
-    for (section, offset) in &block.sections {
-        let address = placed.iter().find(|(placed, _)| placed == section).map(|(_, address)| *address);
-        let Some((address, section)) = address.zip(index.sections.get(*section as usize)) else { continue };
+    if storage.is_fixed() || !index.thread_local.as_ref().is_some_and(|thread_local| thread_local.relocated) {
+        return;
+    }
+    for (section, offset) in storage.sections(number) {
+        let Some((address, section)) = address_of(placed, *section).zip(index.sections.get(*section as usize)) else {
+            continue;
+        };
         if section.has_contents {
             // SAFETY: by the caller the section is there, with all its bytes; and nobody has a block of the module yet.
             unsafe {
                 let linked = std::slice::from_raw_parts(address as *const u8, section.size as usize);
-                module.write(*offset, linked);
+                storage.module.write(*offset, linked);
             }
         }
     }
