@@ -235,9 +235,9 @@ pub enum Error {
         /// The name.
         symbol: String,
     },
-    /// An indirect function (`STT_GNU_IFUNC`).
+    /// An indirect function (`STT_GNU_IFUNC`) that has no resolver here.
     #[error(
-        "'{object}' defines '{symbol}' as an indirect function (IFUNC), which is not supported; compile without target_clones / ifunc attributes"
+        "'{object}' has the indirect function (IFUNC) '{symbol}', whose resolver is not a named function in a section of code, or which is made for the dynamic loader"
     )]
     IndirectFunction {
         /// The object's name.

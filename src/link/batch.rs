@@ -84,7 +84,7 @@ fn graph(session: &Session, link: &Arc<ObjectLink>) -> Result<Graph, String> {
         link.state().failure = Some(Error::Link { object: object.name.to_string(), message: message.clone() });
     })?;
     let retain = !object.index.arrays.is_empty() || !object.index.retain.is_empty() || link.storage.is_some();
-    graph.bind(Arc::clone(link).into_shim(), retain);
+    graph.bind(Arc::clone(link).into_shim(), retain, !object.index.indirect.is_empty());
     Ok(graph)
 }
 

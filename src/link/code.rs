@@ -15,6 +15,7 @@ use super::arrays::Arrays;
 use super::exit::{Handlers, Own, Support};
 use super::few::Few;
 use super::frames::Frames;
+use super::indirect;
 use super::name::Name;
 use super::object::{Linked, PreparedObject};
 use super::session::take_text;
@@ -101,7 +102,7 @@ impl Image {
         // before the memory.
         let frames = begin.map(|begin| unsafe { Frames::register(begin) });
         // SAFETY: the addresses are those of the same sections in the published memory.
-        let arrays = unsafe { Arrays::read(&object.index.arrays, &linked.arrays) };
+        let arrays = unsafe { Arrays::read(&object.index.arrays, &linked.arrays, linked.slots) };
         Self {
             object: object.kept_name.clone(),
             number,
@@ -205,6 +206,16 @@ impl Code {
         if let Some(support) = self.support.get() {
             support.handlers().belong_to(self);
             self.enlist();
+        }
+        // All of them before any initialiser, as the dynamic loader has it: initialisers may call them.
+        for &number in numbers {
+            let slots = |i: &mut Image| Some((i.object.clone(), i.arrays.as_mut()?.take_slots()));
+            let Some((object, slots)) = self.with_image(number, slots).flatten() else { continue };
+            for slot in slots {
+                // No lock is held: resolvers are linked code like any other.
+                // SAFETY: by the caller; the slot is the object's, which is published, and `Image::new` registered its frames.
+                unsafe { indirect::resolve(slot) }.map_err(|message| (object.clone(), message))?;
+            }
         }
         for &number in numbers {
             let taken = self.with_image(number, |i| {

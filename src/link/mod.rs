@@ -11,7 +11,7 @@
 //!  │     ├ thread_local  storage for what each thread has of its own
 //!  │     └ reach  whether its references reach, and bridges for those that do not
 //!  ├ code      what lives as long as a handle: memory, frames, finalisers
-//!  │  └ frames, arrays, exit, thread_exit
+//!  │  └ frames, arrays, indirect, exit, thread_exit
 //!  └ claims    which thread links and initialises which library
 //! ```
 //!
@@ -25,6 +25,7 @@ mod code;
 mod exit;
 mod few;
 mod frames;
+mod indirect;
 pub(crate) mod library;
 mod name;
 mod names;

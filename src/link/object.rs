@@ -135,6 +135,8 @@ pub(super) struct Linked {
     pub(super) frames: u64,
     /// How many references go through bridges.
     pub(super) bridges: u32,
+    /// Addresses of the slots of indirect functions.
+    pub(super) slots: Vec<u64>,
     /// `None` where the object has no thread-local variables.
     pub(super) variables: Option<Box<Variables>>,
 }
@@ -268,6 +270,7 @@ impl ObjectLink {
         let linked = &mut state.linked;
         linked.definitions = vec![0; self.object.index.definitions.len()];
         linked.arrays = vec![0; self.object.index.arrays.len()];
+        linked.slots = blocks.iter().filter(|p| p.cookie == shim::SLABJIT_SLOT).map(|p| p.address).collect();
         linked.frames = frames;
         let thread_local = blocks.iter().filter_map(|p| Some((thread_local_of_cookie(p.cookie)?, p.address)));
         let mut thread_local: Vec<_> = thread_local.collect();
@@ -384,6 +387,7 @@ pub(super) static CALLBACKS: shim::slabjit_callbacks = shim::slabjit_callbacks {
     external,
     defined,
     retain_block,
+    indirect,
     may_leave,
     survey,
     reserve,
@@ -509,6 +513,17 @@ unsafe extern "C" fn retain_block(
             Some(section) if !link.dead_sections.contains(&section) => RETAINED,
             _ => 0,
         }
+    })
+}
+
+unsafe extern "C" fn indirect(object: *mut c_void, name: *const c_char, len: usize, content: *const c_char) -> c_int {
+    // SAFETY: all pointers are the shim's, valid for this call.
+    let (link, name) = unsafe { (link(object), text(name, len)) };
+    guarded(0, || {
+        let index = &link.object.index;
+        let offset = (content as usize).wrapping_sub(link.object.bytes.as_ptr() as usize) as u64;
+        let found = index.indirect.iter().any(|(known, resolver)| *resolver == offset && index.name(*known) == name);
+        found.into()
     })
 }
 

@@ -93,7 +93,7 @@ pub(super) fn is_linkable(symbol: &Symbol, place: Place) -> bool {
         _ if symbol.kind == STT_FILE => false,
         Place::Common => true,
         Place::Section(_) => {
-            matches!(symbol.kind, STT_NOTYPE | STT_FUNC | STT_OBJECT | STT_SECTION | STT_TLS)
+            matches!(symbol.kind, STT_NOTYPE | STT_FUNC | STT_OBJECT | STT_SECTION | STT_TLS | STT_GNU_IFUNC)
         }
         Place::Absolute => symbol.binding != STB_LOCAL,
         Place::Undefined => {
@@ -139,13 +139,6 @@ pub(super) fn validate(
             continue;
         }
         let text = || if name.is_empty() { format!("#{index}") } else { lossy(name).into_owned() };
-        match symbol.kind {
-            STT_GNU_IFUNC if symbol.shndx != SHN_UNDEF => {
-                report.refuse(|| Error::IndirectFunction { object: view.object.into(), symbol: text() })?;
-                continue;
-            }
-            _ => {}
-        }
         let place = place(tables, index, &symbol);
         let mut executable = false;
         let mut thread_local = symbol.kind == STT_TLS;
@@ -221,9 +214,33 @@ pub(super) fn validate(
             // To a linker the same; JITLink knows only the one.
             patch.write(at + field::ST_OTHER, Value::U8(symbol.other & !3 | STV_HIDDEN));
         }
+        let resolver = match (symbol.kind, place) {
+            (STT_GNU_IFUNC, Place::Section(section)) => match view.header(section).filter(|_| executable) {
+                Some(header) if !name.is_empty() => {
+                    // The linker puts a stub in its place. What JITLink does not know as a function, it does not link.
+                    patch.write(at + 4, Value::U8(symbol.binding << 4 | STT_FUNC));
+                    let to = "reached through a stub, as it is an indirect function".into();
+                    report.change(None, ChangeKind::Symbol { name: text(), to });
+                    Some(header.offset.saturating_add(symbol.value))
+                }
+                _ => {
+                    report.refuse(|| Error::IndirectFunction { object: view.object.into(), symbol: text() })?;
+                    continue;
+                }
+            },
+            (STT_GNU_IFUNC, Place::Common | Place::Absolute) => {
+                report.refuse(|| Error::IndirectFunction { object: view.object.into(), symbol: text() })?;
+                continue;
+            }
+            _ => None,
+        };
         let binding = match symbol.binding {
             STB_LOCAL => {
                 builder.pass(view, name)?;
+                if let Some(resolver) = resolver {
+                    let name = builder.name(view, name)?;
+                    builder.index.indirect.push((name, resolver));
+                }
                 continue;
             }
             STB_GLOBAL => Binding::Strong,
@@ -254,6 +271,7 @@ pub(super) fn validate(
             builder.index.imports.push(Import { name, weak: binding == Binding::Weak, visibility, thread_local });
             continue;
         }
+        builder.index.indirect.extend(resolver.map(|resolver| (name, resolver)));
         let absolute = place == Place::Absolute;
         if absolute {
             patch.write(at + field::ST_SHNDX, Value::U16(SHN_UNDEF));
@@ -269,7 +287,7 @@ pub(super) fn validate(
         }
         let kind = match symbol.kind {
             _ if thread_local => SymbolKind::ThreadLocal,
-            STT_FUNC => SymbolKind::Function,
+            STT_FUNC | STT_GNU_IFUNC => SymbolKind::Function,
             STT_OBJECT | STT_COMMON => SymbolKind::Data,
             STT_NOTYPE if executable => SymbolKind::Function,
             _ if place == Place::Common => SymbolKind::Data,
