@@ -29,7 +29,7 @@ pub(crate) struct ObjectIndex {
     pub large_sections: Vec<u32>,
     /// Relocations that another kind carries, because this LLVM's JITLink lacks theirs.
     pub lifted: Lifted,
-    /// Indirect functions, also local ones: the name, and the file offset of the resolver.
+    /// Indirect functions, also local ones: the name, and the file offset of the resolver, in order of the offsets.
     pub indirect: Vec<(Name, u64)>,
     /// What the object has, or wants, of thread-local storage.
     pub thread_local: Option<Box<ThreadLocal>>,

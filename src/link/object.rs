@@ -522,8 +522,9 @@ unsafe extern "C" fn indirect(object: *mut c_void, name: *const c_char, len: usi
     guarded(0, || {
         let index = &link.object.index;
         let offset = (content as usize).wrapping_sub(link.object.bytes.as_ptr() as usize) as u64;
-        let found = index.indirect.iter().any(|(known, resolver)| *resolver == offset && index.name(*known) == name);
-        found.into()
+        let first = index.indirect.partition_point(|(_, resolver)| *resolver < offset);
+        let here = index.indirect.iter().skip(first).take_while(|(_, resolver)| *resolver == offset);
+        here.into_iter().any(|(known, _)| index.name(*known) == name).into()
     })
 }
 

@@ -5,6 +5,6 @@
 //# call: next() = 7
 //# call: other(4) = 14
 __thread int counter = 5;
-static __thread int more[100];
+static __thread int more[4];
 int next(void) { return ++counter; }
-int other(int x) { more[99] += x; return more[99] + 10; }
+int other(int x) { more[3] += x; return more[3] + 10; }

@@ -20,6 +20,7 @@ mod reach;
 mod shuffled;
 mod subtle;
 mod target;
+mod thread_local;
 mod threads;
 mod trace;
 mod unwind;
@@ -41,6 +42,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("placement", placement::TESTS, placement::PARTS),
     ("reach", reach::TESTS, reach::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
+    ("thread_local", thread_local::TESTS, thread_local::PARTS),
     ("threads", threads::TESTS, threads::PARTS),
     ("trace", trace::TESTS, trace::PARTS),
     ("unwind", unwind::TESTS, unwind::PARTS),
