@@ -58,9 +58,7 @@ bool relaxesTooFar(Block &B, Edge &E, Symbol &Target) {
 /// becomes a call with an absolute 32-bit field when `f` is below 4 GiB, and jumps likewise, but calls are relative
 /// (llvm#190968); and what just does not reach. Without relaxation a GOT load is a Delta32 to the GOT entry.
 Error keepWhatMustNotRelax(LinkGraph &G) {
-  for (auto &Sec : G.sections()) {
-    if ((Sec.getMemProt() & MemProt::Exec) == MemProt::None)
-      continue;
+  for (auto &Sec : G.sections())
     for (auto *B : Sec.blocks())
       for (auto &E : B->edges()) {
         if (E.getKind() == x86_64::BranchPCRel32ToPtrJumpStubBypassable &&
@@ -73,6 +71,40 @@ Error keepWhatMustNotRelax(LinkGraph &G) {
           continue;
         E.setKind(x86_64::Delta32);
         E.setAddend(E.getAddend() - 4);
+      }
+  return Error::success();
+}
+
+/// The field of a call or jump ends its instruction.
+bool isBranch(Block &B, Edge &E) {
+  auto At = [&](size_t Before) {
+    return E.getOffset() < Before ? 0 : static_cast<uint8_t>(B.getContent()[E.getOffset() - Before]);
+  };
+  return (At(1) & 0xfe) == 0xe8 || (At(2) == 0x0f && (At(1) & 0xf0) == 0x80);
+}
+
+/// A branch to `f + 8` must not become one to 8 bytes behind the beginning of a stub for `f`, which JITLink makes of it. It goes
+/// to `f` itself again; if that is too far, it is bridged or refused like others. On x86-64 the addend of data that refers
+/// to a stub is 4 by JITLink's counting, as it counts from the end of the field.
+Error pointPastStubs(LinkGraph &G) {
+  bool IsAArch64 = G.getTargetTriple().isAArch64();
+  auto *Stubs = G.findSectionByName(IsAArch64 ? aarch64::PLTTableManager::getSectionName()
+                                              : x86_64::PLTTableManager::getSectionName());
+  if (!Stubs)
+    return Error::success();
+  for (auto &Sec : G.sections()) {
+    bool IsCode = (Sec.getMemProt() & MemProt::Exec) != MemProt::None;
+    for (auto *B : Sec.blocks())
+      for (auto &E : B->edges()) {
+        bool ToStub = E.getKind() == (IsAArch64 ? Edge::Kind(aarch64::Branch26PCRel)
+                                                : Edge::Kind(x86_64::BranchPCRel32ToPtrJumpStubBypassable));
+        if (!ToStub || !E.getAddend() || !E.getTarget().isDefined() || &E.getTarget().getBlock().getSection() != Stubs)
+          continue;
+        if (!IsAArch64 && E.getAddend() == 4 && !(IsCode && isBranch(*B, E)))
+          continue;
+        E.setTarget(behind(behind(E.getTarget())));
+        if (!IsAArch64)
+          E.setKind(x86_64::BranchPCRel32);
       }
   }
   return Error::success();
@@ -125,6 +157,7 @@ public:
       Config.PostAllocationPasses.push_back(placeGOTSymbol);
     }
     // After JITLink has made its GOT entries and stubs.
+    Config.PostPrunePasses.push_back(pointPastStubs);
     Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return slabjit::surveyReferences(*Link, G); });
     // After JITLink has relaxed what it can.
     Config.PreFixupPasses.push_back([Link](LinkGraph &G) { return slabjit::checkReferences(*Link, G); });

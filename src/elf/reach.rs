@@ -292,9 +292,9 @@ pub(crate) fn misalignment(kind: &Kind, target: (u64, u64), addend: i64, field: 
         Operation::PageOffset => target.1,
         _ => return None,
     };
-    // A power of two: what is none was refused before.
-    let known = (known & known.wrapping_neg()).max(1);
-    let modulus = i128::from(u64::from(kind.alignment).min(known));
+    // Powers of two; what is none was refused before.
+    let modulus = u64::from(kind.alignment).min(known.max(1));
+    let modulus = i128::from(modulus & modulus.wrapping_neg());
     let from = if kind.operation == Operation::Relative { i128::from(field.0) } else { 0 };
     let rest = (i128::from(target.0) + i128::from(addend) - from) & (modulus - 1);
     u64::try_from(rest).ok().filter(|rest| *rest != 0)

@@ -11,12 +11,15 @@ mod case;
 #[cfg(feature = "cli")]
 mod cli;
 mod common;
+mod distance;
 mod lifetime;
 mod memory;
 mod names;
 #[cfg(target_arch = "x86_64")]
 mod placement;
+mod random;
 mod reach;
+mod runtime_dyld;
 mod shuffled;
 mod subtle;
 mod target;
@@ -35,12 +38,15 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("bad_input", bad_input::TESTS, bad_input::PARTS),
     #[cfg(feature = "cli")]
     ("cli", cli::TESTS, cli::PARTS),
+    ("distance", distance::TESTS, distance::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
     #[cfg(target_arch = "x86_64")]
     ("placement", placement::TESTS, placement::PARTS),
+    ("random", random::TESTS, random::PARTS),
     ("reach", reach::TESTS, reach::PARTS),
+    ("runtime_dyld", runtime_dyld::TESTS, runtime_dyld::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
     ("thread_local", thread_local::TESTS, thread_local::PARTS),
     ("threads", threads::TESTS, threads::PARTS),

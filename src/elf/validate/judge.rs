@@ -74,7 +74,6 @@ impl<'j> Judge<'j> {
         &mut self,
         site: &Site<'_, '_>,
         kind: Option<(usize, &'static Kind)>,
-        llvm: u32,
         checked: Result<Option<Repair>, &Error>,
     ) {
         if !site.header.is(SHF_ALLOC) {
@@ -82,7 +81,7 @@ impl<'j> Judge<'j> {
         }
         let (judgement, target, note) = match (kind, checked) {
             (Some((_, kind)), Ok(repair)) => {
-                let (reference, section) = self.reference(site, kind, llvm, repair);
+                let (reference, section) = self.reference(site, kind, repair);
                 let judgement = reference.judge();
                 (judgement, section, judgement.note.map(str::to_owned))
             }
@@ -131,7 +130,6 @@ impl<'j> Judge<'j> {
         &mut self,
         site: &Site<'_, '_>,
         kind: &'k Kind,
-        llvm: u32,
         repair: Option<Repair>,
     ) -> (Reference<'k>, Option<u32>) {
         let Entry { symbol: index, addend, offset, .. } = site.entry;
@@ -150,10 +148,7 @@ impl<'j> Judge<'j> {
             (None, Some(symbol)) => self.undefined(site, index, &symbol),
             (_, None) => Target::Object,
         };
-        let number = match repair {
-            Some(Repair::Same(number) | Repair::Lift(number)) if !kind.linkable(llvm) => number,
-            _ => kind.number,
-        };
+        let number = if let Some(Repair::Same(number)) = repair { number } else { kind.number };
         let before = usize::try_from(offset).ok().and_then(|end| site.bytes.get(..end)).unwrap_or_default();
         let code = site.header.is(SHF_EXECINSTR);
         let bridgeable = bridgeable(site.view.machine, number, addend, code, before).is_some();

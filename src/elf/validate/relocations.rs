@@ -16,7 +16,7 @@ use crate::elf::raw::{
 };
 use crate::elf::reach::{MISALIGNED, Verdict, misalignment};
 use crate::elf::relocations::bridge::bridgeable;
-use crate::elf::relocations::{Kind, Operation, Repair, Table, Tls};
+use crate::elf::relocations::{Field, Kind, Operation, Repair, Table, Tls};
 use crate::elf::view::View;
 use crate::error::FarReference;
 use crate::{Error, Result};
@@ -144,7 +144,9 @@ pub(super) fn validate(
                 addend: entry.r_addend.get(LE),
             };
             let field = target.offset.saturating_add(entry.offset);
-            let carried = context.lifted.at(field);
+            // Beside a lifted one there may be one that does nothing.
+            let nothing = |kind| table.get(kind).is_some_and(|(_, kind)| kind.operation == Operation::Nothing);
+            let carried = context.lifted.at(field).filter(|_| !nothing(entry.kind));
             if let Some(kind) = carried {
                 met += 1;
                 entry.kind = kind;
@@ -164,10 +166,17 @@ pub(super) fn validate(
             let checked = place.check(known.map(|(_, kind)| kind), context.llvm, carried.is_some());
             if let Some(judge) = judge.as_deref_mut() {
                 let found = checked.as_ref().copied().map_err(|error| &**error);
-                judge.judge(&place, known, context.llvm, found);
+                judge.judge(&place, known, found);
             }
             let error = match checked {
-                Ok(None) => continue,
+                Ok(None) => {
+                    if let Some(word) =
+                        known.filter(|_| carried.is_none()).and_then(|(_, kind)| place.without_stale_bits(kind))
+                    {
+                        patch.write(field, Value::U32(word));
+                    }
+                    continue;
+                }
                 Ok(Some(instead)) => {
                     let kind_field = header.offset.saturating_add(entry.at).saturating_add(8);
                     match instead {
@@ -197,7 +206,7 @@ pub(super) fn validate(
             }
         }
     }
-    if let Some(error) = judge.as_deref_mut().and_then(|judge| judge.failures(view.object)) {
+    if let Some(error) = judge.and_then(|judge| judge.failures(view.object)) {
         report.refuse(|| error)?;
     }
     if !lifted.sort() || met != context.lifted.len() {
@@ -362,10 +371,7 @@ impl Site<'_, '_> {
         if misaligned {
             return Err(Box::new(self.impossible(self.far(kind, told, None, MISALIGNED))));
         }
-        let number = match repair {
-            Some(Repair::Same(number) | Repair::Lift(number)) => number,
-            _ => kind.number,
-        };
+        let number = if let Some(Repair::Same(number)) = repair { number } else { kind.number };
         let before = usize::try_from(offset).ok().and_then(|end| self.bytes.get(..end)).unwrap_or_default();
         let code = self.header.is(SHF_EXECINSTR);
         if bridgeable(self.view.machine, number, addend, code, before).is_some() {
@@ -395,6 +401,18 @@ impl Site<'_, '_> {
 
     fn impossible(&self, reference: FarReference) -> Error {
         Error::ReferencesOutOfRange { object: self.view.object.into(), references: vec![reference], more: 0 }
+    }
+
+    /// JITLink knows a wide move only with 0 in its field; by the ABI, what is there does not count.
+    fn without_stale_bits(&self, kind: &Kind) -> Option<u32> {
+        if !matches!(kind.field, Field::MovW { signed: false, .. }) {
+            return None;
+        }
+        let start = usize::try_from(self.entry.offset).ok()?;
+        let mut word: [u8; 4] = self.bytes.get(start..start.checked_add(4)?)?.try_into().ok()?;
+        let old = word;
+        kind.encode(&mut word, 0).ok()?;
+        (word != old).then(|| u32::from_le_bytes(word))
     }
 
     /// How to have a kind linked that this LLVM's JITLink lacks.
