@@ -194,19 +194,50 @@ pub enum Error {
         /// Why not, and what to do instead.
         reason: String,
     },
-    /// Thread-local storage.
-    #[error(
-        "'{object}' uses thread-local storage ({what}), which is not supported; compile without thread_local / __thread, or with -femulated-tls"
-    )]
+    /// Thread-local storage that cannot be linked.
+    #[error("'{object}' uses thread-local storage in a way that cannot be linked: {what}")]
     ThreadLocal {
         /// The object's name.
         object: String,
-        /// The symbol, section or relocation found.
+        /// The symbol or relocation found, what is wrong with it, and what to do instead.
         what: String,
     },
-    /// An indirect function (`STT_GNU_IFUNC`).
+    /// No memory for thread-local variables at a fixed distance from the thread pointer, of which glibc has a surplus of
+    /// about 1.6 KB for all libraries that are loaded after the start.
     #[error(
-        "'{object}' defines '{symbol}' as an indirect function (IFUNC), which is not supported; compile without target_clones / ifunc attributes"
+        "'{object}' has no room for {bytes} bytes (aligned to {alignment}) of static thread-local storage, which code compiled for the initial-exec or local-exec model needs: {message}; compile it with -fPIC -ftls-model=global-dynamic, or start the process with a larger surplus (GLIBC_TUNABLES=glibc.rtld.optional_static_tls=BYTES)"
+    )]
+    StaticThreadLocal {
+        /// The object's name.
+        object: String,
+        /// Bytes of the object's variables.
+        bytes: u64,
+        /// Their alignment in bytes.
+        alignment: u64,
+        /// The dynamic loader's words.
+        message: String,
+    },
+    /// The dynamic loader did not accept an object's thread-local variables, or the system did not let us ask it.
+    #[error("'{object}': making storage for its thread-local variables failed: {message}")]
+    ThreadLocalStorage {
+        /// The object's name.
+        object: String,
+        /// What failed, and why.
+        message: String,
+    },
+    /// A thread-local variable was asked for by name.
+    #[error(
+        "'{symbol}' in library '{library}' is thread-local: each thread has its own; have the library export a function that returns its address"
+    )]
+    ThreadLocalSymbol {
+        /// The library.
+        library: String,
+        /// The name.
+        symbol: String,
+    },
+    /// An indirect function (`STT_GNU_IFUNC`) that has no resolver here.
+    #[error(
+        "'{object}' has the indirect function (IFUNC) '{symbol}', whose resolver is not a named function in a section of code, or which is made for the dynamic loader"
     )]
     IndirectFunction {
         /// The object's name.

@@ -40,6 +40,9 @@ pub(crate) unsafe fn pointer_from<T: Copy + 'static>(found: Found, name: &str) -
     if address == 0 {
         return Err(Error::NullSymbol { library: code.library().to_string(), symbol: name.to_owned() });
     }
+    if kind == SymbolKind::ThreadLocal {
+        return Err(Error::ThreadLocalSymbol { library: code.library().to_string(), symbol: name.to_owned() });
+    }
     if kind == SymbolKind::Data && names_a_function(type_name::<T>()) {
         let (library, symbol) = (code.library().to_string(), name.to_owned());
         return Err(Error::WrongSymbolKind { library, symbol, requested: type_name::<T>() });

@@ -38,6 +38,8 @@ struct Link {
   llvm::jitlink::Block *Rooms[3] = {};
   llvm::SmallVector<Named, 4> Symbols;
   llvm::SmallVector<Retained, 2> Blocks;
+  /// Symbols of indirect functions; some may be pruned since.
+  llvm::DenseSet<llvm::jitlink::Symbol *> Indirect;
 
   Link() = default;
   Link(const Link &) = delete;
@@ -83,6 +85,13 @@ PluginPointer createPlugin(const slabjit_callbacks &Callbacks, LinksInProgress &
 llvm::Error surveyReferences(Link &L, llvm::jitlink::LinkGraph &G);
 /// Shows the caller all references at final addresses.
 llvm::Error checkReferences(Link &L, llvm::jitlink::LinkGraph &G);
+
+/// Asks the caller which symbols are indirect functions.
+void noteIndirectFunctions(Link &L, llvm::jitlink::LinkGraph &G);
+/// Gives each a stub and a slot that refers to its resolver.
+llvm::Error makeIndirectFunctions(Link &L, llvm::jitlink::LinkGraph &G);
+/// Adds the slots at their addresses.
+void reportSlots(llvm::jitlink::LinkGraph &G, llvm::SmallVectorImpl<slabjit_placed> &Blocks);
 
 /// Takes the link that failed last on this thread (set by the plugin just before ORC reports the error).
 std::unique_ptr<Link> takeFailedLink();

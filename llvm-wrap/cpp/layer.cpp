@@ -103,11 +103,13 @@ extern "C" char *slabjit_graph_create(slabjit_session *Session, const char *Byte
   return nullptr;
 }
 
-extern "C" void slabjit_graph_bind(slabjit_graph *Graph, void *Object, int Retain) noexcept {
+extern "C" void slabjit_graph_bind(slabjit_graph *Graph, void *Object, int Retain, int Indirect) noexcept {
   auto &G = *Graph->Graph;
   Graph->Link->Callbacks = &Graph->Session->Callbacks;
   Graph->Link->Object = Object;
 
+  if (Indirect)
+    slabjit::noteIndirectFunctions(*Graph->Link, G);
   makeLocalNamesUnique(G);
   for (auto &Sec : G.sections()) {
     // Sections without memory are left to be pruned.

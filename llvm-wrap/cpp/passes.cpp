@@ -161,6 +161,7 @@ public:
     auto *Link = Links.find(&G);
     if (!Link)
       return;
+    Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return slabjit::makeIndirectFunctions(*Link, G); });
     if (G.getTargetTriple().getArch() == Triple::x86_64) {
       Config.PostPrunePasses.push_back(giveGOTAPlace);
       Config.PostAllocationPasses.push_back(keepWhatMustNotRelax);
@@ -206,6 +207,7 @@ private:
     Blocks.reserve(Link.Blocks.size());
     for (auto &R : Link.Blocks)
       Blocks.push_back({R.Cookie, R.Block->getAddress().getValue(), R.Block->getSize()});
+    slabjit::reportSlots(G, Blocks);
     uint64_t Frames = 0, FrameBytes = 0;
     if (auto *Sec = G.findSectionByName(".eh_frame")) {
       SectionRange Range(*Sec);

@@ -44,6 +44,10 @@ typedef struct {
   uint64_t bytes;
 } slabjit_placed;
 
+/* The cookie of slots of indirect functions in `placed`: 8 bytes with the address of the resolver, for the caller to call and to
+ * replace by what it returns. */
+#define SLABJIT_SLOT (UINT64_MAX - 1)
+
 /* What becomes of a symbol. */
 typedef enum {
   SLABJIT_KEEP = 0,     /* external: leave it to ORC and JITLink; defined: make it local and keep it alive */
@@ -115,6 +119,9 @@ typedef struct {
    * their addresses, or 0 for no. `content` is the block's bytes in the object, NULL for zero-fill. */
   uint64_t (*retain_block)(void *object, const char *section, size_t len, const char *content);
 
+  /* Whether a defined symbol is an indirect function: 1 or 0. `content`: what is there in the object. Asked before all others. */
+  int (*indirect)(void *object, const char *name, size_t len, const char *content);
+
   /* Whether a section need not be near the others, if no reference keeps it: 1 or 0. */
   int (*may_leave)(void *object, const char *section, size_t len);
 
@@ -174,9 +181,9 @@ char *slabjit_session_dispose(slabjit_session *session) SLABJIT_NOEXCEPT;
  * `name` names the object in LLVM's messages. Owner: the caller, until slabjit_graph_define or slabjit_graph_dispose. */
 char *slabjit_graph_create(slabjit_session *session, const char *bytes, size_t len, const char *name, size_t name_len,
                            slabjit_graph **out) SLABJIT_NOEXCEPT;
-/* Asks `external`, `defined` and, if `retain`, `retain_block` about everything in the graph and does what they decide.
+/* Asks `external`, `defined`, `retain_block` if `retain`, and `indirect` if `indirect`, about everything in the graph and does what they decide.
  * `object` is handed to all later callbacks of this graph. Cannot fail. */
-void slabjit_graph_bind(slabjit_graph *graph, void *object, int retain) SLABJIT_NOEXCEPT;
+void slabjit_graph_bind(slabjit_graph *graph, void *object, int retain, int indirect) SLABJIT_NOEXCEPT;
 /* Adds the graph to the JITDylib of `tracker` (LLVMOrcResourceTrackerRef, borrowed). A lookup of `key` (weakly: it is
  * a materialisation-side-effects-only symbol) links it. Consumes the graph, also on failure. */
 char *slabjit_graph_define(slabjit_graph *graph, void *tracker, const char *key, size_t key_len) SLABJIT_NOEXCEPT;

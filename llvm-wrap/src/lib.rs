@@ -45,6 +45,8 @@ pub struct slabjit_placed {
     pub bytes: u64,
 }
 
+pub const SLABJIT_SLOT: u64 = u64::MAX - 1;
+
 pub const SLABJIT_KEEP: u32 = 0;
 pub const SLABJIT_ABSOLUTE: u32 = 1;
 pub const SLABJIT_RENAME: u32 = 2;
@@ -109,6 +111,7 @@ pub struct slabjit_callbacks {
     pub external: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *mut slabjit_decision),
     pub defined: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *mut slabjit_decision),
     pub retain_block: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char) -> u64,
+    pub indirect: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char) -> c_int,
     pub may_leave: unsafe extern "C" fn(*mut c_void, *const c_char, usize) -> c_int,
     pub survey: unsafe extern "C" fn(*mut c_void, u64, *const slabjit_block, *const slabjit_edge, usize),
     pub reserve: unsafe extern "C" fn(*mut c_void, *mut u64, *mut u64, *mut u64),
@@ -140,7 +143,7 @@ unsafe extern "C" {
         name_len: usize,
         out: *mut *mut slabjit_graph,
     ) -> *mut c_char;
-    pub fn slabjit_graph_bind(graph: *mut slabjit_graph, object: *mut c_void, retain: c_int);
+    pub fn slabjit_graph_bind(graph: *mut slabjit_graph, object: *mut c_void, retain: c_int, indirect: c_int);
     pub fn slabjit_graph_define(
         graph: *mut slabjit_graph,
         tracker: *mut c_void,

@@ -70,6 +70,10 @@ unsafe extern "C" fn defined(object: *mut c_void, name: *const c_char, len: usiz
     }
 }
 
+unsafe extern "C" fn indirect(_: *mut c_void, _: *const c_char, _: usize, _: *const c_char) -> c_int {
+    0
+}
+
 unsafe extern "C" fn retain_block(object: *mut c_void, name: *const c_char, len: usize, _: *const c_char) -> u64 {
     // SAFETY: the shim's pointers.
     unsafe { caller(object).event(format!("block {}", text(name, len))) };
@@ -248,6 +252,7 @@ const CALLBACKS: slabjit_callbacks = slabjit_callbacks {
     external,
     defined,
     retain_block,
+    indirect,
     may_leave,
     survey,
     reserve,
@@ -338,7 +343,7 @@ fn link(session: *mut slabjit_session, bytes: &[u8], caller: &Caller) -> Option<
         let dylib = LLVMOrcExecutionSessionCreateBareJITDylib(execution, c"test".as_ptr());
         let tracker = LLVMOrcJITDylibCreateResourceTracker(dylib);
         let graph = graph(session, bytes).unwrap();
-        slabjit_graph_bind(graph, ptr::from_ref(caller).cast_mut().cast(), 1);
+        slabjit_graph_bind(graph, ptr::from_ref(caller).cast_mut().cast(), 1, 0);
         let key = CString::new("key").unwrap();
         assert_eq!(take(slabjit_graph_define(graph, tracker.cast(), key.as_ptr(), 3)), None);
         let mut order = [LLVMOrcCJITDylibSearchOrderElement {
@@ -484,7 +489,7 @@ fn a_graph_that_is_not_defined_ends_when_it_is_disposed_of() {
     let graph = graph(session, &bytes).unwrap();
     // SAFETY: as the header says.
     unsafe {
-        slabjit_graph_bind(graph, ptr::from_ref(&caller).cast_mut().cast(), 0);
+        slabjit_graph_bind(graph, ptr::from_ref(&caller).cast_mut().cast(), 0, 0);
         slabjit_graph_dispose(graph);
         slabjit_graph_dispose(ptr::null_mut());
         assert_eq!(take(slabjit_session_dispose(session)), None);

@@ -37,6 +37,21 @@ impl IndexBuilder {
         Ok(Name { start, len })
     }
 
+    /// A thread-local section with the name of another one.
+    pub(crate) fn twin_of_thread_local(&self) -> Option<u32> {
+        let text = |section: &u32| {
+            let name = self.index.sections.get(*section as usize)?.name;
+            self.arena.get(name.start as usize..)?.get(..name.len as usize)
+        };
+        let mut names: Vec<_> =
+            self.index.thread_local.iter().flat_map(|t| &t.sections).map(|s| (text(s), *s)).collect();
+        names.sort_unstable();
+        names.windows(2).find_map(|pair| match pair {
+            [(first, _), (second, index)] if first == second => Some(*index),
+            _ => None,
+        })
+    }
+
     pub(crate) fn finish(mut self, view: &View<'_>) -> Result<ObjectIndex> {
         self.index.names = String::from_utf8(self.arena).map_err(|error| {
             let bytes = error.as_bytes();

@@ -29,6 +29,15 @@ struct Family<'a> {
     members: Vec<(u32, SectionHeader)>,
 }
 
+impl Family<'_> {
+    /// Whether its members are thread-local and differ in nothing.
+    fn is_alike(&self) -> bool {
+        let flags = |header: &SectionHeader| (header.flags & COMPARED, header.kind == SHT_NOBITS);
+        let first = self.members.first().map(|(_, header)| flags(header));
+        first.is_some_and(|first| first.0 & SHF_TLS != 0 && self.members.iter().all(|(_, h)| flags(h) == first))
+    }
+}
+
 pub(crate) fn prepare(view: &View<'_>, policy: SectionConflicts, report: &mut ObjectReport) -> Result<Option<Patch>> {
     let families = families(view)?;
     if families.is_empty() {
@@ -38,7 +47,9 @@ pub(crate) fn prepare(view: &View<'_>, policy: SectionConflicts, report: &mut Ob
     let mut patch = Patch::new(view.bytes.len());
     let mut renames = Vec::new();
     for family in &families {
-        if policy == SectionConflicts::Reject && !is_reserved(family.name) {
+        if family.is_alike() {
+            separate(family, &mut renames);
+        } else if policy == SectionConflicts::Reject && !is_reserved(family.name) {
             reject(view, family, report)?;
         } else if policy == SectionConflicts::Harmonize && !is_reserved(family.name) || has_meaning(family.name) {
             unite(view, family, policy, &mut patch, report)?;
@@ -72,8 +83,10 @@ pub(crate) fn is_c_identifier(name: &[u8]) -> bool {
 }
 
 /// What has to be the same. An empty section conflicts like any other: JITLink compares it too.
-fn traits_of(header: &SectionHeader) -> (u64, bool) {
-    (header.flags & COMPARED, header.kind == SHT_NOBITS)
+fn traits_of(index: u32, header: &SectionHeader) -> (u64, bool) {
+    // The linker tells thread-local sections apart by their names, so each has one of its own.
+    let own = if header.is(SHF_TLS) { u64::from(index) << 32 } else { 0 };
+    (header.flags & COMPARED | own, header.kind == SHT_NOBITS)
 }
 
 /// The families that need something done.
@@ -88,18 +101,18 @@ fn families<'a>(view: &View<'a>) -> Result<Vec<Family<'a>>> {
     if view.count() <= FEW {
         let mut seen: [(&[u8], (u64, bool)); FEW as usize] = [(&[], (0, false)); FEW as usize];
         let mut known = 0;
-        for (_, header) in view.sections().filter(|(_, h)| h.kind != SHT_NULL) {
+        for (section, header) in view.sections().filter(|(_, h)| h.kind != SHT_NULL) {
             let name = view.name_of(&header)?;
             budget.spend(view, name)?;
             match seen.iter().take(known).find(|(other, _)| *other == name) {
-                Some((_, traits)) if *traits != traits_of(&header) => clash(name),
+                Some((_, traits)) if *traits != traits_of(section, &header) => clash(name),
                 Some(_) => {}
                 None => {
                     if is_reserved(name) {
                         clash(name);
                     }
                     if let Some(slot) = seen.get_mut(known) {
-                        *slot = (name, traits_of(&header));
+                        *slot = (name, traits_of(section, &header));
                         known += 1;
                     }
                 }
@@ -108,10 +121,10 @@ fn families<'a>(view: &View<'a>) -> Result<Vec<Family<'a>>> {
     } else {
         let mut seen = HashMap::new();
         let mut clashes = HashSet::new();
-        for (_, header) in view.sections().filter(|(_, h)| h.kind != SHT_NULL) {
+        for (section, header) in view.sections().filter(|(_, h)| h.kind != SHT_NULL) {
             let name = view.name_of(&header)?;
             budget.spend(view, name)?;
-            let traits = traits_of(&header);
+            let traits = traits_of(section, &header);
             if (*seen.entry(name).or_insert(traits) != traits || is_reserved(name)) && clashes.insert(name) {
                 conflicting.push(name);
             }
@@ -195,7 +208,7 @@ fn separate<'a>(family: &Family<'a>, renames: &mut Vec<(u32, &'a [u8], usize)>) 
     // Whoever has a name of JITLink's own gives it up.
     let mut groups: Vec<(u64, bool)> = if is_reserved(family.name) { vec![(u64::MAX, false)] } else { Vec::new() };
     for (index, header) in &family.members {
-        let traits = traits_of(header);
+        let traits = traits_of(*index, header);
         let group = groups.iter().position(|known| *known == traits).unwrap_or_else(|| {
             groups.push(traits);
             groups.len() - 1

@@ -29,6 +29,23 @@ pub(crate) struct ObjectIndex {
     pub large_sections: Vec<u32>,
     /// Relocations that another kind carries, because this LLVM's JITLink lacks theirs.
     pub lifted: Lifted,
+    /// Indirect functions, also local ones: the name, and the file offset of the resolver, in order of the offsets.
+    pub indirect: Vec<(Name, u64)>,
+    /// What the object has, or wants, of thread-local storage.
+    pub thread_local: Option<Box<ThreadLocal>>,
+}
+
+/// An object's thread-local variables, and how its code reaches such variables.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ThreadLocal {
+    /// Sections of which each thread gets a copy; no two have the same name.
+    pub sections: Vec<u32>,
+    /// Whether contents hold addresses that the linker fills in.
+    pub relocated: bool,
+    /// Whether code needs them at a fixed distance from the thread pointer (initial-exec, local-exec).
+    pub own_static: bool,
+    /// Names that others can define, or see, and that code needs at a fixed distance from the thread pointer.
+    pub statics: Vec<Name>,
 }
 
 /// Relocations whose kind was replaced by a carrier, which leads to the same symbol or GOT entry: whoever links the object
@@ -119,6 +136,8 @@ pub(crate) enum SymbolKind {
     Function,
     Data,
     Unknown,
+    /// One for each thread.
+    ThreadLocal,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +162,7 @@ pub(crate) struct Import {
     pub name: Name,
     pub weak: bool,
     pub visibility: Visibility,
+    pub thread_local: bool,
 }
 
 /// A COMDAT group: of all groups with one signature, one object's members are linked.

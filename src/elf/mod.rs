@@ -24,6 +24,7 @@ mod raw;
 mod reach;
 pub(crate) mod relocations;
 mod report;
+mod tls_image;
 mod validate;
 mod view;
 
@@ -48,4 +49,5 @@ pub(crate) use raw::{EM_AARCH64, EM_X86_64};
 pub use reach::Verdict;
 pub(crate) use reach::{Host, LARGEST_ARENA, MISALIGNED, Surroundings, Whereabouts};
 pub use report::{Change, ChangeKind, ChangedSection};
+pub(crate) use tls_image::{TlsBlock, TlsImage};
 pub(crate) use validate::discarded_reference;

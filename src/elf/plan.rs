@@ -76,7 +76,7 @@ pub struct PlannedSection {
 pub struct PlannedDefinition {
     /// The name.
     pub name: String,
-    /// `function`, `data` or `unknown`.
+    /// `function`, `data`, `thread-local` or `unknown`.
     pub kind: String,
     /// `strong`, `weak`, `unique`, `common`, or `absolute`.
     pub binding: String,
@@ -269,6 +269,7 @@ fn definitions(index: &ObjectIndex) -> Vec<PlannedDefinition> {
             SymbolKind::Function => "function",
             SymbolKind::Data => "data",
             SymbolKind::Unknown => "unknown",
+            SymbolKind::ThreadLocal => "thread-local",
         }
         .into(),
         binding: match definition.binding {

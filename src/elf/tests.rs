@@ -4,4 +4,5 @@ mod identity;
 mod index;
 mod random;
 mod steps;
+mod thread_local;
 mod validate;

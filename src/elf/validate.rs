@@ -44,8 +44,10 @@ pub(crate) fn validate(
     let (mut builder, tables) = sections::validate(view, context, report)?;
     let symbols = symbols::validate(view, &tables, &mut builder, &mut patch, report)?;
     sections::groups(view, &tables, &symbols, &mut builder, report)?;
-    let lifted = relocations::validate(view, context, &tables, &mut patch, report, judge)?;
+    let found = relocations::validate(view, context, &tables, &mut patch, report, judge)?;
+    symbols::note_statics(view, &tables, &found, &mut builder)?;
     let mut index = builder.finish(view)?;
-    index.lifted = lifted;
+    index.lifted = found.lifted;
+    index.indirect.sort_unstable_by_key(|(_, resolver)| *resolver);
     Ok(Valid { index, patch })
 }

@@ -22,12 +22,14 @@ use crate::elf::{Array, ArrayKind};
 pub(super) struct Arrays {
     initialisers: Vec<usize>,
     finalisers: Vec<usize>,
+    /// Slots of indirect functions, to be filled before.
+    slots: Vec<u64>,
 }
 
 impl Arrays {
     /// # Safety
     /// Each address is that of the section of the same index in `arrays`, linked and readable.
-    pub(super) unsafe fn read(arrays: &[Array], addresses: &[u64]) -> Self {
+    pub(super) unsafe fn read(arrays: &[Array], addresses: &[u64], slots: Vec<u64>) -> Self {
         let mut initialisers = Vec::new();
         let mut finalisers = Vec::new();
         for (array, &address) in arrays.iter().zip(addresses).filter(|(_, address)| **address != 0) {
@@ -58,11 +60,16 @@ impl Arrays {
         };
         let mut finalisers = flatten(finalisers);
         finalisers.reverse();
-        Self { initialisers: flatten(initialisers), finalisers }
+        Self { initialisers: flatten(initialisers), finalisers, slots }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.initialisers.is_empty() && self.finalisers.is_empty()
+        self.initialisers.is_empty() && self.finalisers.is_empty() && self.slots.is_empty()
+    }
+
+    /// The slots of indirect functions, once.
+    pub(super) fn take_slots(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.slots)
     }
 
     pub(super) fn has_finalisers(&self) -> bool {

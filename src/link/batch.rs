@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::object::{Defined, External, Linked, ObjectLink, PreparedObject, Progress};
 use super::reach::{OutOfRange, Reach};
 use super::session::{Graph, Session, Tracker};
+use super::thread_local::Storage;
 use crate::memory::Arena;
 use crate::{Error, Result};
 
@@ -16,6 +17,10 @@ pub(super) struct Decided {
     pub(super) definitions: Vec<Defined>,
     /// Sections of COMDAT groups that are linked from another object.
     pub(super) dead_sections: Vec<u32>,
+    /// Its number in its library.
+    pub(super) number: u32,
+    /// Storage for thread-local variables of all of them.
+    pub(super) storage: Option<Arc<Storage>>,
 }
 
 /// Links all objects, or none. Names that objects need of each other were made with slots of `tracker`.
@@ -44,10 +49,21 @@ pub(super) fn link(
 }
 
 fn under_way(decided: Decided, arena: &Arc<Arena>, policy: OutOfRange, progress: &Arc<Progress>) -> Arc<ObjectLink> {
-    let Decided { object, externals, definitions, dead_sections } = decided;
+    let Decided { object, externals, definitions, dead_sections, number, storage } = decided;
     let (arena, progress, state) = (Arc::clone(arena), Arc::clone(progress), Mutex::default());
     let reach = Mutex::new(Reach::new(object.index.machine, policy, arena.range()));
-    Arc::new(ObjectLink { object, externals, definitions, dead_sections, arena, progress, reach, state })
+    Arc::new(ObjectLink {
+        object,
+        externals,
+        definitions,
+        dead_sections,
+        number,
+        storage,
+        arena,
+        progress,
+        reach,
+        state,
+    })
 }
 
 fn materialize(session: &Session, links: &[Arc<ObjectLink>], tracker: &Tracker) -> Result<(), String> {
@@ -67,8 +83,8 @@ fn graph(session: &Session, link: &Arc<ObjectLink>) -> Result<Graph, String> {
     let graph = session.graph(&object.name, &object.bytes).inspect_err(|message| {
         link.state().failure = Some(Error::Link { object: object.name.to_string(), message: message.clone() });
     })?;
-    let retain = !object.index.arrays.is_empty() || !object.index.retain.is_empty();
-    graph.bind(Arc::clone(link).into_shim(), retain);
+    let retain = !object.index.arrays.is_empty() || !object.index.retain.is_empty() || link.storage.is_some();
+    graph.bind(Arc::clone(link).into_shim(), retain, !object.index.indirect.is_empty());
     Ok(graph)
 }
 

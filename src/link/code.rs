@@ -15,9 +15,11 @@ use super::arrays::Arrays;
 use super::exit::{Handlers, Own, Support};
 use super::few::Few;
 use super::frames::Frames;
+use super::indirect;
 use super::name::Name;
 use super::object::{Linked, PreparedObject};
 use super::session::take_text;
+use super::thread_local::Variables;
 use crate::Result;
 use crate::memory::{Arena, PublishedSlab};
 use crate::runtime::SharedLibrary;
@@ -84,6 +86,8 @@ pub(super) struct Image {
     bridges: u32,
     // Dropped in this order: frames describe the memory.
     _frames: Option<Frames>,
+    /// Nobody uses it any more: threads that have destructors registered hold the library.
+    _variables: Option<Box<Variables>>,
     allocation: Option<Allocation>,
     /// `None` where there is nothing to call.
     arrays: Option<Box<Arrays>>,
@@ -98,12 +102,13 @@ impl Image {
         // before the memory.
         let frames = begin.map(|begin| unsafe { Frames::register(begin) });
         // SAFETY: the addresses are those of the same sections in the published memory.
-        let arrays = unsafe { Arrays::read(&object.index.arrays, &linked.arrays) };
+        let arrays = unsafe { Arrays::read(&object.index.arrays, &linked.arrays, linked.slots) };
         Self {
             object: object.kept_name.clone(),
             number,
             bridges: linked.bridges,
             _frames: frames,
+            _variables: linked.variables,
             allocation: linked.allocation,
             arrays: (!arrays.is_empty()).then(|| Box::new(arrays)),
             initialised: false,
@@ -198,8 +203,19 @@ impl Code {
     /// They may be run, and are run by one thread.
     pub(super) unsafe fn initialise(self: &Arc<Self>, numbers: &[u32]) -> Result<(), (Name, String)> {
         // Before anything runs: a process that ends in an initialiser has handlers and finalisers to run, as with dlopen.
-        if self.support.get().is_some() {
+        if let Some(support) = self.support.get() {
+            support.handlers().belong_to(self);
             self.enlist();
+        }
+        // All of them before any initialiser, as the dynamic loader has it: initialisers may call them.
+        for &number in numbers {
+            let slots = |i: &mut Image| Some((i.object.clone(), i.arrays.as_mut()?.take_slots()));
+            let Some((object, slots)) = self.with_image(number, slots).flatten() else { continue };
+            for slot in slots {
+                // No lock is held: resolvers are linked code like any other.
+                // SAFETY: by the caller; the slot is the object's, which is published, and `Image::new` registered its frames.
+                unsafe { indirect::resolve(slot) }.map_err(|message| (object.clone(), message))?;
+            }
         }
         for &number in numbers {
             let taken = self.with_image(number, |i| {

@@ -8,18 +8,22 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, RwLock, Weak};
 
 use super::arrays::catching;
 use super::code::Code;
 use super::name::Name;
+use super::thread_exit::cxa_thread_atexit;
 use crate::Result;
 use crate::memory::{Arena, Lifetime, Protection, PublishedSlab, SegmentRequest};
+use crate::runtime::thread_local::__tls_get_addr;
 
 /// Handlers registered by one library's code.
 #[derive(Debug, Default)]
 pub(super) struct Handlers {
     lists: Mutex<Lists>,
+    /// What has to stay while destructors of threads are waiting; set before any of its code runs.
+    code: OnceLock<Weak<Code>>,
 }
 
 #[derive(Debug, Default)]
@@ -30,7 +34,7 @@ struct Lists {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Handler {
+pub(super) struct Handler {
     /// Order of registration over the whole process.
     sequence: u64,
     function: usize,
@@ -81,6 +85,16 @@ impl Handlers {
         }
     }
 
+    /// Registers an exit handler.
+    pub(super) fn register(&self, handler: Handler) {
+        self.lists().exit.push(handler);
+    }
+
+    /// Says what its library's code is.
+    pub(super) fn belong_to(&self, code: &Arc<Code>) {
+        self.code.get_or_init(|| Arc::downgrade(code));
+    }
+
     /// A library whose initialisation failed half way: what it registered since is not called any more.
     pub(super) fn forget_other_lists(&self, since: u64) {
         let mut lists = self.lists();
@@ -90,9 +104,13 @@ impl Handlers {
 }
 
 impl Handler {
+    pub(super) fn new(function: usize, argument: usize) -> Self {
+        Self { sequence: next_sequence(), function, argument }
+    }
+
     /// # Safety
     /// The function's code is still there.
-    unsafe fn call(self, library: &Name) {
+    pub(super) unsafe fn call(self, library: &Name) {
         unsafe extern "C-unwind" fn run(handler: *mut c_void) {
             // SAFETY: `call` passes a handler, whose function takes one pointer.
             unsafe {
@@ -122,6 +140,24 @@ fn find(dso: usize) -> Option<Arc<Handlers>> {
     BY_DSO.read().unwrap_or_else(PoisonError::into_inner).get(&dso).and_then(Weak::upgrade)
 }
 
+/// Whose a `__dso_handle` is.
+pub(super) enum Owner {
+    Library(Arc<Code>),
+    /// A library that nothing holds any more, and whose finalisers are running.
+    Ending(Arc<Handlers>),
+    Process,
+}
+
+pub(super) fn owner(dso: usize) -> Owner {
+    match find(dso) {
+        Some(handlers) => match handlers.code.get().and_then(Weak::upgrade) {
+            Some(code) => Owner::Library(code),
+            None => Owner::Ending(handlers),
+        },
+        None => Owner::Process,
+    }
+}
+
 /// A page in the arena with a library's `__dso_handle` and its entry points for functions that `libc_nonshared.a`
 /// would have put into it.
 #[derive(Debug)]
@@ -141,6 +177,9 @@ pub(super) enum Own {
     CxaAtExit,
     CxaAtQuickExit,
     RegisterAtFork,
+    CxaThreadAtExit,
+    /// The process's own, which isolated libraries need as well.
+    TlsGetAddr,
 }
 
 impl Own {
@@ -153,6 +192,8 @@ impl Own {
             "__cxa_atexit" => Self::CxaAtExit,
             "__cxa_at_quick_exit" => Self::CxaAtQuickExit,
             "__register_atfork" => Self::RegisterAtFork,
+            "__cxa_thread_atexit" | "__cxa_thread_atexit_impl" => Self::CxaThreadAtExit,
+            "__tls_get_addr" => Self::TlsGetAddr,
             _ => return None,
         })
     }
@@ -163,6 +204,8 @@ impl Own {
             Self::CxaAtExit => Some(cxa_atexit as *const () as u64),
             Self::CxaAtQuickExit => Some(cxa_at_quick_exit as *const () as u64),
             Self::RegisterAtFork => Some(atfork as *const () as u64),
+            Self::CxaThreadAtExit => Some(cxa_thread_atexit as *const () as u64),
+            Self::TlsGetAddr => Some(__tls_get_addr as *const () as u64),
             _ => None,
         }
     }
@@ -215,7 +258,7 @@ impl Support {
             Own::AtExit => 1,
             Own::AtQuickExit => 2,
             Own::AtFork => 3,
-            Own::DsoHandle | Own::CxaAtExit | Own::CxaAtQuickExit | Own::RegisterAtFork => 0,
+            _ => 0,
         };
         own.shared_address().unwrap_or((self.dso + slot * SLOT) as u64)
     }
@@ -257,7 +300,7 @@ extern "C" fn cxa_atexit(function: usize, argument: usize, dso: usize) -> c_int 
     }
     match find(dso) {
         Some(handlers) => {
-            handlers.lists().exit.push(Handler { sequence: next_sequence(), function, argument });
+            handlers.register(Handler::new(function, argument));
             0
         }
         // Not a library of ours: the process's own business.
@@ -278,7 +321,7 @@ unsafe extern "C" {
 extern "C" fn cxa_at_quick_exit(function: usize, dso: usize) -> c_int {
     match find(dso) {
         Some(handlers) => {
-            handlers.lists().quick.push(Handler { sequence: next_sequence(), function, argument: 0 });
+            handlers.lists().quick.push(Handler::new(function, 0));
             0
         }
         // SAFETY: passed on as it came.

@@ -11,7 +11,8 @@ use super::code::{Code, Image};
 use super::name::Name;
 use super::names::{Names, Symbol};
 use super::object::{Linked, PreparedObject};
-use super::resolve::{Host, Outside};
+use super::resolve::{Host, Outside, Wanted};
+use super::thread_local::Storage;
 use super::{Context, batch, exit, resolve};
 use crate::elf::{Archive, LinkPlan, MemberId, SymbolKind, Whereabouts, hide_unmapped};
 use crate::memory::SlabRange;
@@ -87,6 +88,13 @@ struct Source {
 
 /// An object and its number in the library.
 type Pending = (u32, Arc<PreparedObject>);
+
+/// Objects for whose thread-local variables there is no storage yet.
+struct Lacking {
+    objects: Vec<Pending>,
+    /// The first that needs it at a fixed distance from the thread pointer.
+    fixed: Option<Arc<PreparedObject>>,
+}
 
 /// A symbol that was found, and what keeps it.
 pub(crate) struct Found {
@@ -199,16 +207,20 @@ impl Library {
                 Err(error) => return Err(error),
             }
         }
-        let host = self.look_up_host();
+        let mut host = self.look_up_host();
+        let code = self.state().code.clone();
+        if let Some(code) = code {
+            self.find_storage(&code, &mut host)?;
+        }
         match claims::claim(std::ptr::from_ref(self).addr()) {
             Claim::Circular => Ok(()),
             // SAFETY: by the caller.
             Claim::OursAlready | Claim::Ours(_) if self.state().pending().is_empty() => Ok(()),
             // SAFETY: by the caller.
-            Claim::OursAlready => unsafe { self.link_pending(&host) },
+            Claim::OursAlready => unsafe { self.link_pending(&mut host) },
             Claim::Ours(_guard) => {
                 // SAFETY: by the caller.
-                unsafe { self.link_pending(&host) }
+                unsafe { self.link_pending(&mut host) }
             }
         }
     }
@@ -219,17 +231,39 @@ impl Library {
             let state = self.state();
             (state.code.clone(), state.foreign_imports())
         };
-        let Some(code) = code else { return Host::new() };
-        let look_up = |name: Box<str>| {
-            let address = resolve::look_up(&name, self.scope(), &code);
-            (name, address)
-        };
-        names.into_iter().map(look_up).collect()
+        let mut host = Host::default();
+        let Some(code) = code else { return host };
+        for (name, wanted) in names {
+            host.look_up(name, wanted, self.scope(), &code);
+        }
+        host
+    }
+
+    /// Has storage made for thread-local variables of waiting objects, and looks for those of the process, where that has not
+    /// been done. No lock is held meanwhile.
+    fn find_storage(&self, code: &Code, host: &mut Host) -> Result<()> {
+        loop {
+            let (storage, names) = {
+                let state = self.state();
+                (state.lacking_storage(host), state.lacking_variables(host))
+            };
+            if storage.is_none() && names.is_empty() {
+                return Ok(());
+            }
+            for (name, wanted) in names {
+                host.look_up(name, wanted, self.scope(), code);
+            }
+            if let Some(lacking) = storage {
+                // What is there and not right goes first, so that its room can be used again.
+                host.storage = None;
+                host.storage = Some(Arc::new(Storage::open(&lacking.objects, lacking.fixed.as_deref())?));
+            }
+        }
     }
 
     /// # Safety
     /// As for [`make_ready`](Self::make_ready); this thread has the claim.
-    unsafe fn link_pending(&self, host: &Host) -> Result<()> {
+    unsafe fn link_pending(&self, host: &mut Host) -> Result<()> {
         let code = {
             let mut state = self.state();
             let code = state.code.clone().ok_or_else(|| self.removed())?;
@@ -244,7 +278,7 @@ impl Library {
 
     /// # Safety
     /// As for [`link_pending`](Self::link_pending).
-    unsafe fn link_and_initialise(&self, code: &Arc<Code>, host: &Host) -> Result<()> {
+    unsafe fn link_and_initialise(&self, code: &Arc<Code>, host: &mut Host) -> Result<()> {
         let since = exit::now();
         let outermost = self.state().begin_undoing();
         let linked = self.link(code, host).inspect_err(|_| {
@@ -267,17 +301,22 @@ impl Library {
     }
 
     /// Links everything pending, in one batch, and returns it.
-    fn link(&self, code: &Arc<Code>, host: &Host) -> Result<Vec<Pending>> {
+    fn link(&self, code: &Arc<Code>, host: &mut Host) -> Result<Vec<Pending>> {
         self.add_archive_members()?;
         let session = &self.context.session;
         let tracker = session.tracker();
-        let (batch, decided) = {
+        let (batch, decided) = loop {
+            // For members that were just taken.
+            self.find_storage(code, host)?;
             let mut state = self.state();
+            if !state.has_storage(host) {
+                continue;
+            }
             let pending = state.pending();
             let decided = resolve::decide(&self.name, &self.outside(code, host), &state.names, pending, &tracker)?;
             let batch = state.take_pending();
             state.set_linking(&batch, true);
-            (batch, decided)
+            break (batch, decided);
         };
         let span = tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name.text(), objects = batch.len());
         let _entered = span.enter();
@@ -463,11 +502,11 @@ impl Library {
     }
 
     /// Where a linked library's default-visibility symbol is.
-    pub(super) fn exported(&self, name: &str) -> Option<u64> {
+    pub(super) fn exported(&self, name: &str) -> Option<(u64, SymbolKind)> {
         let mut state = self.state();
         let symbol = state.names.get(name).copied().filter(|s| !s.hidden)?;
         state.note_taken(&symbol);
-        symbol.address
+        Some((symbol.address?, symbol.kind))
     }
 
     /// The slab of the object that defines a linked symbol.
@@ -555,11 +594,63 @@ impl State {
     }
 
     /// Names that waiting objects import and the library does not define, `atexit` and its like aside.
-    fn foreign_imports(&self) -> Vec<Box<str>> {
+    fn foreign_imports(&self) -> Vec<(Box<str>, Wanted)> {
+        let statics = self.static_names();
         let imports =
             self.pending().iter().flat_map(|(_, object)| object.index.imports.iter().map(move |i| (object, i)));
-        let names = imports.map(|(object, import)| object.index.name(import.name));
-        names.filter(|name| self.names.get(name).is_none()).map(Box::from).collect()
+        let names = imports.map(|(object, import)| (object.index.name(import.name), import.thread_local));
+        let foreign = names.filter(|(name, _)| self.names.get(name).is_none());
+        let wanted = |(name, thread_local): (&str, bool)| {
+            (Box::from(name), Wanted { thread_local, fixed: statics.contains(name) })
+        };
+        foreign.map(wanted).collect()
+    }
+
+    /// Thread-local ones among them that `host` does not know.
+    fn lacking_variables(&self, host: &Host) -> Vec<(Box<str>, Wanted)> {
+        let any = |(_, object): &Pending| object.index.imports.iter().any(|import| import.thread_local);
+        if !self.pending().iter().any(any) {
+            return Vec::new();
+        }
+        let lacking = |(name, wanted): &(Box<str>, Wanted)| wanted.thread_local && !host.knows(name, *wanted);
+        self.foreign_imports().into_iter().filter(lacking).collect()
+    }
+
+    /// Whether `host` has all that waiting objects need for thread-local variables.
+    fn has_storage(&self, host: &Host) -> bool {
+        self.lacking_storage(host).is_none() && self.lacking_variables(host).is_empty()
+    }
+
+    /// Names of variables that code of waiting objects needs at a fixed distance from the thread pointer.
+    fn static_names(&self) -> HashSet<&str> {
+        let objects = self.pending().iter().map(|(_, object)| &object.index);
+        let with = objects.filter_map(|index| Some((index, index.thread_local.as_ref()?)));
+        with.flat_map(|(index, thread_local)| thread_local.statics.iter().map(|name| index.name(*name))).collect()
+    }
+
+    /// The waiting objects with thread-local variables, if `host` has no storage for just these, or not at a fixed distance from
+    /// the thread pointer although some code needs it there.
+    fn lacking_storage(&self, host: &Host) -> Option<Lacking> {
+        let has_variables = |(_, object): &&Pending| {
+            object.index.thread_local.as_ref().is_some_and(|thread_local| !thread_local.sections.is_empty())
+        };
+        let with: Vec<_> = self.pending().iter().filter(has_variables).cloned().collect();
+        if with.is_empty() {
+            return None;
+        }
+        let statics = self.static_names();
+        let fixed = |object: &&Arc<PreparedObject>| {
+            let index = &object.index;
+            let mut named = index.definitions.iter().filter(|d| d.kind == SymbolKind::ThreadLocal);
+            index.thread_local.as_ref().is_some_and(|thread_local| thread_local.own_static)
+                || !statics.is_empty() && named.any(|d| statics.contains(index.name(d.name)))
+        };
+        let fixed = with.iter().map(|(_, object)| object).find(fixed).cloned();
+        let enough = |storage: &Storage| {
+            storage.is_for(with.iter().map(|(number, _)| *number)) && (storage.is_fixed() || fixed.is_none())
+        };
+        let lacks = !host.storage.as_ref().is_some_and(|storage| enough(storage));
+        lacks.then_some(Lacking { objects: with, fixed })
     }
 
     /// From here on, notes what the batch that is about to be linked would have to undo. True for an outermost batch.

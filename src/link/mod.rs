@@ -8,9 +8,10 @@
 //!  ├ batch     objects that are linked together → ORC → addresses
 //!  │  ├ session   LLJIT behind the shim
 //!  │  └ object    one object under way, and the callbacks from the shim
+//!  │     ├ thread_local  storage for what each thread has of its own
 //!  │     └ reach  whether its references reach, and bridges for those that do not
 //!  ├ code      what lives as long as a handle: memory, frames, finalisers
-//!  │  └ frames, arrays, exit
+//!  │  └ frames, arrays, indirect, exit, thread_exit
 //!  └ claims    which thread links and initialises which library
 //! ```
 //!
@@ -24,6 +25,7 @@ mod code;
 mod exit;
 mod few;
 mod frames;
+mod indirect;
 pub(crate) mod library;
 mod name;
 mod names;
@@ -32,6 +34,8 @@ mod reach;
 mod resolve;
 mod session;
 mod signal;
+mod thread_exit;
+mod thread_local;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -9,8 +9,9 @@ use slabjit_llvm_wrap as shim;
 
 use super::code::{Actions, Allocation};
 use super::name::Name;
-use super::reach::{Block, Edge, Reach, place_of};
+use super::reach::{Block, Edge, Local, Missing, Reach, place_of};
 use super::signal::Signal;
+use super::thread_local::{self, Storage, Variables};
 use crate::elf::relocations::Kind;
 use crate::elf::{ObjectIndex, Section, locate};
 use crate::memory::{Arena, Blame, BlamedSection, Lifetime, Protection, SegmentRequest, WritableSlab};
@@ -27,13 +28,17 @@ pub(super) struct PreparedObject {
     /// Definitions and imports, each sorted by name where there are many.
     definitions_by_name: Vec<u32>,
     imports_by_name: Vec<u32>,
+    /// Thread-local sections, sorted by name.
+    thread_local_by_name: Vec<u32>,
 }
 
 impl PreparedObject {
     pub(super) fn new(name: Arc<str>, kept_name: Name, bytes: Box<[u8]>, index: ObjectIndex) -> Self {
         let definitions_by_name = sorted(index.definitions.len(), |i| index.name(index.definitions[i].name));
         let imports_by_name = sorted(index.imports.len(), |i| index.name(index.imports[i].name));
-        Self { name, kept_name, bytes, index, definitions_by_name, imports_by_name }
+        let mut thread_local_by_name = index.thread_local.as_ref().map_or(Vec::new(), |t| t.sections.clone());
+        thread_local_by_name.sort_unstable_by_key(|i| index.section_name(*i));
+        Self { name, kept_name, bytes, index, definitions_by_name, imports_by_name, thread_local_by_name }
     }
 
     fn definition_named(&self, name: &str) -> Option<usize> {
@@ -59,6 +64,12 @@ impl PreparedObject {
         let mut same =
             self.index.sections.iter().zip(0..).filter(|(s, _)| self.index.name(s.name) == section).peekable();
         same.peek().is_some() && same.all(|(_, i)| self.index.large_sections.contains(&i))
+    }
+
+    /// The thread-local section of this name: each has one of its own.
+    fn thread_local(&self, section: &str) -> Option<u32> {
+        let found = self.thread_local_by_name.binary_search_by_key(&section, |i| self.index.section_name(*i)).ok()?;
+        self.thread_local_by_name.get(found).copied()
     }
 
     /// The section to be retained that this block is: by its contents, or by name where it has none.
@@ -124,6 +135,10 @@ pub(super) struct Linked {
     pub(super) frames: u64,
     /// How many references go through bridges.
     pub(super) bridges: u32,
+    /// Addresses of the slots of indirect functions.
+    pub(super) slots: Vec<u64>,
+    /// `None` where the object has no thread-local variables.
+    pub(super) variables: Option<Box<Variables>>,
 }
 
 /// An object from `bind` to `end`. The shim holds one reference.
@@ -133,6 +148,10 @@ pub(super) struct ObjectLink {
     pub(super) definitions: Vec<Defined>,
     /// Sections of COMDAT groups that are linked from another object.
     pub(super) dead_sections: Vec<u32>,
+    /// Its number in its library.
+    pub(super) number: u32,
+    /// Storage for thread-local variables of the objects that are linked with it, if there are any.
+    pub(super) storage: Option<Arc<Storage>>,
     pub(super) arena: Arc<Arena>,
     pub(super) progress: Arc<Progress>,
     pub(super) reach: Mutex<Reach>,
@@ -145,6 +164,8 @@ pub(super) struct State {
     published: Option<crate::memory::PublishedSlab>,
     /// Where the memory of `Reach::rooms` is; 0 where there is none.
     rooms: [usize; 3],
+    /// Thread-local sections by index, and where they are.
+    thread_local: Vec<(u32, u64)>,
     pub(super) linked: Linked,
     /// Why it failed: ours where we refused, else LLVM's words.
     pub(super) failure: Option<Error>,
@@ -220,6 +241,10 @@ impl ObjectLink {
     }
 
     fn publish(&self) -> Result<()> {
+        if let Some(storage) = &self.storage {
+            // SAFETY: the sections lie in our slab, LLVM has written everything; of what is linked together, nothing has run.
+            unsafe { thread_local::copy_contents(&self.object, self.number, storage, &self.state().thread_local) };
+        }
         let writable = self.state().writable.take();
         let published = writable.map(WritableSlab::publish).transpose()?;
         self.state().published = published;
@@ -245,7 +270,14 @@ impl ObjectLink {
         let linked = &mut state.linked;
         linked.definitions = vec![0; self.object.index.definitions.len()];
         linked.arrays = vec![0; self.object.index.arrays.len()];
+        linked.slots = blocks.iter().filter(|p| p.cookie == shim::SLABJIT_SLOT).map(|p| p.address).collect();
         linked.frames = frames;
+        let thread_local = blocks.iter().filter_map(|p| Some((thread_local_of_cookie(p.cookie)?, p.address)));
+        let mut thread_local: Vec<_> = thread_local.collect();
+        thread_local.sort_unstable();
+        if let Some(storage) = self.storage.as_ref().filter(|_| !thread_local.is_empty()) {
+            linked.variables = Some(Box::new(Variables::new(&self.object, self.number, storage, &thread_local)));
+        }
         for (list, placed) in [(&mut linked.definitions, symbols), (&mut linked.arrays, blocks)] {
             for p in placed {
                 if let Some(slot) = index_of_cookie(p.cookie).and_then(|i| list.get_mut(i)) {
@@ -253,6 +285,7 @@ impl ObjectLink {
                 }
             }
         }
+        state.thread_local = thread_local;
     }
 
     fn reach(&self) -> MutexGuard<'_, Reach> {
@@ -274,13 +307,35 @@ impl ObjectLink {
         let mut reach = self.reach();
         for raw in edges {
             let lifted = self.lifted(block.origin, raw);
-            raw.drop = reach.check(&edge(raw), &mut block, lifted, |at| locate(&self.object.bytes, at)).into();
+            let of_threads = lifted.is_some_and(|kind| kind.tls);
+            let local = Local {
+                variable: of_threads.then(|| thread_local::find(raw.target)).flatten(),
+                module: self.storage.as_ref().map(|storage| storage.module()),
+            };
+            raw.drop = reach.check(&edge(raw), &mut block, lifted, local, |at| locate(&self.object.bytes, at)).into();
         }
     }
 
     /// The end of the check: what failed.
     fn checked(&self) -> Result<()> {
         let mut reach = self.reach();
+        if let Some((relocation, symbol, missing)) = reach.take_missing() {
+            let why = match missing {
+                Missing::Variable => "which is not a thread-local variable",
+                Missing::Distance => {
+                    "which is not at a fixed distance from the thread pointer: add the object that defines it together with this one, \
+                     or compile with -fPIC -ftls-model=global-dynamic"
+                }
+                Missing::Module => {
+                    "which is a variable of another library, or of an object that was linked before, and cannot be found together \
+                     with those of this one: compile with -ftls-model=global-dynamic, or give it default visibility"
+                }
+                Missing::Room => "for which no room was made; please report this",
+            };
+            let symbol = self.name_in_object(&symbol).map_or(symbol.clone(), str::to_owned);
+            let object = self.object.name.to_string();
+            return Err(Error::ThreadLocal { object, what: format!("{relocation} refers to '{symbol}', {why}") });
+        }
         if let Some((mut references, more)) = reach.take_failures() {
             for reference in &mut references {
                 if let Some(name) = self.name_in_object(&reference.symbol) {
@@ -333,6 +388,13 @@ fn index_of_cookie(cookie: u64) -> Option<usize> {
     usize::try_from(cookie).ok()?.checked_sub(1)
 }
 
+/// Cookies of thread-local sections begin here: their indices follow.
+const THREAD_LOCAL: u64 = 1 << 32;
+
+fn thread_local_of_cookie(cookie: u64) -> Option<u32> {
+    u32::try_from(cookie.checked_sub(THREAD_LOCAL)?).ok()
+}
+
 /// An array section that must not be pruned but is not reported.
 const RETAINED: u64 = u64::MAX;
 
@@ -342,6 +404,7 @@ pub(super) static CALLBACKS: shim::slabjit_callbacks = shim::slabjit_callbacks {
     external,
     defined,
     retain_block,
+    indirect,
     may_leave,
     survey,
     reserve,
@@ -460,10 +523,25 @@ unsafe extern "C" fn retain_block(
             let dead = object.index.arrays.get(array).is_some_and(|a| link.dead_sections.contains(&a.section));
             return if dead { 0 } else { array as u64 + 1 };
         }
+        if let Some(section) = object.thread_local(section) {
+            return if link.dead_sections.contains(&section) { 0 } else { THREAD_LOCAL + u64::from(section) };
+        }
         match object.retained(section, offset) {
             Some(section) if !link.dead_sections.contains(&section) => RETAINED,
             _ => 0,
         }
+    })
+}
+
+unsafe extern "C" fn indirect(object: *mut c_void, name: *const c_char, len: usize, content: *const c_char) -> c_int {
+    // SAFETY: all pointers are the shim's, valid for this call.
+    let (link, name) = unsafe { (link(object), text(name, len)) };
+    guarded(0, || {
+        let index = &link.object.index;
+        let offset = (content as usize).wrapping_sub(link.object.bytes.as_ptr() as usize) as u64;
+        let first = index.indirect.partition_point(|(_, resolver)| *resolver < offset);
+        let here = index.indirect.iter().skip(first).take_while(|(_, resolver)| *resolver == offset);
+        here.into_iter().any(|(known, _)| index.name(*known) == name).into()
     })
 }
 

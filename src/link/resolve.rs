@@ -6,12 +6,13 @@ use std::sync::Arc;
 use super::batch::Decided;
 use super::code::Code;
 use super::exit::Own;
-use super::library::Scope;
+use super::library::{Library, Scope};
 use super::name::Name;
 use super::names::{Names, Symbol};
 use super::object::{Defined, External, PreparedObject};
 use super::session::Tracker;
-use crate::elf::{Import, Whereabouts};
+use super::thread_local::{self, Stand, Storage};
+use crate::elf::{Import, SymbolKind, Whereabouts};
 use crate::error::UndefinedSymbol;
 use crate::memory::Arena;
 use crate::runtime::process;
@@ -37,7 +38,7 @@ pub(super) fn decide(
     batch: &[(u32, Arc<PreparedObject>)],
     tracker: &Tracker,
 ) -> Result<Vec<Decided>> {
-    let mut decision = Decision { outside, names, tracker, exports: HashMap::new(), missing: BTreeMap::new() };
+    let mut decision = Decision { outside, names, library, tracker, exports: HashMap::new(), missing: BTreeMap::new() };
     let mut decided = Vec::with_capacity(batch.len());
     for (number, object) in batch {
         let externals = decision.externals(object)?;
@@ -45,7 +46,8 @@ pub(super) fn decide(
         let dead = |(i, _): &(u32, _)| !names.group_is_from(*number, object, *i);
         let dead_sections = (0..).zip(&object.index.groups).filter(dead).flat_map(|(_, g)| g.members.iter().copied());
         let dead_sections = dead_sections.collect();
-        decided.push(Decided { object: Arc::clone(object), externals, definitions, dead_sections });
+        let (number, storage) = (*number, outside.host.storage.clone());
+        decided.push(Decided { object: Arc::clone(object), externals, definitions, dead_sections, number, storage });
     }
     let Decision { exports, missing, .. } = decision;
     if !missing.is_empty() {
@@ -63,7 +65,40 @@ pub(super) fn decide(
 
 /// Addresses of names in shared libraries, given symbols and the process, looked up beforehand: `dlsym` takes the dynamic
 /// loader's lock, and whoever has that may be waiting for a library of ours.
-pub(super) type Host = HashMap<Box<str>, Option<u64>>;
+#[derive(Default)]
+pub(super) struct Host {
+    addresses: HashMap<Box<str>, Option<u64>>,
+    /// What stands for thread-local variables of the process.
+    variables: HashMap<Box<str>, (Wanted, Option<Stand>)>,
+    /// Storage for thread-local variables of waiting objects.
+    pub(super) storage: Option<Arc<Storage>>,
+}
+
+/// How an object wants a name that it does not define.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) thread_local: bool,
+    /// At a fixed distance from the thread pointer.
+    pub(super) fixed: bool,
+}
+
+impl Host {
+    /// Whether a thread-local variable was looked up, as it is wanted now.
+    pub(super) fn knows(&self, name: &str, wanted: Wanted) -> bool {
+        self.variables.get(name).is_some_and(|(known, _)| known.fixed || !wanted.fixed)
+    }
+
+    /// Looks a name up. No lock of ours may be held.
+    pub(super) fn look_up(&mut self, name: Box<str>, wanted: Wanted, scope: Option<&Scope>, code: &Code) {
+        let address = look_up(&name, scope, code);
+        if wanted.thread_local {
+            let variable = address.and_then(|address| thread_local::of_process(address, wanted.fixed));
+            self.variables.insert(name, (wanted, variable.map(Stand::of_process)));
+        } else {
+            self.addresses.insert(name, address);
+        }
+    }
+}
 
 /// Looks for a name in shared libraries, given symbols and the process.
 pub(super) fn look_up(name: &str, scope: Option<&Scope>, code: &Code) -> Option<u64> {
@@ -81,6 +116,7 @@ pub(super) fn in_process(name: &str) -> Whereabouts {
 }
 
 struct Decision<'a> {
+    library: &'a Name,
     outside: &'a Outside<'a>,
     names: &'a Names,
     tracker: &'a Tracker,
@@ -101,10 +137,15 @@ impl Decision<'_> {
         if defined_by_jitlink(object, name) {
             return Ok(External::Leave);
         }
-        if let Some(external) = self.find(name)? {
+        if import.thread_local && name == MODULE_BASE {
+            let base = self.outside.host.storage.as_ref().map(|storage| External::Absolute(storage.base()));
+            return Ok(base.unwrap_or(External::Absolute(0)));
+        }
+        if let Some(external) = self.find(name, import.thread_local, object)? {
             return Ok(external);
         }
-        if import.weak {
+        // No variable has an address that would say that it is missing.
+        if import.weak && !import.thread_local {
             return Ok(External::Absolute(0));
         }
         self.missing.entry(name.to_owned()).or_default().push(object.name.to_string());
@@ -122,7 +163,10 @@ impl Decision<'_> {
                 true if definition.absolute => Defined::Discard(External::Absolute(definition.value)),
                 true => Defined::Keep,
                 // A name that only the discarded copy of a COMDAT group has: nothing may refer to it.
-                false => Defined::Discard(self.find(name)?.unwrap_or(External::Leave)),
+                false => {
+                    let thread_local = definition.kind == SymbolKind::ThreadLocal;
+                    Defined::Discard(self.find(name, thread_local, object)?.unwrap_or(External::Leave))
+                }
             });
         }
         Ok(result)
@@ -130,20 +174,38 @@ impl Decision<'_> {
 
     /// The library's own objects, linked libraries, what each library has of its own, shared libraries, given symbols, the
     /// process.
-    fn find(&mut self, name: &str) -> Result<Option<External>> {
+    fn find(&mut self, name: &str, thread_local: bool, object: &PreparedObject) -> Result<Option<External>> {
+        let agrees = |kind: SymbolKind, library: &str| match (thread_local, kind == SymbolKind::ThreadLocal) {
+            (true, true) | (false, false) => Ok(()),
+            (true, false) => {
+                Err(format!("it takes '{name}' for thread-local, but library '{library}' defines it as something else"))
+            }
+            (false, true) => {
+                Err(format!("library '{library}' defines '{name}' as thread-local, but it takes it for something else"))
+            }
+        };
+        let agrees = |kind: SymbolKind, library: &str| {
+            agrees(kind, library).map_err(|what| Error::ThreadLocal { object: object.name.to_string(), what })
+        };
         if let Some(symbol) = self.names.get(name) {
+            agrees(symbol.kind, &self.library.to_string())?;
             return Ok(Some(self.own(*symbol)));
         }
         let Outside { scope, code, arena, host } = *self.outside;
-        let address = scope.and_then(|s| s.links.iter().find_map(|library| library.exported(name)));
-        if address.is_some() {
-            return Ok(address.map(External::Absolute));
+        let exported = |library: &Arc<Library>| Some((library.exported(name)?, Arc::clone(library)));
+        if let Some(((address, kind), library)) = scope.and_then(|s| s.links.iter().find_map(exported)) {
+            agrees(kind, library.name())?;
+            return Ok(Some(External::Absolute(address)));
         }
         let given = scope.is_some_and(|s| s.given.contains_key(name));
         if let (Some(own), false) = (Own::named(name), given) {
             return code.own_function(own, arena).map(|address| Some(External::Absolute(address)));
         }
-        let in_host = host.get(name).copied().unwrap_or_else(|| look_up(name, scope, code));
+        if thread_local {
+            let variable = host.variables.get(name).and_then(|(_, stand)| stand.as_ref());
+            return Ok(variable.map(|stand| External::Absolute(stand.address())));
+        }
+        let in_host = host.addresses.get(name).copied().unwrap_or_else(|| look_up(name, scope, code));
         Ok(in_host.map(External::Absolute))
     }
 
@@ -160,6 +222,9 @@ impl Decision<'_> {
         }
     }
 }
+
+/// What linkers define as the start of the module's block ("TLS Descriptors for x86", 4.1).
+const MODULE_BASE: &str = "_TLS_MODULE_BASE_";
 
 /// Names that JITLink defines while it links an object (`createDefineExternalSectionStartAndEndSymbolsPass`, GOT passes).
 fn defined_by_jitlink(object: &PreparedObject, name: &str) -> bool {

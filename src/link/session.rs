@@ -178,9 +178,9 @@ pub(super) struct Graph {
 
 impl Graph {
     /// Asks the object's callbacks what becomes of each symbol, and hands the object over until `end`.
-    pub(super) fn bind(&self, object: *mut c_void, retain: bool) {
+    pub(super) fn bind(&self, object: *mut c_void, retain: bool, indirect: bool) {
         // SAFETY: the graph is ours; `object` is what the callbacks expect, and theirs until `end`.
-        unsafe { shim::slabjit_graph_bind(self.raw, object, retain.into()) }
+        unsafe { shim::slabjit_graph_bind(self.raw, object, retain.into(), indirect.into()) }
     }
 
     pub(super) fn define(self, tracker: &Tracker, key: &CStr) -> std::result::Result<(), String> {

@@ -13,7 +13,7 @@ pub(crate) struct LoadedLibrary {
     pub(crate) addresses: Range<usize>,
 }
 
-/// Every shared library that the dynamic loader has loaded: not the executable, and not the vDSO, which is the kernel's and
+/// Every shared library that the dynamic loader has loaded: not the executable, not what we made for thread-local storage, and not the vDSO, which is the kernel's and
 /// lies where it likes.
 pub(crate) fn loaded_libraries() -> Vec<LoadedLibrary> {
     let mut libraries: Vec<LoadedLibrary> = Vec::new();
@@ -39,8 +39,8 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, list: *mut c_v
     };
     // SAFETY: as above.
     let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
-    // The executable has an empty name (dl_iterate_phdr(3)).
-    if name.is_empty() {
+    // The executable has an empty name (dl_iterate_phdr(3)). Images that we have it open hold no code or data of others.
+    if name.is_empty() || name.to_bytes().starts_with(super::thread_local::IMAGE_PREFIX.as_bytes()) {
         return 0;
     }
     let segments = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);

@@ -3,6 +3,7 @@
 mod loaded;
 pub(crate) mod process;
 mod shared;
+pub(crate) mod thread_local;
 
 pub(crate) use loaded::{LoadedLibrary, loaded_libraries};
 pub(crate) use shared::SharedLibrary;

@@ -1,5 +1,5 @@
 //# compile: -fPIC
-//# error: ThreadLocal
-//# oracle: none (nothing is loaded)
+//# call: next() = 1
+//# call: next() = 2
 static __thread int counter;
 int next(void) { return ++counter; }

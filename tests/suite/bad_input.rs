@@ -396,14 +396,13 @@ fn section_beyond_the_file() {
 }
 
 fn thread_local() {
-    let path = compile("tls.c", "__thread int counter; int f(void) { return counter++; }", &[]);
-    refused(&path, |e| matches!(e, Error::ThreadLocal { .. }), &["thread-local", ".tbss"]);
+    let path = compile("tls_common.s", ".tls_common counter,4,4\n", &[]);
+    refused(&path, |e| matches!(e, Error::ThreadLocal { .. }), &["thread-local", "'counter'", "common"]);
 }
 
 fn indirect_function() {
-    let source = "static int one(void) { return 1; } static void *pick(void) { return one; }
-                  int chosen(void) __attribute__((ifunc(\"pick\")));";
-    let path = compile("ifunc.c", source, &[]);
+    let source = ".data\n.globl chosen\n.type chosen, %gnu_indirect_function\nchosen: .quad 0\n";
+    let path = compile("ifunc.s", source, &[]);
     refused(&path, |e| matches!(e, Error::IndirectFunction { .. }), &["chosen", "IFUNC"]);
 }
 

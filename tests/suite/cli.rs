@@ -150,7 +150,7 @@ fn check_of_good_objects() {
 }
 
 fn check_of_bad_objects() {
-    let tls = object("checked_tls.c", "__thread int counter; int f(void) { return counter++; }");
+    let tls = object("checked_tls.s", ".tls_common counter,4,4\n");
     let (code, stdout, _) = outcome(&["check", &tls]);
     assert_eq!(code, Some(1));
     assert!(stdout.contains("checked_tls.o") && stdout.contains("thread-local"), "{stdout}");

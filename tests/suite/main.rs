@@ -24,6 +24,7 @@ mod runtime_dyld;
 mod shuffled;
 mod subtle;
 mod target;
+mod thread_local;
 mod threads;
 mod trace;
 mod unwind;
@@ -49,6 +50,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("reach", reach::TESTS, reach::PARTS),
     ("runtime_dyld", runtime_dyld::TESTS, runtime_dyld::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
+    ("thread_local", thread_local::TESTS, thread_local::PARTS),
     ("threads", threads::TESTS, threads::PARTS),
     ("trace", trace::TESTS, trace::PARTS),
     ("unwind", unwind::TESTS, unwind::PARTS),

@@ -7,7 +7,7 @@ mod terms;
 mod x86_64;
 
 pub(crate) use field::Field;
-pub(crate) use terms::{Operation, Range, Repair, Through};
+pub(crate) use terms::{Entry, Form, Operation, Range, Repair, Through, Tls};
 
 use super::raw::{EM_AARCH64, EM_X86_64};
 
@@ -64,7 +64,7 @@ const fn new(
         checked: !matches!(range, Range::Unchecked),
         through: operation.through(),
         repair: Repair::None,
-        tls: matches!(operation, Operation::ThreadLocal),
+        tls: matches!(operation, Operation::ThreadLocal(_)),
         indirect: false,
         addend: None,
         shape: &[],
@@ -126,6 +126,11 @@ impl Kind {
     const fn lift(mut self, carrier: u32) -> Self {
         self.repair = Repair::Lift(carrier);
         self
+    }
+
+    /// Whether it needs the variable at a fixed distance from the thread pointer.
+    pub(crate) fn is_static_tls(&self) -> bool {
+        matches!(self.operation, Operation::ThreadLocal(Tls::FromThreadPointer | Tls::Entry(Entry::Offset, _)))
     }
 
     /// Whether the JITLink of this LLVM links it.

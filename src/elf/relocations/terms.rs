@@ -38,10 +38,75 @@ pub(crate) enum Operation {
     Patch,
     /// As the kind without `AUTH` in its name, with signed pointers (PAuthABI).
     Authenticated,
-    /// Thread-local storage: an offset, a module, or the GOT entry of one of these.
-    ThreadLocal,
+    /// Something about a thread-local variable.
+    ThreadLocal(Tls),
     /// Made by a linker for the dynamic loader: not in objects.
     Dynamic,
+}
+
+/// What a kind says of a thread-local variable (ELF Handling For Thread-Local Storage; psABI and AAELF64 for the details).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tls {
+    /// The number of its module.
+    Module,
+    /// DTPREL(S + A): where it is in its module's block.
+    InBlock,
+    /// TPREL(S + A): where it is, from the thread pointer.
+    FromThreadPointer,
+    /// The address of an entry of the GOT.
+    Entry(Entry, Form),
+    /// An instruction that belongs to a sequence, for linkers that rewrite sequences.
+    Marker,
+    /// Made for the dynamic loader, or counted from the GOT (the large code model of AArch64, which no compiler here has).
+    Unlinked,
+}
+
+/// What an entry of the GOT holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// Two words for `__tls_get_addr`: module, and offset in its block.
+    Variable,
+    /// The same for the start of the block.
+    Block,
+    /// The offset from the thread pointer.
+    Offset,
+    /// Two words: a function, and what it is given.
+    Descriptor,
+}
+
+/// How a kind writes an entry's address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As [`Operation::Relative`].
+    Distance,
+    /// As [`Operation::PageRelative`].
+    Pages,
+    /// As [`Operation::PageOffset`].
+    InPage,
+}
+
+/// Short names for the tables.
+pub(super) mod tls {
+    use super::Operation::{self, ThreadLocal};
+    use super::{Entry, Form, Tls};
+
+    pub(in super::super) const MODULE: Operation = ThreadLocal(Tls::Module);
+    pub(in super::super) const IN_BLOCK: Operation = ThreadLocal(Tls::InBlock);
+    pub(in super::super) const FROM_THREAD: Operation = ThreadLocal(Tls::FromThreadPointer);
+    pub(in super::super) const MARKER: Operation = ThreadLocal(Tls::Marker);
+    pub(in super::super) const UNLINKED: Operation = ThreadLocal(Tls::Unlinked);
+    pub(in super::super) const GD: Operation = ThreadLocal(Tls::Entry(Entry::Variable, Form::Distance));
+    pub(in super::super) const GD_PAGE: Operation = ThreadLocal(Tls::Entry(Entry::Variable, Form::Pages));
+    pub(in super::super) const GD_LOW: Operation = ThreadLocal(Tls::Entry(Entry::Variable, Form::InPage));
+    pub(in super::super) const LD: Operation = ThreadLocal(Tls::Entry(Entry::Block, Form::Distance));
+    pub(in super::super) const LD_PAGE: Operation = ThreadLocal(Tls::Entry(Entry::Block, Form::Pages));
+    pub(in super::super) const LD_LOW: Operation = ThreadLocal(Tls::Entry(Entry::Block, Form::InPage));
+    pub(in super::super) const IE: Operation = ThreadLocal(Tls::Entry(Entry::Offset, Form::Distance));
+    pub(in super::super) const IE_PAGE: Operation = ThreadLocal(Tls::Entry(Entry::Offset, Form::Pages));
+    pub(in super::super) const IE_LOW: Operation = ThreadLocal(Tls::Entry(Entry::Offset, Form::InPage));
+    pub(in super::super) const DESC: Operation = ThreadLocal(Tls::Entry(Entry::Descriptor, Form::Distance));
+    pub(in super::super) const DESC_PAGE: Operation = ThreadLocal(Tls::Entry(Entry::Descriptor, Form::Pages));
+    pub(in super::super) const DESC_LOW: Operation = ThreadLocal(Tls::Entry(Entry::Descriptor, Form::InPage));
 }
 
 impl Operation {
@@ -107,7 +172,7 @@ pub(crate) enum Repair {
     /// The kind of this number means exactly the same, with the same addend.
     Same(u32),
     /// The kind of this number, which leads to the same symbol, or to the same GOT entry for kinds that go
-    /// [`Through::Got`], and is linked by every supported LLVM. We compute the value and
+    /// [`Through::Got`] (to the variable for thread-local ones), and is linked by every supported LLVM. We compute the value and
     /// [`encode`](super::Kind::encode) it; the carrier must not be applied, as its field may be wider.
     Lift(u32),
 }

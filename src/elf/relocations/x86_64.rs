@@ -7,6 +7,7 @@
 use super::Field::{self, *};
 use super::Operation::{self, *};
 use super::Range::{self, *};
+use super::terms::tls::*;
 use super::{Kind, index_of};
 
 pub(super) static INDEX: [u8; 64] = index_of(KINDS);
@@ -45,14 +46,14 @@ pub(super) const KINDS: &[Kind] = &[
     new(13, "R_X86_64_PC16", Some(22), Relative, Data(16), Signed(16)).lift(DIRECT),
     new(14, "R_X86_64_8", Some(19), Absolute, Data(8), Either(8)).lift(DIRECT),
     new(15, "R_X86_64_PC8", Some(19), Relative, Data(8), Signed(8)).lift(DIRECT),
-    new(16, "R_X86_64_DTPMOD64", None, ThreadLocal, Data(64), Unchecked),
-    new(17, "R_X86_64_DTPOFF64", None, ThreadLocal, Data(64), Unchecked),
-    new(18, "R_X86_64_TPOFF64", None, ThreadLocal, Data(64), Unchecked),
-    new(19, "R_X86_64_TLSGD", None, ThreadLocal, Data(32), Signed(32)).got(),
-    new(20, "R_X86_64_TLSLD", None, ThreadLocal, Data(32), Signed(32)).got(),
-    new(21, "R_X86_64_DTPOFF32", None, ThreadLocal, Data(32), Signed(32)),
-    new(22, "R_X86_64_GOTTPOFF", None, ThreadLocal, Data(32), Signed(32)).got(),
-    new(23, "R_X86_64_TPOFF32", None, ThreadLocal, Data(32), Signed(32)),
+    new(16, "R_X86_64_DTPMOD64", None, MODULE, Data(64), Unchecked).lift(DIRECT),
+    new(17, "R_X86_64_DTPOFF64", None, IN_BLOCK, Data(64), Unchecked).lift(DIRECT),
+    new(18, "R_X86_64_TPOFF64", None, FROM_THREAD, Data(64), Unchecked).lift(DIRECT),
+    new(19, "R_X86_64_TLSGD", None, GD, Data(32), Signed(32)).got().lift(DIRECT),
+    new(20, "R_X86_64_TLSLD", None, LD, Data(32), Signed(32)).got().lift(DIRECT),
+    new(21, "R_X86_64_DTPOFF32", None, IN_BLOCK, Data(32), Signed(32)).lift(DIRECT),
+    new(22, "R_X86_64_GOTTPOFF", None, IE, Data(32), Signed(32)).got().lift(DIRECT),
+    new(23, "R_X86_64_TPOFF32", None, FROM_THREAD, Data(32), Signed(32)).lift(DIRECT),
     new(24, "R_X86_64_PC64", Some(15), Relative, Data(64), Unchecked),
     new(25, "R_X86_64_GOTOFF64", Some(15), FromGot, Data(64), Unchecked),
     new(26, "R_X86_64_GOTPC32", Some(19), GotBaseRelative, Data(32), Signed(32)).same(2),
@@ -63,9 +64,9 @@ pub(super) const KINDS: &[Kind] = &[
     new(31, "R_X86_64_PLTOFF64", None, FromGot, Data(64), Unchecked).stub().same(25),
     new(32, "R_X86_64_SIZE32", Some(22), Size, Data(32), Unsigned(32)),
     new(33, "R_X86_64_SIZE64", Some(22), Size, Data(64), Unchecked),
-    new(34, "R_X86_64_GOTPC32_TLSDESC", None, ThreadLocal, Data(32), Signed(32)).got(),
-    new(35, "R_X86_64_TLSDESC_CALL", None, ThreadLocal, Empty, Unchecked),
-    new(36, "R_X86_64_TLSDESC", None, ThreadLocal, Pair, Unchecked),
+    new(34, "R_X86_64_GOTPC32_TLSDESC", None, DESC, Data(32), Signed(32)).got().lift(DIRECT),
+    new(35, "R_X86_64_TLSDESC_CALL", None, MARKER, Empty, Unchecked).lift(DIRECT),
+    new(36, "R_X86_64_TLSDESC", None, UNLINKED, Pair, Unchecked),
     new(37, "R_X86_64_IRELATIVE", None, Dynamic, Data(64), Unchecked).indirect(),
     new(38, "R_X86_64_RELATIVE64", None, Dynamic, Data(64), Unchecked),
     // Withdrawn with MPX; the BND prefix before the instruction changes nothing for the linker.
@@ -74,12 +75,12 @@ pub(super) const KINDS: &[Kind] = &[
     new(41, "R_X86_64_GOTPCRELX", Some(15), GotRelative, Data(32), Signed(32)).before(2).addend(-4),
     new(42, "R_X86_64_REX_GOTPCRELX", Some(15), GotRelative, Data(32), Signed(32)).before(3).addend(-4),
     new(43, "R_X86_64_CODE_4_GOTPCRELX", None, GotRelative, Data(32), Signed(32)).same(9),
-    new(44, "R_X86_64_CODE_4_GOTTPOFF", None, ThreadLocal, Data(32), Signed(32)).got(),
-    new(45, "R_X86_64_CODE_4_GOTPC32_TLSDESC", None, ThreadLocal, Data(32), Signed(32)).got(),
+    new(44, "R_X86_64_CODE_4_GOTTPOFF", None, IE, Data(32), Signed(32)).got().lift(DIRECT),
+    new(45, "R_X86_64_CODE_4_GOTPC32_TLSDESC", None, DESC, Data(32), Signed(32)).got().lift(DIRECT),
     new(46, "R_X86_64_CODE_5_GOTPCRELX", None, GotRelative, Data(32), Signed(32)).same(9),
-    new(47, "R_X86_64_CODE_5_GOTTPOFF", None, ThreadLocal, Data(32), Signed(32)).got(),
-    new(48, "R_X86_64_CODE_5_GOTPC32_TLSDESC", None, ThreadLocal, Data(32), Signed(32)).got(),
+    new(47, "R_X86_64_CODE_5_GOTTPOFF", None, IE, Data(32), Signed(32)).got().lift(DIRECT),
+    new(48, "R_X86_64_CODE_5_GOTPC32_TLSDESC", None, DESC, Data(32), Signed(32)).got().lift(DIRECT),
     new(49, "R_X86_64_CODE_6_GOTPCRELX", None, GotRelative, Data(32), Signed(32)).same(9),
-    new(50, "R_X86_64_CODE_6_GOTTPOFF", None, ThreadLocal, Data(32), Signed(32)).got(),
-    new(51, "R_X86_64_CODE_6_GOTPC32_TLSDESC", None, ThreadLocal, Data(32), Signed(32)).got(),
+    new(50, "R_X86_64_CODE_6_GOTTPOFF", None, IE, Data(32), Signed(32)).got().lift(DIRECT),
+    new(51, "R_X86_64_CODE_6_GOTPC32_TLSDESC", None, DESC, Data(32), Signed(32)).got().lift(DIRECT),
 ];

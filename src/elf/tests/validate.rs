@@ -30,7 +30,7 @@ fn set(bytes: &mut [u8], name: &str, field: u64, value: u64) {
 }
 
 /// Overwrites a field of the symbol of this name.
-fn set_symbol(bytes: &mut [u8], name: &str, field: u64, value: &[u8]) {
+pub(super) fn set_symbol(bytes: &mut [u8], name: &str, field: u64, value: &[u8]) {
     let (_, header) = section(bytes, ".symtab", 0);
     let v = view(bytes);
     let strings = v.contents(header.link, &v.header(header.link).unwrap()).unwrap();
@@ -131,7 +131,7 @@ fn symbols() {
             ("binding", &|b| set_symbol(b, "f", 4, &[0xd2]), "binding 13"),
             ("unique import", &|b| set_symbol(b, "g", 4, &[0xa0]), "binding 10"),
             ("thread local", &|b| set_symbol(b, "data", 4, &[0x16]), "thread-local"),
-            ("indirect", &|b| set_symbol(b, "f", 4, &[0x1a]), "indirect function"),
+            ("indirect", &|b| set_symbol(b, "data", 4, &[0x1a]), "indirect function"),
             ("common alignment", &|b| set_symbol(b, "common", field::ST_VALUE, &[3]), "no power of two"),
             (
                 "common alignment",
@@ -357,20 +357,4 @@ fn local_absolute_symbols_are_refused_only_where_they_are_used() {
     set_symbol(&mut used, "x", 4, &[0]);
     let error = prepare(X86, &used).unwrap_err();
     assert!(error.to_string().contains("local absolute"), "{error}");
-}
-
-#[test]
-fn thread_local_storage_and_indirect_functions_are_named() {
-    for (source, options) in [
-        ("_Thread_local int x = 3; int f(void) { return x; }", &["-fPIC"][..]),
-        ("_Thread_local int x = 3; int f(void) { return x; }", &["-fno-pic"]),
-        ("extern _Thread_local int x; int f(void) { return x; }", &["-fPIC"]),
-    ] {
-        let error = prepare(X86, &gcc(options, source)).unwrap_err();
-        assert!(matches!(error, Error::ThreadLocal { .. }), "{error:?}");
-    }
-    let source = "static int one(void) { return 1; } static void *pick(void) { return one; }
-        int chosen(void) __attribute__((ifunc(\"pick\")));";
-    let error = prepare(X86, &gcc(&[], source)).unwrap_err();
-    assert!(matches!(&error, Error::IndirectFunction { symbol, .. } if symbol == "chosen"), "{error:?}");
 }

@@ -1,5 +1,7 @@
 //! Relocations: bounds, symbols, kinds, addends, and the instruction that each one patches.
 
+use std::collections::BTreeSet;
+
 use super::Context;
 use super::judge::Judge;
 use super::sections::Tables;
@@ -9,12 +11,12 @@ use crate::elf::patch::{Patch, Value};
 use crate::elf::plan::PlannedReference;
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
-    LE, RELA_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHF_GROUP, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_GLOBAL, STB_LOCAL,
-    STB_WEAK, STT_FILE, SectionHeader, Symbol,
+    LE, RELA_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHF_GROUP, SHF_TLS, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_GLOBAL, STB_LOCAL,
+    STB_WEAK, STT_FILE, STT_TLS, SectionHeader, Symbol,
 };
 use crate::elf::reach::{MISALIGNED, Verdict, misalignment};
 use crate::elf::relocations::bridge::bridgeable;
-use crate::elf::relocations::{Field, Kind, Operation, Repair, Table};
+use crate::elf::relocations::{Field, Kind, Operation, Repair, Table, Tls};
 use crate::elf::view::View;
 use crate::error::FarReference;
 use crate::{Error, Result};
@@ -86,8 +88,9 @@ pub(super) fn validate(
     patch: &mut Patch,
     report: &mut ObjectReport,
     mut judge: Option<&mut Judge<'_>>,
-) -> Result<Lifted> {
+) -> Result<Found> {
     let (mut lifted, mut met) = (Lifted::default(), 0);
+    let mut found = Found::default();
     let table = Table::of(view.machine);
     // Of each kind that cannot be linked the first occurrence is enough.
     let mut told = vec![];
@@ -149,6 +152,13 @@ pub(super) fn validate(
                 entry.kind = kind;
             }
             let known = table.get(entry.kind);
+            found.relocated |= target.is(SHF_TLS);
+            if let Some((_, kind)) = known
+                && target.is(SHF_ALLOC)
+                && kind.is_static_tls()
+            {
+                found.statics.insert(entry.symbol);
+            }
             if let Some(judge) = judge.as_deref_mut() {
                 judge.counts.add(entry.kind, known.map(|(position, _)| position));
             }
@@ -192,7 +202,7 @@ pub(super) fn validate(
             }
             report.refuse(|| *error)?;
             if report.is_full() && judge.as_deref().is_none_or(Judge::is_full) {
-                return Ok(lifted);
+                return Ok(Found { lifted, ..found });
             }
         }
     }
@@ -202,7 +212,17 @@ pub(super) fn validate(
     if !lifted.sort() || met != context.lifted.len() {
         report.refuse(|| view.malformed(None, None, "two relocations apply to one field"))?;
     }
-    Ok(lifted)
+    Ok(Found { lifted, ..found })
+}
+
+/// What the relocations of an object bring.
+#[derive(Default)]
+pub(super) struct Found {
+    pub lifted: Lifted,
+    /// Symbols, by index, of variables that code needs at a fixed distance from the thread pointer.
+    pub statics: BTreeSet<u32>,
+    /// Whether thread-local contents hold addresses.
+    pub relocated: bool,
 }
 
 /// A relocation, decoded.
@@ -267,6 +287,7 @@ impl Site<'_, '_> {
             };
             return Err(self.unsupported(kind.name.into(), reason));
         }
+        self.agrees(kind, &symbol, place)?;
         if place == Place::Undefined && symbol.binding == STB_LOCAL && kind.width > 0 && llvm < 19 {
             return Err(
                 self.unsupported(kind.name.into(), &format!("LLVM {llvm} crashes on relocations without a symbol"))
@@ -296,6 +317,32 @@ impl Site<'_, '_> {
             self.reaches(kind, &symbol, section, repair)?;
         }
         Ok(repair)
+    }
+
+    /// Refuses kinds of thread-local storage against anything else, and other kinds against it: the linker would write
+    /// the address of what threads get copies of.
+    fn agrees(&self, kind: &Kind, symbol: &Symbol, place: Place) -> Result<(), Box<Error>> {
+        let of_threads = match place {
+            Place::Section(section) => self.view.header(section).is_some_and(|header| header.is(SHF_TLS)),
+            _ => symbol.kind == STT_TLS,
+        };
+        // A sequence's marks name any symbol; sizes are no addresses. Debug information is not linked.
+        let indifferent =
+            matches!(kind.operation, Operation::Nothing | Operation::Size | Operation::ThreadLocal(Tls::Marker));
+        if kind.tls == of_threads || indifferent || !self.header.is(SHF_ALLOC) {
+            return Ok(());
+        }
+        let is = if of_threads { "is thread-local" } else { "is not thread-local" };
+        Err(Box::new(Error::ThreadLocal {
+            object: self.view.object.into(),
+            what: format!(
+                "{} at offset {:#x} of section '{}' refers to '{}', which {is}",
+                kind.name,
+                self.entry.offset,
+                self.view.label(self.target),
+                self.symbol()
+            ),
+        }))
     }
 
     /// Refuses what cannot reach a target in the object wherever that is put: the linker would say the same, later.
@@ -399,7 +446,11 @@ impl Site<'_, '_> {
         if kind.tls {
             return Box::new(Error::ThreadLocal {
                 object,
-                what: format!("relocation {} against '{}'", kind.name, self.symbol()),
+                what: format!(
+                    "no LLVM links relocation {} against '{}', nor do we; compile with -fPIC",
+                    kind.name,
+                    self.symbol()
+                ),
             });
         }
         if kind.indirect {

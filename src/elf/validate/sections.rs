@@ -7,8 +7,8 @@ use crate::elf::index::{Array, Group, Name, Section, array_kind, is_retained};
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
     GRP_COMDAT, RELA_SIZE, RawSymbol, SHF_ALLOC, SHF_EXECINSTR, SHF_LINK_ORDER, SHF_TLS, SHF_WRITE, SHF_X86_64_LARGE,
-    SHT_ANDROID_REL, SHT_ANDROID_RELA, SHT_GROUP, SHT_NULL, SHT_REL, SHT_RELA, SHT_RELR, SHT_STRTAB, SHT_SYMTAB,
-    SHT_SYMTAB_SHNDX, SYMBOL_SIZE, SectionHeader,
+    SHT_ANDROID_REL, SHT_ANDROID_RELA, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_PROGBITS, SHT_REL, SHT_RELA, SHT_RELR,
+    SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX, SYMBOL_SIZE, SectionHeader,
 };
 use crate::elf::view::View;
 use crate::{Error, Result};
@@ -83,9 +83,16 @@ pub(super) fn validate<'a>(
         if is_retained(text, header.flags) {
             builder.index.retain.push(index);
         }
+        if header.is(SHF_TLS) {
+            builder.index.thread_local.get_or_insert_default().sections.push(index);
+        }
         if header.is(SHF_X86_64_LARGE) && header.is(SHF_ALLOC) && view.machine == crate::elf::raw::EM_X86_64 {
             builder.index.large_sections.push(index);
         }
+    }
+    if let Some(index) = builder.twin_of_thread_local() {
+        // The linker tells them apart by their names.
+        report.refuse(|| view.malformed(Some(index), None, "it is the second thread-local section of its name"))?;
     }
     let limit = context.limits.relocations;
     if relocations > limit {
@@ -128,10 +135,10 @@ fn check(view: &View<'_>, index: u32, header: &SectionHeader, name: &[u8], repor
         report.refuse(|| malformed(format!("it takes {:#x} bytes", header.size)))?;
     }
     if header.is(SHF_TLS) {
-        report.refuse(|| Error::ThreadLocal {
-            object: view.object.into(),
-            what: format!("section '{}'", view.label(index)),
-        })?;
+        let kind = matches!(header.kind, SHT_PROGBITS | SHT_NOBITS);
+        if !kind || !header.is(SHF_ALLOC) || header.is(SHF_EXECINSTR) {
+            report.refuse(|| malformed("it is no section that a thread could have a copy of".into()))?;
+        }
     }
     let forbidden = SHF_WRITE | SHF_EXECINSTR | SHF_ALLOC;
     if header.flags & forbidden == forbidden {

@@ -2,15 +2,16 @@
 
 use std::collections::HashSet;
 
+use super::relocations::Found;
 use super::sections::{MAX_ALIGNMENT, Tables};
 use crate::elf::builder::IndexBuilder;
 use crate::elf::index::{Binding, Definition, Import, SymbolKind, Visibility};
 use crate::elf::patch::{Patch, Value};
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
-    SHF_EXECINSTR, SHN_ABS, SHN_COMMON, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_NULL, STB_GLOBAL, STB_GNU_UNIQUE,
-    STB_LOCAL, STB_WEAK, STT_COMMON, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION, STT_TLS,
-    STV_HIDDEN, STV_INTERNAL, SYMBOL_SIZE, Symbol, field,
+    SHF_EXECINSTR, SHF_TLS, SHN_ABS, SHN_COMMON, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_NULL, STB_GLOBAL,
+    STB_GNU_UNIQUE, STB_LOCAL, STB_WEAK, STT_COMMON, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT,
+    STT_SECTION, STT_TLS, STV_HIDDEN, STV_INTERNAL, SYMBOL_SIZE, Symbol, field,
 };
 use crate::elf::report::ChangeKind;
 use crate::elf::view::{View, lossy, string_at};
@@ -92,7 +93,7 @@ pub(super) fn is_linkable(symbol: &Symbol, place: Place) -> bool {
         _ if symbol.kind == STT_FILE => false,
         Place::Common => true,
         Place::Section(_) => {
-            matches!(symbol.kind, STT_NOTYPE | STT_FUNC | STT_OBJECT | STT_SECTION | STT_TLS)
+            matches!(symbol.kind, STT_NOTYPE | STT_FUNC | STT_OBJECT | STT_SECTION | STT_TLS | STT_GNU_IFUNC)
         }
         Place::Absolute => symbol.binding != STB_LOCAL,
         Place::Undefined => {
@@ -138,22 +139,9 @@ pub(super) fn validate(
             continue;
         }
         let text = || if name.is_empty() { format!("#{index}") } else { lossy(name).into_owned() };
-        match symbol.kind {
-            STT_TLS => {
-                report.refuse(|| Error::ThreadLocal {
-                    object: view.object.into(),
-                    what: format!("symbol '{}'", text()),
-                })?;
-                continue;
-            }
-            STT_GNU_IFUNC if symbol.shndx != SHN_UNDEF => {
-                report.refuse(|| Error::IndirectFunction { object: view.object.into(), symbol: text() })?;
-                continue;
-            }
-            _ => {}
-        }
         let place = place(tables, index, &symbol);
         let mut executable = false;
+        let mut thread_local = symbol.kind == STT_TLS;
         match place {
             Place::Section(section) => {
                 let Some(header) = view.header(section).filter(|header| section != 0 && header.kind != SHT_NULL) else {
@@ -163,6 +151,19 @@ pub(super) fn validate(
                     continue;
                 };
                 executable = header.is(SHF_EXECINSTR);
+                let fits = match symbol.kind {
+                    STT_TLS => header.is(SHF_TLS),
+                    STT_NOTYPE | STT_SECTION => true,
+                    _ => !header.is(SHF_TLS),
+                };
+                if !fits {
+                    report.refuse(|| {
+                        let label = view.label(section);
+                        malformed(format!("of symbol '{}' and its section '{label}' one is thread-local", text()))
+                    })?;
+                    continue;
+                }
+                thread_local = header.is(SHF_TLS);
                 if symbol.value.checked_add(symbol.size).is_none_or(|end| end > header.size) {
                     report.refuse(|| {
                         malformed(format!(
@@ -198,15 +199,48 @@ pub(super) fn validate(
             }
             Place::Undefined | Place::Absolute => {}
         }
+        if thread_local && matches!(place, Place::Common | Place::Absolute) {
+            let what = format!(
+                "'{}' is thread-local and {}",
+                text(),
+                if place == Place::Common { "common" } else { "absolute" }
+            );
+            report.refuse(|| Error::ThreadLocal { object: view.object.into(), what })?;
+            continue;
+        }
         let at = table + offset;
         let internal = symbol.visibility() == STV_INTERNAL && place != Place::Undefined;
         if internal {
             // To a linker the same; JITLink knows only the one.
             patch.write(at + field::ST_OTHER, Value::U8(symbol.other & !3 | STV_HIDDEN));
         }
+        let resolver = match (symbol.kind, place) {
+            (STT_GNU_IFUNC, Place::Section(section)) => match view.header(section).filter(|_| executable) {
+                Some(header) if !name.is_empty() => {
+                    // The linker puts a stub in its place. What JITLink does not know as a function, it does not link.
+                    patch.write(at + 4, Value::U8(symbol.binding << 4 | STT_FUNC));
+                    let to = "reached through a stub, as it is an indirect function".into();
+                    report.change(None, ChangeKind::Symbol { name: text(), to });
+                    Some(header.offset.saturating_add(symbol.value))
+                }
+                _ => {
+                    report.refuse(|| Error::IndirectFunction { object: view.object.into(), symbol: text() })?;
+                    continue;
+                }
+            },
+            (STT_GNU_IFUNC, Place::Common | Place::Absolute) => {
+                report.refuse(|| Error::IndirectFunction { object: view.object.into(), symbol: text() })?;
+                continue;
+            }
+            _ => None,
+        };
         let binding = match symbol.binding {
             STB_LOCAL => {
                 builder.pass(view, name)?;
+                if let Some(resolver) = resolver {
+                    let name = builder.name(view, name)?;
+                    builder.index.indirect.push((name, resolver));
+                }
                 continue;
             }
             STB_GLOBAL => Binding::Strong,
@@ -234,9 +268,10 @@ pub(super) fn validate(
             report.change(None, ChangeKind::Symbol { name: text(), to: "made hidden instead of internal".into() });
         }
         if place == Place::Undefined {
-            builder.index.imports.push(Import { name, weak: binding == Binding::Weak, visibility });
+            builder.index.imports.push(Import { name, weak: binding == Binding::Weak, visibility, thread_local });
             continue;
         }
+        builder.index.indirect.extend(resolver.map(|resolver| (name, resolver)));
         let absolute = place == Place::Absolute;
         if absolute {
             patch.write(at + field::ST_SHNDX, Value::U16(SHN_UNDEF));
@@ -251,7 +286,8 @@ pub(super) fn validate(
             }
         }
         let kind = match symbol.kind {
-            STT_FUNC => SymbolKind::Function,
+            _ if thread_local => SymbolKind::ThreadLocal,
+            STT_FUNC | STT_GNU_IFUNC => SymbolKind::Function,
             STT_OBJECT | STT_COMMON => SymbolKind::Data,
             STT_NOTYPE if executable => SymbolKind::Function,
             _ if place == Place::Common => SymbolKind::Data,
@@ -271,6 +307,30 @@ pub(super) fn validate(
         });
     }
     Ok(Symbols { count })
+}
+
+/// Notes which variables have to be at a fixed distance from the thread pointer.
+pub(super) fn note_statics(
+    view: &View<'_>,
+    tables: &Tables<'_>,
+    found: &Found,
+    builder: &mut IndexBuilder,
+) -> Result<()> {
+    if let Some(own) = builder.index.thread_local.as_mut() {
+        own.relocated = found.relocated;
+    }
+    for &index in &found.statics {
+        let Some(symbol) = tables.symbols.get(index as usize).map(Symbol::decode) else { continue };
+        let defined = matches!(place(tables, index, &symbol), Place::Section(_));
+        let name = match (symbol.binding, string_at(tables.strings, symbol.name)) {
+            (STB_LOCAL, _) | (_, None) => None,
+            (_, Some(name)) => Some(builder.name(view, name)?),
+        };
+        let own = builder.index.thread_local.get_or_insert_default();
+        own.own_static |= defined;
+        own.statics.extend(name);
+    }
+    Ok(())
 }
 
 /// A common symbol's alignment, binding and size; false if it was refused.

@@ -6,6 +6,7 @@
 
 mod aarch64;
 mod room;
+mod thread_local;
 mod x86_64;
 
 #[cfg(test)]
@@ -19,6 +20,7 @@ use crate::elf::relocations::{Field, Kind, Operation, Range, Table};
 use crate::elf::{EM_AARCH64, EM_X86_64, Location, MISALIGNED};
 use crate::error::FarReference;
 use room::{Room, Rooms};
+pub(super) use thread_local::{Local, Missing};
 
 /// What happens to a reference that does not reach its target; see [`JitEngineBuilder::out_of_range`](crate::JitEngineBuilder::out_of_range).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,6 +78,12 @@ enum Shared {
     Literal,
     /// A jump.
     Stub,
+    /// A module's number and an offset in its block.
+    Pair { module: u64 },
+    /// A distance from the thread pointer.
+    Distance,
+    /// A descriptor of the variable of a module at this offset.
+    Descriptor { module: u64 },
 }
 
 /// A block of the graph at its final address.
@@ -100,6 +108,8 @@ pub(super) struct Reach {
     rooms: Rooms,
     got: u64,
     bridges: u32,
+    /// The first thread-local reference that has no value: the relocation and the symbol, and why.
+    missing: Option<(&'static str, String, Missing)>,
     failures: Vec<FarReference>,
     more: usize,
 }
@@ -116,6 +126,7 @@ impl Reach {
             rooms: Rooms::default(),
             got: 0,
             bridges: 0,
+            missing: None,
             failures: Vec::new(),
             more: 0,
         }
@@ -130,12 +141,10 @@ impl Reach {
         edges: impl Iterator<Item = (Edge<'static>, Option<&'static Kind>)>,
     ) {
         self.bytes = bytes;
-        if self.policy == OutOfRange::Reject {
-            return;
-        }
         for (edge, lifted) in edges {
             let Some(kind) = lifted.or_else(|| Some(self.table.get(edge.relocation)?.1)) else { continue };
-            if !self.may_be_out_of_range(kind, &edge) {
+            self.need.data = self.need.data.saturating_add(thread_local::cost(kind).data);
+            if self.policy == OutOfRange::Reject || !self.may_be_out_of_range(kind, &edge) {
                 continue;
             }
             let edge = Edge { relocation: kind.number, ..edge };
@@ -187,18 +196,31 @@ impl Reach {
     /// Looks at one reference at final addresses. True if its field has been written and LLVM must not.
     ///
     /// `locate` finds the place of an offset in the prepared object, for messages.
+    ///
+    /// `local`: what is known of the target of thread-local kinds.
     pub(super) fn check(
         &mut self,
         edge: &Edge<'_>,
         block: &mut Block<'_>,
         lifted: Option<&'static Kind>,
+        local: Local,
         locate: impl FnOnce(u64) -> Option<Location>,
     ) -> bool {
         // JITLink keeps things alive by edges of its own, at the beginning of code: a lifted relocation may be there too.
         let lifted = lifted.filter(|_| edge.relocation != shim::SLABJIT_OTHER_KIND);
         let Some(kind) = lifted.or_else(|| self.kind(edge, block.content)) else { return false };
         let at = block.address.wrapping_add(edge.offset as u64);
-        let Some(value) = self.value(kind, edge, at) else {
+        let value = match kind.operation {
+            Operation::ThreadLocal(tls) => match self.thread_local(tls, edge, at, local) {
+                Ok(value) => Some(value),
+                Err(missing) => {
+                    self.missing.get_or_insert_with(|| (kind.name, edge.symbol.to_owned(), missing));
+                    return false;
+                }
+            },
+            _ => self.value(kind, edge, at),
+        };
+        let Some(value) = value else {
             if lifted.is_some() {
                 self.fail(kind, edge, block, 0, locate);
             }
@@ -339,6 +361,11 @@ impl Reach {
     /// What has to be written into the room, in the order of `settle`.
     pub(super) fn rooms(&self) -> impl Iterator<Item = &[u8]> {
         self.rooms.rooms.iter().map(|room| &*room.bytes)
+    }
+
+    /// The first thread-local reference that has no value.
+    pub(super) fn take_missing(&mut self) -> Option<(&'static str, String, Missing)> {
+        self.missing.take()
     }
 
     /// What failed, and how many more.

@@ -180,7 +180,7 @@ fn what_is_reserved_is_never_exceeded_and_what_is_shared_takes_no_more() {
     for edge in edges() {
         let address = 0x7f00_0000_0000;
         let mut block = Block { section: ".text", executable: true, address, content: &mut code, origin: None };
-        assert!(reach.check(&edge, &mut block, None, |_| None));
+        assert!(reach.check(&edge, &mut block, None, Local::default(), |_| None));
     }
     assert_eq!(reach.bridges(), 64);
     assert_eq!(reach.rooms.rooms[1].used, 8, "one literal serves all");
@@ -230,7 +230,7 @@ fn aarch64_instructions_decide_which_kind_an_edge_is() {
         let mut dirty = u32::to_le_bytes(word | stale);
         let mut block = Block { section: ".text", executable: true, address: 0, content: &mut dirty, origin: None };
         let mut reach = Reach::new(EM_AARCH64, OutOfRange::Bridge, 0..1);
-        assert!(!reach.check(&edge(relocation, 0, 0x1000, 0), &mut block, None, |_| None));
+        assert!(!reach.check(&edge(relocation, 0, 0x1000, 0), &mut block, None, Local::default(), |_| None));
         assert_eq!(dirty, content, "{name}");
     }
 }

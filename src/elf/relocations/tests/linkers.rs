@@ -52,7 +52,7 @@ fn compute(kind: &Kind, addend: i64, place: i64, layout: &Layout) -> i64 {
         Operation::GotFromGot => entry.wrapping_sub(layout.got),
         Operation::GotFromGotPage => entry.wrapping_sub(page(layout.got)),
         Operation::Size => SIZE.wrapping_add(addend),
-        Operation::ThreadLocal => layout.variable.wrapping_add(addend),
+        Operation::ThreadLocal(_) => layout.variable.wrapping_add(addend),
         other => panic!("{}: {other:?} is no static link's", kind.name),
     }
 }
@@ -188,7 +188,7 @@ const KNOWN_TO_GNU: &[u32] = &[28, 30, 301, 302, 310, 550, 552, 554, 556, 558];
 /// Links all kinds that are for static links and that `choose` wants; returns those unknown to the linker.
 fn compare(linker: &Linker, machine: u16, choose: impl Fn(&Kind) -> bool) -> Vec<u32> {
     let statically = |kind: &&Kind| match kind.operation {
-        Operation::ThreadLocal => kind.name.contains("TLSLE_") || kind.name.contains("_TPOFF"),
+        Operation::ThreadLocal(_) => kind.name.contains("TLSLE_") || kind.name.contains("_TPOFF"),
         Operation::Nothing | Operation::Resolver | Operation::Authenticated | Operation::Dynamic => false,
         // LLVM 22 knows neither the withdrawn kinds nor those of APX with longer instructions.
         _ => !["_BND", "CODE_5", "CODE_6"].iter().any(|part| kind.name.contains(part)),

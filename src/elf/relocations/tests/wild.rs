@@ -98,7 +98,7 @@ fn operation_agrees(kind: &Kind, theirs: RelocationKindInfo) -> bool {
     if kind.tls {
         // They do not sort all of these under thread-local storage themselves.
         let got = !matches!(theirs.kind, K::DtpOff | K::TpOff | K::TlsDescCall);
-        return kind.operation == O::ThreadLocal && (kind.through == T::Got) == got;
+        return matches!(kind.operation, O::ThreadLocal(_)) && (kind.through == T::Got) == got;
     }
     let paged = theirs.mask.is_some();
     let (operation, through) = match theirs.kind {

@@ -1,0 +1,157 @@
+//! A shared object that has nothing but a PT_TLS segment: by opening it, the dynamic loader is made to give each thread, also
+//! those that are there already, a block of an object's thread-local variables.
+//!
+//! It has what glibc's loader asks for (elf/dl-load.c, elf/get-dynamic-info.h): one writable PT_LOAD, a PT_DYNAMIC with empty tables,
+//! and a PT_GNU_STACK, without which stacks would be made executable. One relocation, if the block is to be at a fixed
+//! distance from the thread pointer, makes the loader put it there and tells where (x86-64 psABI `R_X86_64_TPOFF64`, AAELF64
+//! `R_AARCH64_TLS_TPREL64`).
+
+use object::elf;
+
+use super::Section;
+use super::raw::{EM_AARCH64, HEADER_SIZE, RELA_SIZE, SYMBOL_SIZE};
+
+/// Where things are in the file, and in memory from the address at which it is loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TlsImage {
+    /// The file's first bytes: headers and tables.
+    pub head: Vec<u8>,
+    /// Offset of the block's contents, which end the file.
+    pub contents_at: u64,
+    /// Bytes of the file.
+    pub size: u64,
+    /// Offset of the word into which the loader writes the block's distance from the thread pointer, if it is to be fixed.
+    pub distance_at: Option<u64>,
+}
+
+/// More than any address space has.
+const MOST: u64 = 1 << 47;
+
+/// Where thread-local sections are in the block that each thread gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TlsBlock {
+    /// Offsets, in the order in which the sections were given.
+    pub offsets: Vec<u64>,
+    /// Bytes, and how many of them have contents.
+    pub size: u64,
+    pub content_size: u64,
+    pub alignment: u64,
+}
+
+impl TlsBlock {
+    /// Puts sections with contents before those without. `None` if they are more than can be.
+    pub(crate) fn new(sections: &[Section]) -> Option<Self> {
+        let mut block = Self { offsets: vec![0; sections.len()], size: 0, content_size: 0, alignment: 1 };
+        for contents in [true, false] {
+            for (section, offset) in sections.iter().zip(&mut block.offsets) {
+                if section.has_contents != contents {
+                    continue;
+                }
+                let alignment = section.alignment.max(1);
+                *offset = block.size.checked_next_multiple_of(alignment)?;
+                block.size = offset.checked_add(section.size).filter(|size| *size <= MOST)?;
+                block.alignment = block.alignment.max(alignment);
+            }
+            if contents {
+                block.content_size = block.size;
+            }
+        }
+        Some(block)
+    }
+}
+
+const PROGRAM_HEADER_SIZE: u64 = 56;
+const PROGRAM_HEADERS: u16 = 4;
+/// A multiple of every page size.
+const PAGE: u64 = 64 << 10;
+/// `DF_STATIC_TLS`
+const STATIC_TLS: u64 = 0x10;
+
+impl TlsImage {
+    /// The image for a block, for the machine of this number; `fixed`: at one distance from every thread pointer.
+    pub(crate) fn new(machine: u16, block: &TlsBlock, fixed: bool) -> Self {
+        let dynamic_at = HEADER_SIZE + u64::from(PROGRAM_HEADERS) * PROGRAM_HEADER_SIZE;
+        let dynamic_size = 16 * if fixed { 10 } else { 6 };
+        let symbols_at = dynamic_at + dynamic_size;
+        let rela_at = symbols_at + SYMBOL_SIZE;
+        let distance_at = rela_at + RELA_SIZE;
+        let hash_at = distance_at + 8;
+        let strings_at = hash_at + 16;
+        let head_size = strings_at + 8;
+        let contents_at = head_size.next_multiple_of(block.alignment.max(16));
+        let size = contents_at + block.content_size;
+
+        let mut out = Bytes(Vec::with_capacity(head_size as usize));
+        // ELFCLASS64, ELFDATA2LSB, EV_CURRENT
+        out.raw(&[0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        out.half(elf::ET_DYN.0);
+        out.half(machine);
+        out.word(1);
+        // Entry point, program headers, section headers (none), flags.
+        [0, HEADER_SIZE, 0].into_iter().for_each(|v| out.long(v));
+        out.word(0);
+        [HEADER_SIZE as u16, PROGRAM_HEADER_SIZE as u16, PROGRAM_HEADERS, 0, 0, 0]
+            .into_iter()
+            .for_each(|v| out.half(v));
+
+        let (read, write) = (elf::PF_R.0, elf::PF_W.0);
+        let mut segment = |kind: u32, flags: u32, offset: u64, file: u64, memory: u64, alignment: u64| {
+            out.word(kind);
+            out.word(flags);
+            [offset, offset, offset, file, memory, alignment].into_iter().for_each(|v| out.long(v));
+        };
+        segment(elf::PT_LOAD.0, read | write, 0, size, size, PAGE);
+        segment(elf::PT_DYNAMIC.0, read | write, dynamic_at, dynamic_size, dynamic_size, 8);
+        // glibc ignores a block of no bytes.
+        segment(elf::PT_TLS.0, read, contents_at, block.content_size, block.size.max(1), block.alignment.max(1));
+        segment(elf::PT_GNU_STACK.0, read | write, 0, 0, 0, 16);
+
+        let mut entry = |tag: i64, value: u64| {
+            out.long(tag as u64);
+            out.long(value);
+        };
+        entry(elf::DT_HASH.0, hash_at);
+        entry(elf::DT_STRTAB.0, strings_at);
+        entry(elf::DT_SYMTAB.0, symbols_at);
+        entry(elf::DT_STRSZ.0, 1);
+        entry(elf::DT_SYMENT.0, SYMBOL_SIZE);
+        if fixed {
+            entry(elf::DT_RELA.0, rela_at);
+            entry(elf::DT_RELASZ.0, RELA_SIZE);
+            entry(elf::DT_RELAENT.0, RELA_SIZE);
+            entry(elf::DT_FLAGS.0, STATIC_TLS);
+        }
+        entry(elf::DT_NULL.0, 0);
+
+        // The null symbol stands for the object's own block.
+        out.raw(&[0; SYMBOL_SIZE as usize]);
+        let kind = if machine == EM_AARCH64 { elf::R_AARCH64_TLS_TPREL.0 } else { elf::R_X86_64_TPOFF64.0 };
+        [distance_at, kind.into(), 0].into_iter().for_each(|v| out.long(v));
+        out.long(0);
+        // One bucket and one chain, both empty.
+        [1, 1, 0, 0].into_iter().for_each(|v| out.word(v));
+        out.raw(&[0; 8]);
+        Self { head: out.0, contents_at, size, distance_at: fixed.then_some(distance_at) }
+    }
+}
+
+/// Little-endian numbers, one after the other.
+struct Bytes(Vec<u8>);
+
+impl Bytes {
+    fn raw(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn half(&mut self, value: u16) {
+        self.raw(&value.to_le_bytes());
+    }
+
+    fn word(&mut self, value: u32) {
+        self.raw(&value.to_le_bytes());
+    }
+
+    fn long(&mut self, value: u64) {
+        self.raw(&value.to_le_bytes());
+    }
+}

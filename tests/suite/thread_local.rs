@@ -1,0 +1,600 @@
+//! Thread-local storage and indirect functions: which thread sees what, who holds what, and what is refused.
+
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use slabjit::{Error, JitEngine, Library, Removal, Symbol};
+
+use crate::common::{
+    Checked, child_with, compile, compile_bytes, compile_with, freed, link_shared, open_files, tests, tool,
+};
+use crate::target::{by_arch, by_qemu};
+
+tests![
+    threads_begin_with_the_initial_value,
+    destructors_hold_the_library,
+    a_destructor_registered_by_a_finaliser_runs_after_it,
+    a_library_uses_variables_of_another_library,
+    variables_of_the_process_and_of_shared_libraries,
+    isolated_libraries_have_their_own_variables,
+    archive_members_bring_their_variables,
+    a_later_batch_finds_variables_of_an_earlier_one,
+    variables_cannot_be_asked_for,
+    kinds_of_names_that_disagree_are_refused,
+    addresses_in_static_variables_are_refused,
+    a_failed_initialiser_leaves_fresh_variables,
+    large_alignments,
+    resolvers_run_outside_every_lock,
+    a_resolver_that_throws,
+    indirect_functions_that_are_weak_or_discarded;
+    alone: the_surplus_is_used_up_and_comes_back, nothing_is_left, loaders_names_are_never_mistaken;
+    parts: larger_surplus,
+];
+
+type Int = unsafe extern "C" fn() -> i32;
+
+const DYNAMIC: &[&str] = &["-ftls-model=global-dynamic"];
+const STATIC: &[&str] = &["-ftls-model=initial-exec"];
+const COUNTER: &str = "static __thread int counter = 5; int next(void) { return ++counter; }";
+
+#[track_caller]
+fn int(library: &Library, name: &str) -> Symbol<Int> {
+    // SAFETY: every function of this file's objects that is asked for so is `int (void)`.
+    unsafe { library.get(name).unwrap() }
+}
+
+#[track_caller]
+fn call(library: &Library, name: &str) -> i32 {
+    // SAFETY: as above.
+    unsafe { int(library, name)() }
+}
+
+#[track_caller]
+fn library(engine: &JitEngine, objects: &[(&str, &str, &[&str])]) -> Library {
+    // SAFETY: no shared library is opened, no symbol given.
+    let library = unsafe { engine.library("library").build().unwrap() };
+    for (file, source, flags) in objects {
+        library.add_object_named(file, compile_bytes(file, source, flags)).unwrap();
+    }
+    library
+}
+
+#[track_caller]
+fn error(library: &Library) -> Error {
+    // SAFETY: nothing runs: it is to fail.
+    unsafe { library.initialize() }.unwrap_err()
+}
+
+// ---- threads ----
+
+fn threads_begin_with_the_initial_value() {
+    for flags in [DYNAMIC, STATIC] {
+        let engine = Checked::new();
+        let (to_old, work) = channel::<Symbol<Int>>();
+        let (answer, from_old) = channel();
+        let old = thread::spawn(move || {
+            for f in work {
+                // SAFETY: as in `call`.
+                answer.send([0; 2].map(|_| unsafe { f() })).unwrap();
+            }
+        });
+        let library = library(&engine, &[("counter.c", COUNTER, flags)]);
+        assert_eq!(call(&library, "next"), 6);
+        to_old.send(int(&library, "next")).unwrap();
+        assert_eq!(from_old.recv().unwrap(), [6, 7], "a thread that was there before");
+        let f = int(&library, "next");
+        // SAFETY: as in `call`.
+        let young = thread::spawn(move || [0; 2].map(|_| unsafe { f() }));
+        assert_eq!(young.join().unwrap(), [6, 7], "a thread that came later");
+        assert_eq!(call(&library, "next"), 7);
+        drop(to_old);
+        old.join().unwrap();
+        freed(&library);
+        engine.finish();
+    }
+}
+
+/// What destructors on other threads have told.
+static TOLD: Mutex<Vec<(usize, i32)>> = Mutex::new(Vec::new());
+
+extern "C" fn tell(library: usize, value: i32) {
+    TOLD.lock().unwrap().push((library, value));
+}
+
+fn take_told(library: usize) -> Vec<i32> {
+    let mut told = TOLD.lock().unwrap();
+    let taken = told.iter().filter(|(l, _)| *l == library).map(|(_, value)| *value).collect();
+    told.retain(|(l, _)| *l != library);
+    taken
+}
+
+fn telling(engine: &JitEngine, path: &std::path::Path) -> Library {
+    let builder = engine.library("telling").symbol("tell", tell as *const ());
+    // SAFETY: `tell` is what the objects take it for; the shared libraries are the compiler's.
+    let library = unsafe { builder.shared_library("libstdc++.so.6").build().unwrap() };
+    library.add_object_file(path).unwrap();
+    library
+}
+
+fn destructors_hold_the_library() {
+    let cpp = "extern \"C\" void tell(unsafe_long, int);
+        struct Telling { int n; Telling(int n) : n(n) {} ~Telling() { tell(ID, n); } };
+        static thread_local Telling first(1), second(2);
+        struct AtEnd { ~AtEnd() { tell(ID, 9); } } at_end;
+        extern \"C\" int touch() { return ++first.n + ++second.n; }";
+    // glibc's own interface, which Rust's standard library uses.
+    let c = "int __cxa_thread_atexit_impl(void (*)(void *), void *, void *); extern char __dso_handle;
+        void tell(unsafe_long, int);
+        static __thread int first = 1, second = 2;
+        static void told(void *p) { tell(ID, *(int *)p); }
+        int touch(void) {
+            if (first == 1) {
+                __cxa_thread_atexit_impl(told, &first, &__dso_handle);
+                __cxa_thread_atexit_impl(told, &second, &__dso_handle);
+            }
+            return ++first + ++second;
+        }
+        __attribute__((destructor)) static void end(void) { tell(ID, 9); }";
+    for (id, name, source, flags) in
+        [(1, "telling.cc", cpp, DYNAMIC), (2, "telling_static.cc", cpp, STATIC), (3, "telling.c", c, DYNAMIC)]
+    {
+        let engine = Checked::new();
+        let source = source.replace("ID", &id.to_string()).replace("unsafe_long", "unsigned long");
+        let library = telling(&engine, &compile(name, &source, flags));
+        let (go, wait) = channel::<()>();
+        let (done, touched) = channel();
+        let f = int(&library, "touch");
+        let thread = thread::spawn(move || {
+            // SAFETY: as in `call`.
+            done.send(unsafe { f() }).unwrap();
+            drop(f);
+            wait.recv().unwrap();
+        });
+        assert_eq!(touched.recv().unwrap(), 5);
+        // Two destructors, on a thread that goes on: the code stays.
+        while library.remove().unwrap() != (Removal::Waiting { holders: 2 }) {
+            thread::yield_now();
+        }
+        assert!(take_told(id).is_empty());
+        assert!(engine.stats().arena.slabs > 0);
+        go.send(()).unwrap();
+        thread.join().unwrap();
+        assert_eq!(
+            take_told(id),
+            [3, 2, 9],
+            "{name}: from the last to the first, then what the library does at its end"
+        );
+        assert_eq!(library.remove().unwrap(), Removal::Freed);
+        engine.finish();
+    }
+}
+
+fn a_destructor_registered_by_a_finaliser_runs_after_it() {
+    let source = "int __cxa_thread_atexit_impl(void (*)(void *), void *, void *); extern char __dso_handle;
+        void tell(unsigned long, int);
+        static void told(void *p) { tell(4, (int)(long)p); }
+        __attribute__((destructor)) static void end(void) {
+            __cxa_thread_atexit_impl(told, (void *)7, &__dso_handle);
+            tell(4, 6);
+        }";
+    let engine = Checked::new();
+    let library = telling(&engine, &compile("late.c", source, &[]));
+    // SAFETY: as in `call`.
+    unsafe { library.initialize().unwrap() };
+    assert!(take_told(4).is_empty());
+    freed(&library);
+    assert_eq!(take_told(4), [6, 7]);
+    engine.finish();
+}
+
+// ---- who has the variable ----
+
+fn a_library_uses_variables_of_another_library() {
+    let engine = Checked::new();
+    let user = "extern __thread int shared; int use(void) { return shared += 10; }";
+    for (defined, used) in [(DYNAMIC, DYNAMIC), (STATIC, STATIC), (STATIC, DYNAMIC)] {
+        let provider = "__thread int shared = 1; int bump(void) { return ++shared; }";
+        let first = library(&engine, &[("provider.c", provider, defined)]);
+        assert_eq!(call(&first, "bump"), 2);
+        // SAFETY: no shared library, no symbol.
+        let second = unsafe { engine.library("second").link(&first).build().unwrap() };
+        second.add_object(compile_bytes("user.c", user, used)).unwrap();
+        assert_eq!(call(&second, "use"), 12);
+        assert_eq!(call(&first, "bump"), 13);
+        assert_eq!(first.remove().unwrap(), Removal::Waiting { holders: 1 });
+        assert_eq!(call(&second, "use"), 23);
+        freed(&second);
+        assert_eq!(first.remove().unwrap(), Removal::Freed);
+    }
+    // What is not at a fixed distance cannot be reached as if it were.
+    let first = library(&engine, &[("provider.c", "__thread int shared = 1;", DYNAMIC)]);
+    // SAFETY: no shared library, no symbol.
+    let second = unsafe { engine.library("second").link(&first).build().unwrap() };
+    second.add_object_named("user.o", compile_bytes("user.c", user, STATIC)).unwrap();
+    let refused = error(&second);
+    let text = refused.to_string();
+    assert!(matches!(refused, Error::ThreadLocal { .. }), "{refused:?}");
+    assert!(["user.o", "'shared'", "fixed distance", "global-dynamic"].iter().all(|t| text.contains(t)), "{text}");
+    freed(&second);
+    freed(&first);
+    engine.finish();
+}
+
+fn variables_of_the_process_and_of_shared_libraries() {
+    let provider =
+        compile("tls_shared.c", "__thread int in_shared = 30; int bump_shared(void) { return ++in_shared; }", &[]);
+    let path = link_shared("libtls_shared.so", &[&provider], &[]);
+    let source = "extern __thread int in_shared; extern __thread int process_errno __asm__(\"errno\");
+        int close(int); int bump_shared(void);
+        int both(void) { process_errno = 0; close(-1); in_shared += 100; return bump_shared() + 1000 * process_errno; }
+        int *where(void) { return &in_shared; }";
+    let engine = Checked::new();
+    // A library that was opened later is not in static storage, so only the dynamic models can reach it.
+    for flags in [DYNAMIC, by_arch(&["-ftls-model=global-dynamic", "-mtls-dialect=gnu2"], DYNAMIC)] {
+        // SAFETY: the shared library is ours.
+        let library = unsafe { engine.library("shared").shared_library(&path).build().unwrap() };
+        library.add_object(compile_bytes("process.c", source, flags)).unwrap();
+        // EBADF
+        assert_eq!(call(&library, "both"), 9131);
+        let f = int(&library, "both");
+        // SAFETY: as in `call`.
+        assert_eq!(thread::spawn(move || unsafe { f() }).join().unwrap(), 9131, "another thread has its own");
+        freed(&library);
+    }
+    // SAFETY: as above.
+    let library = unsafe { engine.library("shared").shared_library(&path).build().unwrap() };
+    library.add_object_named("fixed.o", compile_bytes("process.c", source, STATIC)).unwrap();
+    let refused = error(&library);
+    assert!(matches!(&refused, Error::ThreadLocal { .. }) && refused.to_string().contains("'in_shared'"), "{refused}");
+    freed(&library);
+    engine.finish();
+}
+
+fn isolated_libraries_have_their_own_variables() {
+    let engine = Checked::new();
+    // SAFETY: nothing is opened or given.
+    let library = unsafe { engine.library("isolated").isolated().build().unwrap() };
+    library.add_object(compile_bytes("counter.c", COUNTER, DYNAMIC)).unwrap();
+    assert_eq!(call(&library, "next"), 6);
+    freed(&library);
+    engine.finish();
+}
+
+fn archive_members_bring_their_variables() {
+    let member = "__thread int in_member = 3; extern __thread int process_errno __asm__(\"errno\");
+        int from_member(void) { process_errno = 5; return ++in_member + process_errno; }";
+    for flags in [DYNAMIC, STATIC] {
+        let engine = Checked::new();
+        let member = compile("tls_member.c", member, flags);
+        let archive = member.with_extension("a");
+        tool("ar", &["rcs".as_ref(), archive.as_os_str(), member.as_os_str()]);
+        let user = "extern __thread int in_member; int from_member(void); static __thread int own = 100;
+            int all(void) { in_member += 10; return from_member() + ++own; }";
+        let library = library(&engine, &[("user.c", user, flags)]);
+        library.add_archive_file(&archive).unwrap();
+        assert_eq!(call(&library, "all"), 14 + 5 + 101);
+        freed(&library);
+        engine.finish();
+    }
+}
+
+fn a_later_batch_finds_variables_of_an_earlier_one() {
+    let engine = Checked::new();
+    let library = library(
+        &engine,
+        &[(
+            "first.c",
+            "__thread int shared = 1; __thread int hidden __attribute__((visibility(\"hidden\"))) = 2; int first(void) { return shared; }",
+            DYNAMIC,
+        )],
+    );
+    assert_eq!(call(&library, "first"), 1);
+    let later =
+        "extern __thread int shared; static __thread int own = 10; int later(void) { return ++shared + ++own; }";
+    library.add_object(compile_bytes("later.c", later, DYNAMIC)).unwrap();
+    assert_eq!(call(&library, "later"), 13);
+    assert_eq!(call(&library, "first"), 2);
+    // One call for variables of two modules would find one of them in the wrong place.
+    let together = "extern __thread int hidden __attribute__((visibility(\"hidden\"))); static __thread int own = 10;
+        int together(void) { return ++hidden + ++own; }";
+    let model = ["-ftls-model=local-dynamic", "-mtls-dialect=gnu"];
+    let flags = by_arch(&model[..], &["-ftls-model=local-dynamic", "-mtls-dialect=trad"]);
+    library.add_object_named("together.o", compile_bytes("together.c", together, flags)).unwrap();
+    let refused = error(&library);
+    assert!(matches!(&refused, Error::ThreadLocal { .. }) && refused.to_string().contains("'hidden'"), "{refused}");
+    assert_eq!(call(&library, "first"), 2, "what was linked before still works");
+    freed(&library);
+    engine.finish();
+}
+
+// ---- refusals ----
+
+fn variables_cannot_be_asked_for() {
+    let engine = Checked::new();
+    let library = library(&engine, &[("variable.c", "__thread int variable = 1;", DYNAMIC)]);
+    // SAFETY: it is only asked for.
+    let refused = unsafe { library.get::<*const i32>("variable") }.map(drop).unwrap_err();
+    assert!(matches!(&refused, Error::ThreadLocalSymbol { symbol, .. } if symbol == "variable"), "{refused:?}");
+    freed(&library);
+    engine.finish();
+}
+
+fn kinds_of_names_that_disagree_are_refused() {
+    let engine = Checked::new();
+    let as_thread_local = "extern __thread int name; int f(void) { return name; }";
+    let as_plain = "extern int name; int f(void) { return name; }";
+    for (user, definition) in [(as_thread_local, "int name = 1;"), (as_plain, "__thread int name = 1;")] {
+        let library = library(&engine, &[("user.c", user, DYNAMIC), ("definition.c", definition, DYNAMIC)]);
+        let refused = error(&library);
+        assert!(
+            matches!(&refused, Error::ThreadLocal { object, what } if object == "user.c" && what.contains("'name'")),
+            "{refused:?}"
+        );
+        freed(&library);
+    }
+    let library = library(&engine, &[("user.c", as_thread_local, DYNAMIC)]);
+    assert!(matches!(error(&library), Error::UndefinedSymbols { .. }));
+    freed(&library);
+    engine.finish();
+}
+
+fn addresses_in_static_variables_are_refused() {
+    let engine = Checked::new();
+    let source = "static int x; __thread int *pointer = &x; int *f(void) { return pointer; }";
+    let library = library(&engine, &[("pointing.c", source, STATIC)]);
+    let refused = error(&library);
+    assert!(
+        matches!(&refused, Error::ThreadLocal { what, .. } if what.contains("initialised with addresses")),
+        "{refused:?}"
+    );
+    freed(&library);
+    engine.finish();
+}
+
+// ---- what goes, and when ----
+
+fn a_failed_initialiser_leaves_fresh_variables() {
+    let source = "static __thread int counter = 5; extern \"C\" int next() { return ++counter; } int attempts();
+        static int fails = (next(), attempts() == 1 ? throw 1 : 0);";
+    static ATTEMPTS: Mutex<i32> = Mutex::new(0);
+    extern "C" fn attempts() -> i32 {
+        let mut attempts = ATTEMPTS.lock().unwrap();
+        *attempts += 1;
+        *attempts
+    }
+    let engine = Checked::new();
+    let builder = engine.library("fails").symbol("_Z8attemptsv", attempts as *const ());
+    // SAFETY: the function is `int ()`; the shared library is the compiler's.
+    let library = unsafe { builder.shared_library("libstdc++.so.6").build().unwrap() };
+    library.add_object_file(compile("fails.cc", source, DYNAMIC)).unwrap();
+    assert!(matches!(error(&library), Error::InitializerFailed { .. }));
+    assert_eq!(engine.stats().arena.slabs, 0);
+    assert_eq!(call(&library, "next"), 7, "the initialiser of the second attempt made it 6");
+    freed(&library);
+    engine.finish();
+}
+
+fn large_alignments() {
+    let engine = Checked::new();
+    for alignment in [64, 4096, 65536, 2 << 20] {
+        let source = format!(
+            "static __thread char small = 7, wide[3] __attribute__((aligned({alignment}))) = \"hi\";
+             int f(void) {{ return (int)((unsigned long)wide % {alignment}) + wide[1] + small; }}"
+        );
+        let library = library(&engine, &[("wide.c", &source, DYNAMIC)]);
+        let f = int(&library, "f");
+        // SAFETY: as in `call`.
+        assert_eq!(thread::spawn(move || unsafe { f() }).join().unwrap(), 'i' as i32 + 7, "{alignment}");
+        assert_eq!(call(&library, "f"), 'i' as i32 + 7, "{alignment}");
+        freed(&library);
+    }
+    engine.finish();
+}
+
+/// Files and modules that are open.
+fn open_things() -> (usize, usize) {
+    unsafe extern "C" fn count(_: *mut libc::dl_phdr_info, _: usize, n: *mut libc::c_void) -> i32 {
+        // SAFETY: the pointer to a number that is passed below.
+        unsafe { *n.cast::<usize>() += 1 };
+        0
+    }
+    let mut modules = 0_usize;
+    // SAFETY: the callback gets the pointer to the number.
+    unsafe { libc::dl_iterate_phdr(Some(count), (&raw mut modules).cast()) };
+    (open_files(), modules)
+}
+
+fn nothing_is_left() {
+    let engine = Checked::new();
+    let before = open_things();
+    for flags in [DYNAMIC, STATIC] {
+        for _ in 0..by_qemu(100, 10) {
+            let library = library(&engine, &[("counter.c", COUNTER, flags)]);
+            assert_eq!(call(&library, "next"), 6);
+            assert_eq!(open_things(), (before.0, before.1 + 1));
+            freed(&library);
+            assert_eq!(open_things(), before);
+        }
+    }
+    // A hundred at once, in one library and each in its own.
+    let sources: Vec<_> = (0..100)
+        .map(|i| (format!("c{i}.c"), format!("__thread int v{i} = {i}; int next{i}(void) {{ return ++v{i}; }}")))
+        .collect();
+    let objects: Vec<(&str, &str, &[&str])> = sources.iter().map(|(n, s)| (n.as_str(), s.as_str(), DYNAMIC)).collect();
+    let one = library(&engine, &objects);
+    let each: Vec<_> = objects.iter().map(|object| library(&engine, &[*object])).collect();
+    for (i, own) in each.iter().enumerate() {
+        let name = format!("next{i}");
+        assert_eq!((call(&one, &name), call(own, &name)), (i as i32 + 1, i as i32 + 1));
+    }
+    assert_eq!(open_things(), (before.0, before.1 + 101));
+    // In any order.
+    each.iter().rev().step_by(2).chain(each.iter().step_by(2)).for_each(|own| {
+        own.remove().unwrap();
+    });
+    assert_eq!(call(&one, "next99"), 101);
+    freed(&one);
+    drop(each);
+    assert_eq!(open_things(), before);
+    // Failures: a name that is missing, and one that fits nowhere.
+    let source = "static __thread int x; int missing(void); int f(void) { return missing() + ++x; }";
+    let failing = library(&engine, &[("failing.c", source, DYNAMIC)]);
+    assert!(matches!(error(&failing), Error::UndefinedSymbols { .. }));
+    assert_eq!(open_things(), before);
+    freed(&failing);
+    engine.finish();
+}
+
+/// The loader goes by paths, and the numbers of files come again.
+fn loaders_names_are_never_mistaken() {
+    let engine = Checked::new();
+    let libraries: Vec<_> = (0..50)
+        .map(|i| {
+            let source = format!("static __thread int v[{}] = {{{i}}}; int first(void) {{ return v[0]; }}", i + 1);
+            let library = library(&engine, &[("same.c", &source, DYNAMIC)]);
+            assert_eq!(call(&library, "first"), i);
+            library
+        })
+        .collect();
+    for (i, library) in libraries.iter().enumerate() {
+        assert_eq!(call(library, "first"), i as i32);
+    }
+    libraries.iter().for_each(freed);
+    engine.finish();
+}
+
+fn static_bytes(engine: &JitEngine, bytes: usize) -> Result<Library, (Library, Error)> {
+    let source = format!("static __thread char c[{bytes}]; int f(void) {{ return ++c[{}]; }}", bytes - 1);
+    let library = library(engine, &[("static.c", &source, STATIC)]);
+    // SAFETY: nothing runs.
+    match unsafe { library.initialize() } {
+        Ok(()) => Ok(library),
+        Err(error) => Err((library, error)),
+    }
+}
+
+fn the_surplus_is_used_up_and_comes_back() {
+    let engine = Checked::new();
+    let before = open_things();
+    for round in 0..3 {
+        // FACTS: 1664 bytes fit, with glibc's default of 512 and what it has for its own use.
+        let mut held = Vec::new();
+        let (library, error) = loop {
+            match static_bytes(&engine, 256) {
+                Ok(library) => held.push(library),
+                Err(failed) => break failed,
+            }
+        };
+        assert!((2..=64).contains(&held.len()), "{}", held.len());
+        let text = error.to_string();
+        assert!(
+            matches!(&error, Error::StaticThreadLocal { object, bytes: 256, .. } if object == "static.c"),
+            "{error:?}"
+        );
+        assert!(text.contains("glibc.rtld.optional_static_tls") && text.contains("global-dynamic"), "{text}");
+        for library in &held {
+            assert_eq!(call(library, "f"), 1);
+        }
+        // The dynamic models need no surplus.
+        let other = self::library(&engine, &[("counter.c", COUNTER, DYNAMIC)]);
+        assert_eq!(call(&other, "next"), 6);
+        freed(&other);
+        freed(&library);
+        while let Some(library) = held.pop() {
+            freed(&library);
+        }
+        assert_eq!(open_things(), before, "round {round}");
+    }
+    assert!(static_bytes(&engine, 100_000).is_err());
+    let end = child_with("larger_surplus", &[("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=200000")]);
+    assert_eq!(end.code, Some(0), "{end:?}");
+    engine.finish();
+}
+
+fn larger_surplus() {
+    let engine = Checked::new();
+    let library = static_bytes(&engine, 100_000).map_err(|(_, error)| error).unwrap();
+    assert_eq!(call(&library, "f"), 1);
+    freed(&library);
+    engine.finish();
+}
+
+// ---- indirect functions ----
+
+fn resolvers_run_outside_every_lock() {
+    let engine = Checked::new();
+    static LOADED: Mutex<Option<(Library, Library)>> = Mutex::new(None);
+    extern "C" fn ask_host() -> i32 {
+        let (own, other) = LOADED.lock().unwrap().clone().unwrap();
+        let there = thread::spawn(move || call(&other, "plain")).join().unwrap();
+        // Its own library is being initialised by this thread: what is linked is found.
+        there + i32::from(own.symbols().contains(&"picked".to_owned()))
+    }
+    let other = library(&engine, &[("plain.c", "int plain(void) { return 40; }", &[])]);
+    let source = "int ask_host(void); static int asked; static int answer(void) { return asked + 1; }
+        static int (*resolve(void))(void) { asked = ask_host(); return answer; }
+        int picked(void) __attribute__((ifunc(\"resolve\")));
+        static int early; __attribute__((constructor)) static void init(void) { early = picked(); }
+        int seen(void) { return early * 100 + picked(); }";
+    // SAFETY: the function is `int (void)`.
+    let own = unsafe { engine.library("own").symbol("ask_host", ask_host as *const ()).build().unwrap() };
+    own.add_object(compile_bytes("asks.c", source, &[])).unwrap();
+    *LOADED.lock().unwrap() = Some((own.clone(), other.clone()));
+    assert_eq!(call(&own, "seen"), 4242);
+    *LOADED.lock().unwrap() = None;
+    // The address that is handed out is the stub's, which is what other code has.
+    let pointer = engine.library("pointer").link(&own);
+    // SAFETY: nothing is opened or given.
+    let pointer = unsafe { pointer.build().unwrap() };
+    pointer.add_object(compile_bytes("at.c", "int picked(void); void *at(void) { return picked; }", &[])).unwrap();
+    // SAFETY: `at` is `void *(void)`.
+    let at = unsafe { pointer.get::<unsafe extern "C" fn() -> *const ()>("at").unwrap()() };
+    assert_eq!(at, int(&own, "picked").address());
+    freed(&pointer);
+    freed(&own);
+    freed(&other);
+    engine.finish();
+}
+
+fn a_resolver_that_throws() {
+    let engine = Checked::new();
+    let source = "extern \"C\" { static void *resolve() { throw 1; } int picked() __attribute__((ifunc(\"resolve\"))); int f() { return picked(); } }";
+    // SAFETY: the shared library is the compiler's.
+    let library = unsafe { engine.library("throws").shared_library("libstdc++.so.6").build().unwrap() };
+    library.add_object_named("throws.o", compile_bytes("throws.cc", source, &[])).unwrap();
+    let failed = error(&library);
+    assert!(matches!(&failed, Error::InitializerFailed { object, .. } if object == "throws.o"), "{failed:?}");
+    assert_eq!(engine.stats().arena.slabs, 0);
+    freed(&library);
+    engine.finish();
+}
+
+fn indirect_functions_that_are_weak_or_discarded() {
+    let engine = Checked::new();
+    let indirect = |n: i32, binding: &str| {
+        format!(
+            ".text\n.globl use{n}\nuse{n}: {}\n
+             .type picked, {}gnu_indirect_function\n.{binding} picked\npicked: {}\n
+             answer{n}: {}\n ret\n",
+            by_arch("jmp picked@PLT", "b picked"),
+            by_arch("@", "%"),
+            if cfg!(target_arch = "x86_64") {
+                format!("lea answer{n}(%rip), %rax\n ret")
+            } else {
+                format!("adr x0, answer{n}\n ret")
+            },
+            if cfg!(target_arch = "x86_64") { format!("mov ${n}, %eax") } else { format!("mov w0, #{n}") },
+        )
+    };
+    let object = |name: &str, source: &str| std::fs::read(compile_with("clang-22", name, source, &[])).unwrap();
+    for (first, second, counts) in [("weak", "globl", 2), ("globl", "weak", 1), ("weak", "weak", 1)] {
+        let library = library(&engine, &[]);
+        library.add_object(object("one.s", &indirect(1, first))).unwrap();
+        library.add_object(object("two.s", &indirect(2, second))).unwrap();
+        assert_eq!((call(&library, "use1"), call(&library, "use2")), (counts, counts), "{first} and {second}");
+        assert_eq!(call(&library, "picked"), counts);
+        freed(&library);
+    }
+    engine.finish();
+}
