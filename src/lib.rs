@@ -28,13 +28,13 @@
 //!   working. Only exhausted `malloc` aborts, as it does in Rust and in LLVM.
 //!
 //! # Limits, for now
-//! Linux with glibc on x86-64, and on AArch64 as far as qemu-user shows; thread-local storage and indirect functions (IFUNC) in
-//! objects are refused by name; so are memory operands and 32-bit fields that refer to something far away, so compile with
-//! `-fPIC`. Removed addresses may be reused at once. A child of `fork` may call what was loaded before,
+//! Linux with glibc on x86-64, and on AArch64 as far as qemu-user shows; memory operands and 32-bit fields that refer to something
+//! far away are refused, so compile with `-fPIC`. Removed addresses may be reused at once. A child of `fork` may call what was loaded before,
 //! but must not load or remove. The README has the rest.
 //!
 //! # LLVM
-//! Exactly one feature chooses the LLVM: `llvm19-1` (default) or `llvm22-1`. The shared libLLVM is linked.
+//! Exactly one feature chooses the LLVM: `llvm19-1` (default) or `llvm22-1`; `llvm15-0` and `llvm16-0` are tested by hand only. The
+//! shared libLLVM is linked, unless the feature's name ends in `-prefer-static` or `-no-llvm-linking`.
 //!
 //! # Tracing
 //! Spans at debug level: `slabjit::prepare` (object, bytes), `slabjit::link` (library, number of objects; in it an event for
