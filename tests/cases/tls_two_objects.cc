@@ -1,4 +1,5 @@
 // C++: a variable that two objects define (COMDAT), one with a constructor in another object, one that is weak and one that is hidden.
+//# compile[gcc]: -fno-gnu-unique
 //# with: tls_two_objects_other.cc
 //# call: both() = 12
 //# call: both() = 14
