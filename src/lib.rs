@@ -34,7 +34,8 @@
 //! but must not load or remove. The README has the rest.
 //!
 //! # LLVM
-//! Exactly one feature chooses the LLVM: `llvm19-1` (default) or `llvm22-1`. The shared libLLVM is linked.
+//! Exactly one feature chooses the LLVM: `llvm19-1` (default) or `llvm22-1`; `llvm15-0` and `llvm16-0` are tested by hand only. The
+//! shared libLLVM is linked, unless the feature's name ends in `-prefer-static` or `-no-llvm-linking`.
 //!
 //! # Tracing
 //! Spans at debug level: `slabjit::prepare` (object, bytes), `slabjit::link` (library, number of objects; in it an event for

@@ -18,6 +18,8 @@ struct Caller {
     events: Mutex<Vec<String>>,
     /// Where `answer` is.
     address: Mutex<u64>,
+    /// Pages of its memory.
+    pages: Mutex<usize>,
     refuse_memory: bool,
     /// Asks for room at the head and the tail of the code and among data, and makes `far` of it.
     makes_room: bool,
@@ -178,6 +180,7 @@ unsafe extern "C" fn allocate(
             *addresses.add(i) = base as u64 + 4096 * i as u64;
         }
         *allocation = base;
+        *caller(object).pages.lock().unwrap() = n;
         caller(object).event("allocate");
     }
     0
@@ -189,10 +192,10 @@ unsafe extern "C" {
 }
 
 unsafe extern "C" fn publish(object: *mut c_void, allocation: *mut c_void) -> c_int {
-    // SAFETY: our mapping of two pages: the object has code and frames, and no data.
+    // SAFETY: our mapping; nothing here writes its data.
     unsafe {
         caller(object).event("publish");
-        for page in 0..2 {
+        for page in 0..*caller(object).pages.lock().unwrap() {
             mprotect(allocation.byte_add(page * 4096), 4096, 5);
         }
     }
