@@ -14,6 +14,7 @@ use crate::target::{by_arch, by_qemu};
 tests![
     threads_begin_with_the_initial_value,
     destructors_hold_the_library,
+    destructors_of_a_failed_initialiser_keep_what_they_need,
     a_destructor_registered_by_a_finaliser_runs_after_it,
     a_library_uses_variables_of_another_library,
     variables_of_the_process_and_of_shared_libraries,
@@ -168,6 +169,21 @@ fn destructors_hold_the_library() {
         assert_eq!(library.remove().unwrap(), Removal::Freed);
         engine.finish();
     }
+}
+
+fn destructors_of_a_failed_initialiser_keep_what_they_need() {
+    let source = "extern \"C\" void tell(unsigned long, int);
+        struct Telling { int n; Telling(int n) : n(n) {} ~Telling() { tell(5, n); } };
+        static thread_local Telling telling(3);
+        static int fails = (++telling.n, throw 1, 0);";
+    let engine = Checked::new();
+    let path = compile("fails_telling.cc", source, DYNAMIC);
+    let library = telling(&engine, &path);
+    let same = library.clone();
+    thread::spawn(move || assert!(matches!(error(&same), Error::InitializerFailed { .. }))).join().unwrap();
+    assert_eq!(take_told(5), [4], "the thread has ended");
+    freed(&library);
+    engine.finish();
 }
 
 fn a_destructor_registered_by_a_finaliser_runs_after_it() {
@@ -342,7 +358,14 @@ fn kinds_of_names_that_disagree_are_refused() {
 fn addresses_in_static_variables_are_refused() {
     let engine = Checked::new();
     let source = "static int x; __thread int *pointer = &x; int *f(void) { return pointer; }";
-    let library = library(&engine, &[("pointing.c", source, STATIC)]);
+    let refused = engine.add_object(compile_bytes("pointing.c", source, STATIC)).unwrap_err();
+    assert!(matches!(&refused, Error::ThreadLocal { what, .. } if what.contains("initialised with addresses")), "{refused:?}");
+    // Of two objects, one has the addresses and the other the code.
+    let source = "static int x; __thread int *pointer = &x;";
+    let library = library(&engine, &[
+        ("pointing.c", source, DYNAMIC),
+        ("user.c", "extern __thread int *pointer; int *f(void) { return pointer; }", STATIC),
+    ]);
     let refused = error(&library);
     assert!(
         matches!(&refused, Error::ThreadLocal { what, .. } if what.contains("initialised with addresses")),
