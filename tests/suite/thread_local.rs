@@ -359,13 +359,19 @@ fn addresses_in_static_variables_are_refused() {
     let engine = Checked::new();
     let source = "static int x; __thread int *pointer = &x; int *f(void) { return pointer; }";
     let refused = engine.add_object(compile_bytes("pointing.c", source, STATIC)).unwrap_err();
-    assert!(matches!(&refused, Error::ThreadLocal { what, .. } if what.contains("initialised with addresses")), "{refused:?}");
+    assert!(
+        matches!(&refused, Error::ThreadLocal { what, .. } if what.contains("initialised with addresses")),
+        "{refused:?}"
+    );
     // Of two objects, one has the addresses and the other the code.
     let source = "static int x; __thread int *pointer = &x;";
-    let library = library(&engine, &[
-        ("pointing.c", source, DYNAMIC),
-        ("user.c", "extern __thread int *pointer; int *f(void) { return pointer; }", STATIC),
-    ]);
+    let library = library(
+        &engine,
+        &[
+            ("pointing.c", source, DYNAMIC),
+            ("user.c", "extern __thread int *pointer; int *f(void) { return pointer; }", STATIC),
+        ],
+    );
     let refused = error(&library);
     assert!(
         matches!(&refused, Error::ThreadLocal { what, .. } if what.contains("initialised with addresses")),
