@@ -161,8 +161,9 @@ impl Library {
     ///
     /// # Errors
     /// [`Error::SymbolNotFound`], [`Error::WrongSymbolKind`] for a function type where the symbol is data,
-    /// [`Error::NullSymbol`]; what can go wrong in linking: [`Error::UndefinedSymbols`], [`Error::Link`],
-    /// [`Error::InitializerFailed`], [`Error::ArenaExhausted`] and others; [`Error::Removed`], [`Error::InvalidName`].
+    /// [`Error::ThreadLocalSymbol`], [`Error::NullSymbol`]; what can go wrong in linking: [`Error::UndefinedSymbols`],
+    /// [`Error::Link`], [`Error::InitializerFailed`], [`Error::ArenaExhausted`], [`Error::StaticThreadLocal`] and others;
+    /// [`Error::Removed`], [`Error::InvalidName`].
     ///
     /// After a failed link, what was linked before is still found, and adding what was missing and asking again succeeds.
     /// Objects whose initialiser failed are unloaded; the next call links and initialises them once more.
@@ -170,7 +171,8 @@ impl Library {
     /// # Safety
     /// - `T` must be the symbol's type: signature and calling convention of a function, type and mutability of an object.
     /// - The initialisers of the library and of those it is linked against may be run by this thread, now. Its exit handlers
-    ///   and finalisers may be run by whichever thread drops the last holder, or by the one that ends the process.
+    ///   and finalisers may be run by whichever thread drops the last holder, or by the one that ends the process. Resolvers of
+    ///   indirect functions are run like initialisers, destructors of thread-local variables by the threads that have them.
     /// - A pointer that is copied out of the [`Symbol`] must not be used after the last holder is gone.
     pub unsafe fn get<T: Copy + 'static>(&self, name: &str) -> Result<Symbol<T>> {
         const { assert!(size_of::<T>() == size_of::<*const ()>(), "a symbol's type must have the size of a pointer") }

@@ -250,11 +250,12 @@ impl Code {
     }
 
     /// Undoes a batch whose initialisation failed: runs the finalisers of what was initialised, and the exit handlers
-    /// registered since. Its memory goes unless somebody was given an address in it: `taken` says so.
+    /// registered since. Its memory goes with what is returned, unless somebody was given an address in it: `taken` says so.
     ///
     /// # Safety
     /// As for [`initialise`](Self::initialise).
-    pub(super) unsafe fn undo(&self, numbers: &[u32], since: u64, taken: bool) {
+    #[must_use = "dropping the images takes the dynamic loader's lock"]
+    pub(super) unsafe fn undo(&self, numbers: &[u32], since: u64, mut taken: bool) -> Vec<Image> {
         for &number in numbers.iter().rev() {
             let taken =
                 self.with_image(number, |i| (std::mem::take(&mut i.initialised), i.arrays.take(), i.object.clone()));
@@ -267,16 +268,18 @@ impl Code {
         unsafe { self.run_handlers(since) };
         if let Some(handlers) = self.handlers() {
             handlers.forget_other_lists(since);
+            // Threads will run destructors there.
+            taken |= handlers.threads_have_some(since);
         }
         if !taken {
-            let mut gone = self.images().extract(|i| numbers.contains(&i.number));
-            while gone.pop().is_some() {}
+            self.images().extract(|i| numbers.contains(&i.number))
         } else {
             // A handle taken meanwhile may point in: the memory stays until the library goes, under a number that no
             // object has.
             for image in self.images().iter_mut().filter(|i| numbers.contains(&i.number)) {
                 image.number = u32::MAX;
             }
+            Vec::new()
         }
     }
 

@@ -24,6 +24,8 @@ pub(super) struct Handlers {
     lists: Mutex<Lists>,
     /// What has to stay while destructors of threads are waiting; set before any of its code runs.
     code: OnceLock<Weak<Code>>,
+    /// One more than the sequence number of the last destructor that a thread has to run.
+    of_threads: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -90,6 +92,16 @@ impl Handlers {
         self.lists().exit.push(handler);
     }
 
+    /// Notes that a thread will run a destructor.
+    pub(super) fn note_thread(&self, handler: Handler) {
+        self.of_threads.fetch_max(handler.sequence + 1, Ordering::Relaxed);
+    }
+
+    /// Whether threads were given destructors since then.
+    pub(super) fn threads_have_some(&self, since: u64) -> bool {
+        self.of_threads.load(Ordering::Relaxed) > since
+    }
+
     /// Says what its library's code is.
     pub(super) fn belong_to(&self, code: &Arc<Code>) {
         self.code.get_or_init(|| Arc::downgrade(code));
@@ -142,7 +154,7 @@ fn find(dso: usize) -> Option<Arc<Handlers>> {
 
 /// Whose a `__dso_handle` is.
 pub(super) enum Owner {
-    Library(Arc<Code>),
+    Library(Arc<Code>, Arc<Handlers>),
     /// A library that nothing holds any more, and whose finalisers are running.
     Ending(Arc<Handlers>),
     Process,
@@ -151,7 +163,7 @@ pub(super) enum Owner {
 pub(super) fn owner(dso: usize) -> Owner {
     match find(dso) {
         Some(handlers) => match handlers.code.get().and_then(Weak::upgrade) {
-            Some(code) => Owner::Library(code),
+            Some(code) => Owner::Library(code, handlers),
             None => Owner::Ending(handlers),
         },
         None => Owner::Process,

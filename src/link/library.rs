@@ -296,7 +296,7 @@ impl Library {
         };
         let (numbers, taken) = self.state().give_up(batch, outermost);
         // SAFETY: as above.
-        unsafe { code.undo(&numbers, since, taken) };
+        host.gone.extend(unsafe { code.undo(&numbers, since, taken) });
         Err(Error::InitializerFailed { object: object.to_string(), message })
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::batch::Decided;
-use super::code::Code;
+use super::code::{Code, Image};
 use super::exit::Own;
 use super::library::{Library, Scope};
 use super::name::Name;
@@ -72,6 +72,8 @@ pub(super) struct Host {
     variables: HashMap<Box<str>, (Wanted, Option<Stand>)>,
     /// Storage for thread-local variables of waiting objects.
     pub(super) storage: Option<Arc<Storage>>,
+    /// What was undone. The dynamic loader takes their storage back, which it must not be asked for under a claim.
+    pub(super) gone: Vec<Image>,
 }
 
 /// How an object wants a name that it does not define.

@@ -27,8 +27,9 @@ unsafe extern "C" {
 /// the same.
 pub(super) extern "C" fn cxa_thread_atexit(function: usize, argument: usize, dso: usize) -> c_int {
     match exit::owner(dso) {
-        Owner::Library(code) => {
+        Owner::Library(code, handlers) => {
             let handler = Handler::new(function, argument);
+            handlers.note_thread(handler);
             let pending = Box::into_raw(Box::new(Pending { handler, code }));
             // SAFETY: `run` gets the box once, on this thread. Our own code stays until then, by our own handle.
             unsafe {

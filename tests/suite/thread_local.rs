@@ -14,12 +14,14 @@ use crate::target::{by_arch, by_qemu};
 tests![
     threads_begin_with_the_initial_value,
     destructors_hold_the_library,
+    destructors_of_a_failed_initialiser_keep_what_they_need,
     a_destructor_registered_by_a_finaliser_runs_after_it,
     a_library_uses_variables_of_another_library,
     variables_of_the_process_and_of_shared_libraries,
     isolated_libraries_have_their_own_variables,
     archive_members_bring_their_variables,
     a_later_batch_finds_variables_of_an_earlier_one,
+    every_form_of_code_finds_its_variables,
     variables_cannot_be_asked_for,
     kinds_of_names_that_disagree_are_refused,
     addresses_in_static_variables_are_refused,
@@ -170,6 +172,21 @@ fn destructors_hold_the_library() {
     }
 }
 
+fn destructors_of_a_failed_initialiser_keep_what_they_need() {
+    let source = "extern \"C\" void tell(unsigned long, int);
+        struct Telling { int n; Telling(int n) : n(n) {} ~Telling() { tell(5, n); } };
+        static thread_local Telling telling(3);
+        static int fails = (++telling.n, throw 1, 0);";
+    let engine = Checked::new();
+    let path = compile("fails_telling.cc", source, DYNAMIC);
+    let library = telling(&engine, &path);
+    let same = library.clone();
+    thread::spawn(move || assert!(matches!(error(&same), Error::InitializerFailed { .. }))).join().unwrap();
+    assert_eq!(take_told(5), [4], "the thread has ended");
+    freed(&library);
+    engine.finish();
+}
+
 fn a_destructor_registered_by_a_finaliser_runs_after_it() {
     let source = "int __cxa_thread_atexit_impl(void (*)(void *), void *, void *); extern char __dso_handle;
         void tell(unsigned long, int);
@@ -222,8 +239,13 @@ fn a_library_uses_variables_of_another_library() {
 }
 
 fn variables_of_the_process_and_of_shared_libraries() {
-    let provider =
-        compile("tls_shared.c", "__thread int in_shared = 30; int bump_shared(void) { return ++in_shared; }", &[]);
+    // With descriptors, glibc puts the variable into static storage while there is room.
+    let dialect = by_arch("-mtls-dialect=gnu", "-mtls-dialect=trad");
+    let provider = compile(
+        "tls_shared.c",
+        "__thread int in_shared = 30; int bump_shared(void) { return ++in_shared; }",
+        &[dialect],
+    );
     let path = link_shared("libtls_shared.so", &[&provider], &[]);
     let source = "extern __thread int in_shared; extern __thread int process_errno __asm__(\"errno\");
         int close(int); int bump_shared(void);
@@ -298,14 +320,62 @@ fn a_later_batch_finds_variables_of_an_earlier_one() {
     // One call for variables of two modules would find one of them in the wrong place.
     let together = "extern __thread int hidden __attribute__((visibility(\"hidden\"))); static __thread int own = 10;
         int together(void) { return ++hidden + ++own; }";
-    let model = ["-ftls-model=local-dynamic", "-mtls-dialect=gnu"];
-    let flags = by_arch(&model[..], &["-ftls-model=local-dynamic", "-mtls-dialect=trad"]);
-    library.add_object_named("together.o", compile_bytes("together.c", together, flags)).unwrap();
+    let x86_64: &[&str] = &["-ftls-model=local-dynamic", "-mtls-dialect=gnu"];
+    let flags = by_arch(x86_64, &["-ftls-model=local-dynamic", "-mllvm", "-aarch64-elf-ldtls-generation"]);
+    let together = std::fs::read(compile_with(by_arch("gcc", "clang-22"), "together.c", together, flags)).unwrap();
+    library.add_object_named("together.o", &together).unwrap();
     let refused = error(&library);
     assert!(matches!(&refused, Error::ThreadLocal { .. }) && refused.to_string().contains("'hidden'"), "{refused}");
     assert_eq!(call(&library, "first"), 2, "what was linked before still works");
     freed(&library);
+    let hidden = "__thread int hidden __attribute__((visibility(\"hidden\"))) = 20;";
+    let library = self::library(&engine, &[("hidden.c", hidden, DYNAMIC)]);
+    library.add_object_named("together.o", &together).unwrap();
+    assert_eq!(call(&library, "together"), 21 + 11, "in one batch");
+    freed(&library);
     engine.finish();
+}
+
+/// What gcc makes for a model, with a kind of relocation that tells it.
+type Form = (&'static [&'static str], &'static str);
+
+const X86_64_FORMS: &[Form] = &[
+    (&["-ftls-model=global-dynamic"], "R_X86_64_TLSGD"),
+    (&["-ftls-model=global-dynamic", "-fno-plt"], "R_X86_64_TLSGD"),
+    (&["-ftls-model=global-dynamic", "-mcmodel=large"], "R_X86_64_TLSGD"),
+    (&["-ftls-model=global-dynamic", "-mtls-dialect=gnu2"], "R_X86_64_GOTPC32_TLSDESC"),
+    (&["-ftls-model=local-dynamic"], "R_X86_64_TLSLD"),
+    (&["-ftls-model=local-dynamic", "-mtls-dialect=gnu2"], "_TLS_MODULE_BASE_"),
+    (&["-ftls-model=initial-exec"], "R_X86_64_GOTTPOFF"),
+    (&["-ftls-model=local-exec", "-fPIE"], "R_X86_64_TPOFF32"),
+];
+
+const AARCH64_FORMS: &[Form] = &[
+    (&["-ftls-model=global-dynamic"], "R_AARCH64_TLSDESC_ADR_PAGE21"),
+    (&["-ftls-model=global-dynamic", "-mtls-dialect=trad"], "R_AARCH64_TLSGD_ADR_PAGE21"),
+    (&["-ftls-model=initial-exec"], "R_AARCH64_TLSIE_ADR_GOTTPREL_PAGE21"),
+    (&["-ftls-model=initial-exec", "-mcmodel=tiny"], "R_AARCH64_TLSIE_LD_GOTTPREL_PREL19"),
+    (&["-ftls-model=local-exec", "-fPIE", "-mtls-size=12"], "R_AARCH64_TLSLE_ADD_TPREL_LO12 "),
+    (&["-ftls-model=local-exec", "-fPIE", "-mtls-size=24"], "R_AARCH64_TLSLE_ADD_TPREL_HI12"),
+    (&["-ftls-model=local-exec", "-fPIE", "-mtls-size=32"], "R_AARCH64_TLSLE_MOVW_TPREL_G1"),
+];
+
+fn every_form_of_code_finds_its_variables() {
+    let source = "__thread int a = 3; static __thread int b[3] = {1, 2, 3};
+        int f(void) { a += 1; b[2] += a; return a * 100 + b[2]; }";
+    for (flags, kind) in by_arch(X86_64_FORMS, AARCH64_FORMS) {
+        let engine = Checked::for_a_case();
+        let object = compile("forms.c", source, flags);
+        let relocations = tool("readelf", &["-rW".as_ref(), object.as_os_str()]);
+        assert!(relocations.contains(kind), "{flags:?} is no test of {kind}: {relocations}");
+        let library = engine.add_object_file(&object).unwrap();
+        assert_eq!((call(&library, "f"), call(&library, "f")), (407, 512), "{flags:?}");
+        let f = int(&library, "f");
+        // SAFETY: as in `call`.
+        assert_eq!(thread::spawn(move || unsafe { f() }).join().unwrap(), 407, "{flags:?}");
+        freed(&library);
+        engine.finish();
+    }
 }
 
 // ---- refusals ----
@@ -342,7 +412,20 @@ fn kinds_of_names_that_disagree_are_refused() {
 fn addresses_in_static_variables_are_refused() {
     let engine = Checked::new();
     let source = "static int x; __thread int *pointer = &x; int *f(void) { return pointer; }";
-    let library = library(&engine, &[("pointing.c", source, STATIC)]);
+    let refused = engine.add_object(compile_bytes("pointing.c", source, STATIC)).unwrap_err();
+    assert!(
+        matches!(&refused, Error::ThreadLocal { what, .. } if what.contains("initialised with addresses")),
+        "{refused:?}"
+    );
+    // Of two objects, one has the addresses and the other the code.
+    let source = "static int x; __thread int *pointer = &x;";
+    let library = library(
+        &engine,
+        &[
+            ("pointing.c", source, DYNAMIC),
+            ("user.c", "extern __thread int *pointer; int *f(void) { return pointer; }", STATIC),
+        ],
+    );
     let refused = error(&library);
     assert!(
         matches!(&refused, Error::ThreadLocal { what, .. } if what.contains("initialised with addresses")),

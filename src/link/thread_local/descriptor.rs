@@ -2,6 +2,7 @@
 //!
 //! Code calls them with the descriptor's address in one register and expects the variable's distance from the thread pointer
 //! there; everything else is as it was ("TLS Descriptors for x86", Oliva and Aráoz; AAELF64, "TLS descriptors").
+#![allow(unsafe_code)] // assembly
 
 use super::Variable;
 
@@ -16,11 +17,30 @@ pub(in super::super) enum Descriptor {
 
 impl Descriptor {
     pub(in super::super) fn of(variable: Variable) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        STATE_BYTES.store(state_bytes(), std::sync::atomic::Ordering::Relaxed);
         match variable.distance {
             Some(distance) => Self::Fixed { function: slabjit_tls_fixed as *const () as u64, distance },
             None => Self::Dynamic { function: slabjit_tls_dynamic as *const () as u64 },
         }
     }
+}
+
+/// Bytes that `xsave` writes; 0 where the system has none. Asked here, and not in each call: virtual machines leave the guest for it.
+#[cfg(target_arch = "x86_64")]
+static STATE_BYTES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+/// What the processor says, for the features that the system has turned on (CPUID leaf 13; bit 27 of ECX of leaf 1: OSXSAVE).
+#[cfg(target_arch = "x86_64")]
+fn state_bytes() -> u64 {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    static ONCE: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    *ONCE.get_or_init(|| {
+        // SAFETY: every x86-64 processor has the instruction.
+        #[allow(unused_unsafe)] // safe in newer versions of Rust
+        let (features, state) = unsafe { (__cpuid(1).ecx, __cpuid_count(13, 0).ebx) };
+        if features & 1 << 27 != 0 { state.into() } else { 0 }
+    })
 }
 
 unsafe extern "C" {
@@ -29,7 +49,7 @@ unsafe extern "C" {
 }
 
 // `xsave` keeps what its mask says: SSE, AVX, MPX and AVX-512 state (glibc's own choice is the same, sysdeps/x86/cpu-features).
-// Its area is as large as the processor says (CPUID leaf 13); the header must be zero. `fxsave` where the system has no `xsave`.
+// The header of its area must be zero. `fxsave` where the system has no `xsave`.
 #[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
     ".pushsection .text.slabjit_tls,\"ax\",@progbits",
@@ -60,16 +80,10 @@ std::arch::global_asm!(
     "  push %r10",
     "  push %r11",
     "  mov 8(%rax), %rdi",
-    // CPUID.1:ECX.OSXSAVE
-    "  mov $1, %eax",
-    "  xor %ecx, %ecx",
-    "  cpuid",
-    "  bt $27, %ecx",
-    "  jnc 2f",
-    "  mov $13, %eax",
-    "  xor %ecx, %ecx",
-    "  cpuid",
-    "  sub %rbx, %rsp",
+    "  mov {state_bytes}(%rip), %rcx",
+    "  test %rcx, %rcx",
+    "  jz 2f",
+    "  sub %rcx, %rsp",
     "  and $-64, %rsp",
     "  xor %eax, %eax",
     "  mov %rax, 512(%rsp)",
@@ -115,6 +129,7 @@ std::arch::global_asm!(
     "  .cfi_endproc",
     ".size slabjit_tls_dynamic, .-slabjit_tls_dynamic",
     ".popsection",
+    state_bytes = sym STATE_BYTES,
     options(att_syntax)
 );
 
