@@ -29,6 +29,8 @@ pub(crate) struct ObjectIndex {
     pub large_sections: Vec<u32>,
     /// Relocations that another kind carries, because this LLVM's JITLink lacks theirs.
     pub lifted: Lifted,
+    /// Whether unwind tables of signal frames were changed for JITLink and have to be restored.
+    pub signal_frames: bool,
 }
 
 /// Relocations whose kind was replaced by a carrier, which leads to the same symbol or GOT entry: whoever links the object
