@@ -3,10 +3,12 @@ use std::env;
 use std::path::Path;
 use std::process::{Command, exit};
 
-/// (feature, major version, links key of llvm-sys, variable that names a prefix)
-const VERSIONS: [(&str, u32, &str, &str); 2] = [
-    ("LLVM19_1", 19, "DEP_LLVM_19_CONFIG_PATH", "LLVM_SYS_191_PREFIX"),
-    ("LLVM22_1", 22, "DEP_LLVM_22_CONFIG_PATH", "LLVM_SYS_221_PREFIX"),
+/// (beginning of the features' names, major version, links key of llvm-sys, variable that names a prefix)
+const VERSIONS: [(&str, u32, &str, &str); 4] = [
+    ("CARGO_FEATURE_LLVM15_0", 15, "DEP_LLVM_15_CONFIG_PATH", "LLVM_SYS_150_PREFIX"),
+    ("CARGO_FEATURE_LLVM16_0", 16, "DEP_LLVM_16_CONFIG_PATH", "LLVM_SYS_160_PREFIX"),
+    ("CARGO_FEATURE_LLVM19_1", 19, "DEP_LLVM_19_CONFIG_PATH", "LLVM_SYS_191_PREFIX"),
+    ("CARGO_FEATURE_LLVM22_1", 22, "DEP_LLVM_22_CONFIG_PATH", "LLVM_SYS_221_PREFIX"),
 ];
 const SOURCES: [&str; 5] = ["memory.cpp", "passes.cpp", "reach.cpp", "layer.cpp", "session.cpp"];
 const HEADERS: [&str; 3] = ["slabjit.h", "internal.h", "version.h"];
@@ -15,19 +17,25 @@ fn main() {
     for file in SOURCES.iter().chain(&HEADERS) {
         println!("cargo:rerun-if-changed=cpp/{file}");
     }
-    let chosen: Vec<_> = VERSIONS.iter().filter(|v| env::var_os(format!("CARGO_FEATURE_{}", v.0)).is_some()).collect();
+    let features: Vec<String> = env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .filter(|n| n.starts_with("CARGO_FEATURE_LLVM"))
+        .collect();
+    let chosen: Vec<_> = VERSIONS.iter().filter(|v| features.iter().any(|f| f.starts_with(v.0))).collect();
     // None or several: slabjit-llvm-find says so, and fails the build.
     let [(_, major, key, prefix_var)] = chosen[..] else { return };
 
     let missing =
         format!("LLVM {major} or its headers are missing: install llvm-{major}-dev, or set {prefix_var} to its prefix");
-    let config = env::var(key).unwrap_or_else(|_| fail(&missing));
+    // Where llvm-sys links nothing it does not tell; slabjit-llvm-find looks in the same places.
+    let config = env::var(key).or_else(|_| env::var("DEP_SLABJIT_LLVM_CONFIG_PATH")).unwrap_or_else(|_| fail(&missing));
     let ask = |argument: &str| {
         let output = Command::new(&config).arg(argument).output().ok().filter(|o| o.status.success());
         output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned()).unwrap_or_else(|| fail(&missing))
     };
     let found = ask("--version");
-    if found.split('.').next() != Some(&major.to_string()) {
+    let number = |place: usize| found.split('.').nth(place);
+    if number(0) != Some(&major.to_string()) {
         fail(&format!("{missing} ({config} is LLVM {found})"));
     }
     let include = ask("--includedir");
@@ -43,6 +51,8 @@ fn main() {
         .flag(format!("-isystem{include}"))
         // LLVM's headers carry checks that are linear in the size of a graph.
         .define("NDEBUG", None)
+        .define("SLABJIT_LLVM_MAJOR", number(0))
+        .define("SLABJIT_LLVM_MINOR", number(1))
         .define("__STDC_CONSTANT_MACROS", None)
         .define("__STDC_LIMIT_MACROS", None)
         .flag("-fvisibility=hidden")

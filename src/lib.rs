@@ -34,7 +34,8 @@
 //! but must not load or remove. The README has the rest.
 //!
 //! # LLVM
-//! Exactly one feature chooses the LLVM: `llvm19-1` (default) or `llvm22-1`. The shared libLLVM is linked.
+//! Exactly one feature chooses the LLVM: `llvm19-1` (default) or `llvm22-1`; `llvm15-0` and `llvm16-0` are tested by hand only. The
+//! shared libLLVM is linked, unless the feature's name ends in `-prefer-static` or `-no-llvm-linking`.
 //!
 //! # Tracing
 //! Spans at debug level: `slabjit::prepare` (object, bytes), `slabjit::link` (library, number of objects; in it an event for
@@ -74,10 +75,11 @@ pub fn llvm_version() -> u32 {
 }
 
 /// The full version of the LLVM that was loaded, such as `19.1.7`.
-#[allow(unsafe_code)] // three integers from LLVM's C API
+#[allow(unsafe_code)] // three integers from LLVM
 pub fn llvm_version_string() -> String {
-    let (mut major, mut minor, mut patch) = (0, 0, 0);
-    // SAFETY: three valid places to write to.
-    unsafe { llvm_sys::core::LLVMGetVersion(&mut major, &mut minor, &mut patch) }
+    let mut numbers = [0; 3];
+    // SAFETY: a valid place for three integers.
+    unsafe { slabjit_llvm_wrap::slabjit_llvm_version(&mut numbers) }
+    let [major, minor, patch] = numbers;
     format!("{major}.{minor}.{patch}")
 }

@@ -78,8 +78,7 @@ private:
 
 std::unique_ptr<llvm::jitlink::JITLinkMemoryManager> createMemoryManager(const slabjit_callbacks &Callbacks,
                                                                          LinksInProgress &Links);
-std::shared_ptr<llvm::orc::ObjectLinkingLayer::Plugin> createPlugin(const slabjit_callbacks &Callbacks,
-                                                                    LinksInProgress &Links);
+PluginPointer createPlugin(const slabjit_callbacks &Callbacks, LinksInProgress &Links);
 /// Shows the caller all references before there are addresses, and makes the room it asks for.
 llvm::Error surveyReferences(Link &L, llvm::jitlink::LinkGraph &G);
 /// Shows the caller all references at final addresses.

@@ -32,9 +32,6 @@ private:
   std::unique_ptr<slabjit::Link> Link;
 };
 
-// Sections that hold no memory of the object (symbol tables, notes for the linker) are left to be pruned.
-bool isAllocated(const Section &S) { return S.getMemLifetime() != MemLifetime::NoAlloc; }
-
 void bindDefined(slabjit_graph &G, Symbol &S, SmallVectorImpl<Symbol *> &Discarded) {
   auto Name = slabjit::symbolName(S);
   slabjit_decision D{};
@@ -61,10 +58,10 @@ void bindExternal(slabjit_graph &G, Symbol &S) {
   slabjit_decision D{};
   G.Session->Callbacks.external(G.Link->Object, Name.data(), Name.size(), &D);
   if (D.verdict == SLABJIT_ABSOLUTE)
-    G.Graph->makeAbsolute(S, ExecutorAddr(D.address));
+    slabjit::makeAbsolute(*G.Graph, S, ExecutorAddr(D.address));
   else if (D.verdict == SLABJIT_RENAME) {
     // The graph's map of externals is keyed by name: out of it under the old name, into it under the new one.
-    G.Graph->makeAbsolute(S, ExecutorAddr());
+    slabjit::makeAbsolute(*G.Graph, S, ExecutorAddr());
     slabjit::setSymbolName(*G.Graph, S, StringRef(D.name, D.name_len));
     G.Graph->makeExternal(S);
     S.setScope(Scope::Default);
@@ -113,7 +110,8 @@ extern "C" void slabjit_graph_bind(slabjit_graph *Graph, void *Object, int Retai
 
   makeLocalNamesUnique(G);
   for (auto &Sec : G.sections()) {
-    if (!Retain || !isAllocated(Sec))
+    // Sections without memory are left to be pruned.
+    if (!Retain || !slabjit::isAllocated(Sec))
       continue;
     for (auto *B : Sec.blocks()) {
       auto *Content = B->isZeroFill() ? nullptr : B->getContent().data();

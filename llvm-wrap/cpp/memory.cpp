@@ -1,9 +1,6 @@
 // A JITLinkMemoryManager that asks the caller for memory. Address space, protections and lifetimes are the caller's.
 #include "internal.h"
 
-#include "llvm/ExecutionEngine/JITLink/aarch64.h"
-#include "llvm/ExecutionEngine/JITLink/x86_64.h"
-
 using namespace llvm;
 using namespace llvm::jitlink;
 
@@ -60,23 +57,23 @@ bool isWide(const LinkGraph &G, Edge::Kind K) {
 /// A section that gets a segment of its own, away from the others.
 struct Leaving {
   Section *Sec;
-  orc::MemLifetime Lifetime;
+  slabjit::Hidden Was;
   SmallVector<Block *, 4> Blocks;
   slabjit_segment Segment;
 };
 
-void describe(orc::MemProt Prot, orc::MemLifetime Lifetime, slabjit_segment &S) {
+void describe(orc::MemProt Prot, slabjit::MemLifetime Lifetime, slabjit_segment &S) {
   S.readable = (Prot & orc::MemProt::Read) != orc::MemProt::None;
   S.writable = (Prot & orc::MemProt::Write) != orc::MemProt::None;
   S.executable = (Prot & orc::MemProt::Exec) != orc::MemProt::None;
-  S.finalize = Lifetime == orc::MemLifetime::Finalize;
+  S.finalize = Lifetime == slabjit::MemLifetime::Finalize;
 }
 
 /// The sections that may leave and are kept by no reference.
 SmallVector<Section *, 2> findLeaving(const slabjit_callbacks &Callbacks, void *Object, LinkGraph &G) {
   SmallVector<Section *, 2> Candidates;
   for (auto &Sec : G.sections())
-    if (Sec.getMemLifetime() != orc::MemLifetime::NoAlloc && !Sec.blocks().empty() &&
+    if (slabjit::isAllocated(Sec) && Sec.blocks_size() != 0 &&
         Callbacks.may_leave(Object, Sec.getName().data(), Sec.getName().size()))
       Candidates.push_back(&Sec);
   if (Candidates.empty())
@@ -97,13 +94,12 @@ SmallVector<Section *, 2> findLeaving(const slabjit_callbacks &Callbacks, void *
 
 /// What BasicLayout does for a segment, for one section. Takes the section away from BasicLayout until `settle`.
 Leaving takeAway(Section &Sec) {
-  Leaving L{&Sec, Sec.getMemLifetime(), {Sec.blocks().begin(), Sec.blocks().end()}, {}};
-  Sec.setMemLifetime(orc::MemLifetime::NoAlloc);
+  Leaving L{&Sec, slabjit::hide(Sec), {Sec.blocks().begin(), Sec.blocks().end()}, {}};
   llvm::sort(L.Blocks, [](Block *A, Block *B) {
     return std::make_tuple(A->isZeroFill(), A->getAddress(), A->getSize()) <
            std::make_tuple(B->isZeroFill(), B->getAddress(), B->getSize());
   });
-  describe(Sec.getMemProt(), L.Lifetime, L.Segment);
+  describe(L.Was.Prot, L.Was.Lifetime, L.Segment);
   L.Segment.outside = 1;
   L.Segment.alignment = 1;
   uint64_t End = 0;
@@ -128,7 +124,7 @@ void settle(Leaving &L, orc::ExecutorAddr At) {
     }
     At += B->getSize();
   }
-  L.Sec->setMemLifetime(L.Lifetime);
+  slabjit::show(*L.Sec, L.Was);
 }
 
 class MemoryManager final : public JITLinkMemoryManager {
@@ -146,12 +142,13 @@ public:
       Away.push_back(takeAway(*Sec));
     BasicLayout Layout(G);
     SmallVector<slabjit_segment, 4> Segments;
-    for (auto &[Group, Segment] : Layout.segments()) {
+    auto Shown = slabjit::segments(Layout);
+    for (auto &[Group, Segment] : Shown) {
       slabjit_segment S{};
-      describe(Group.getMemProt(), Group.getMemLifetime(), S);
-      S.alignment = Segment.Alignment.value();
-      S.content_bytes = Segment.ContentSize;
-      S.zero_fill_bytes = Segment.ZeroFillSize;
+      describe(Group.getMemProt(), slabjit::lifetime(Group), S);
+      S.alignment = Segment->Alignment.value();
+      S.content_bytes = Segment->ContentSize;
+      S.zero_fill_bytes = Segment->ZeroFillSize;
       Segments.push_back(S);
     }
 
@@ -164,9 +161,9 @@ public:
       return OnAllocated(refused("no memory for this object"));
 
     size_t I = 0;
-    for (auto &[Group, Segment] : Layout.segments()) {
-      Segment.Addr = orc::ExecutorAddr(Addresses[I++]);
-      Segment.WorkingMem = Segment.Addr.toPtr<char *>();
+    for (auto &[Group, Segment] : Shown) {
+      Segment->Addr = orc::ExecutorAddr(Addresses[I++]);
+      Segment->WorkingMem = Segment->Addr.toPtr<char *>();
     }
     for (auto &L : Away)
       settle(L, orc::ExecutorAddr(Addresses[I++]));

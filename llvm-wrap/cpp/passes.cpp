@@ -1,9 +1,6 @@
 // The plugin: reports addresses, ends links, and tells which object an error belongs to.
 #include "internal.h"
 
-#include "llvm/ExecutionEngine/JITLink/aarch64.h"
-#include "llvm/ExecutionEngine/JITLink/x86_64.h"
-
 using namespace llvm;
 using namespace llvm::jitlink;
 using namespace llvm::orc;
@@ -58,9 +55,7 @@ bool relaxesTooFar(Block &B, Edge &E, Symbol &Target) {
 /// becomes a call with an absolute 32-bit field when `f` is below 4 GiB, and jumps likewise, but calls are relative
 /// (llvm#190968); and what just does not reach. Without relaxation a GOT load is a Delta32 to the GOT entry.
 Error keepWhatMustNotRelax(LinkGraph &G) {
-  for (auto &Sec : G.sections()) {
-    if ((Sec.getMemProt() & MemProt::Exec) == MemProt::None)
-      continue;
+  for (auto &Sec : G.sections())
     for (auto *B : Sec.blocks())
       for (auto &E : B->edges()) {
         if (E.getKind() == x86_64::BranchPCRel32ToPtrJumpStubBypassable &&
@@ -73,6 +68,40 @@ Error keepWhatMustNotRelax(LinkGraph &G) {
           continue;
         E.setKind(x86_64::Delta32);
         E.setAddend(E.getAddend() - 4);
+      }
+  return Error::success();
+}
+
+/// The field of a call or jump ends its instruction.
+bool isBranch(Block &B, Edge &E) {
+  auto At = [&](size_t Before) {
+    return E.getOffset() < Before ? 0 : static_cast<uint8_t>(B.getContent()[E.getOffset() - Before]);
+  };
+  return (At(1) & 0xfe) == 0xe8 || (At(2) == 0x0f && (At(1) & 0xf0) == 0x80);
+}
+
+/// A branch to `f + 8` must not become one to 8 bytes behind the beginning of a stub for `f`, which JITLink makes of it. It goes
+/// to `f` itself again; if that is too far, it is bridged or refused like others. On x86-64 the addend of data that refers
+/// to a stub is 4 by JITLink's counting, as it counts from the end of the field.
+Error pointPastStubs(LinkGraph &G) {
+  bool IsAArch64 = G.getTargetTriple().isAArch64();
+  auto *Stubs = G.findSectionByName(IsAArch64 ? aarch64::PLTTableManager::getSectionName()
+                                              : x86_64::PLTTableManager::getSectionName());
+  if (!Stubs)
+    return Error::success();
+  for (auto &Sec : G.sections()) {
+    bool IsCode = (Sec.getMemProt() & MemProt::Exec) != MemProt::None;
+    for (auto *B : Sec.blocks())
+      for (auto &E : B->edges()) {
+        bool ToStub = E.getKind() == (IsAArch64 ? Edge::Kind(aarch64::Branch26PCRel)
+                                                : Edge::Kind(x86_64::BranchPCRel32ToPtrJumpStubBypassable));
+        if (!ToStub || !E.getAddend() || !E.getTarget().isDefined() || &E.getTarget().getBlock().getSection() != Stubs)
+          continue;
+        if (!IsAArch64 && E.getAddend() == 4 && !(IsCode && isBranch(*B, E)))
+          continue;
+        E.setTarget(behind(behind(E.getTarget())));
+        if (!IsAArch64)
+          E.setKind(x86_64::BranchPCRel32);
       }
   }
   return Error::success();
@@ -89,7 +118,7 @@ Error giveGOTAPlace(LinkGraph &G) {
   auto *GOT = G.findSectionByName(Name);
   if (!GOT)
     GOT = &G.createSection(Name, MemProt::Read);
-  if (GOT->blocks().empty()) {
+  if (GOT->blocks_size() == 0) {
     static const char Entry[8] = {};
     G.createContentBlock(*GOT, ArrayRef<char>(Entry), ExecutorAddr(), sizeof(Entry), 0);
   }
@@ -104,11 +133,27 @@ Error placeGOTSymbol(LinkGraph &G) {
       Wanted = S;
   auto *GOT = G.findSectionByName(aarch64::GOTTableManager::getSectionName());
   if (Wanted && GOT)
-    G.makeAbsolute(*Wanted, SectionRange(*GOT).getStart());
+    slabjit::makeAbsolute(G, *Wanted, SectionRange(*GOT).getStart());
   return Error::success();
 }
 
-class Plugin final : public ObjectLinkingLayer::Plugin {
+/// `__start_NAME` and `__stop_NAME`, which are the bounds of the object's section NAME.
+Error defineSectionBounds(LinkGraph &G) {
+  SmallVector<Symbol *, 8> Externals(G.external_symbols().begin(), G.external_symbols().end());
+  for (auto *S : Externals) {
+    auto Name = slabjit::symbolName(*S);
+    bool IsStart = Name.consume_front("__start_");
+    if (!IsStart && !Name.consume_front("__stop_"))
+      continue;
+    if (auto *Sec = G.findSectionByName(Name)) {
+      SectionRange Range(*Sec);
+      slabjit::makeAbsolute(G, *S, IsStart ? Range.getStart() : Range.getEnd());
+    }
+  }
+  return Error::success();
+}
+
+class Plugin final : public slabjit::PluginWithoutResources {
 public:
   Plugin(const slabjit_callbacks &Callbacks, slabjit::LinksInProgress &Links) : Callbacks(Callbacks), Links(Links) {}
 
@@ -123,17 +168,22 @@ public:
       Config.PostPrunePasses.push_back(giveGOTAPlace);
       Config.PostAllocationPasses.push_back(placeGOTSymbol);
     }
+    if (!slabjit::DefinesSectionBounds)
+      Config.PostAllocationPasses.push_back(defineSectionBounds);
     // After JITLink has made its GOT entries and stubs.
+    Config.PostPrunePasses.push_back(pointPastStubs);
     Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return slabjit::surveyReferences(*Link, G); });
     // After JITLink has relaxed what it can.
     Config.PreFixupPasses.push_back([Link](LinkGraph &G) { return slabjit::checkReferences(*Link, G); });
     // Before the layer's own pass of this phase, which registers dependencies.
-    Config.PreFixupPasses.push_back(flattenDependencies);
+    if (slabjit::FlattensDependencies)
+      Config.PreFixupPasses.push_back(flattenDependencies);
     // Last of the post-allocation passes: addresses are final from here on.
     Config.PostAllocationPasses.push_back([this, Link](LinkGraph &G) {
       report(*Link, G);
       return Error::success();
     });
+    slabjit::guardAbsoluteSymbols(Config);
   }
 
   Error notifyEmitted(MaterializationResponsibility &MR) override {
@@ -146,9 +196,6 @@ public:
       FailedLink = std::move(Link);
     return Error::success();
   }
-
-  Error notifyRemovingResources(JITDylib &, ResourceKey) override { return Error::success(); }
-  void notifyTransferringResources(JITDylib &, ResourceKey, ResourceKey) override {}
 
 private:
   void report(slabjit::Link &Link, LinkGraph &G) {
@@ -174,7 +221,6 @@ private:
 
 } // namespace
 
-std::shared_ptr<ObjectLinkingLayer::Plugin> slabjit::createPlugin(const slabjit_callbacks &Callbacks,
-                                                                  LinksInProgress &Links) {
-  return std::make_shared<Plugin>(Callbacks, Links);
+slabjit::PluginPointer slabjit::createPlugin(const slabjit_callbacks &Callbacks, LinksInProgress &Links) {
+  return PluginPointer(new Plugin(Callbacks, Links));
 }

@@ -2,8 +2,6 @@
 #include "internal.h"
 
 #include "llvm/BinaryFormat/ELF.h"
-#include "llvm/ExecutionEngine/JITLink/aarch64.h"
-#include "llvm/ExecutionEngine/JITLink/x86_64.h"
 
 using namespace llvm;
 using namespace llvm::jitlink;
@@ -21,11 +19,11 @@ uint32_t relocationOf(const Edge &E, bool IsAArch64, int64_t &Addend) {
     case aarch64::NegDelta64: return SLABJIT_NEGATIVE_DELTA64;
     case aarch64::NegDelta32: return SLABJIT_NEGATIVE_DELTA32;
     case aarch64::Branch26PCRel: return ELF::R_AARCH64_CALL26;
-    case aarch64::TestAndBranch14PCRel: return ELF::R_AARCH64_TSTBR14;
-    case aarch64::CondBranch19PCRel: return ELF::R_AARCH64_CONDBR19;
+    SLABJIT_IF_LLVM19(case aarch64::TestAndBranch14PCRel: return ELF::R_AARCH64_TSTBR14;)
+    SLABJIT_IF_LLVM19(case aarch64::CondBranch19PCRel: return ELF::R_AARCH64_CONDBR19;)
     case aarch64::MoveWide16: return ELF::R_AARCH64_MOVW_UABS_G0_NC;
     case aarch64::LDRLiteral19: return ELF::R_AARCH64_LD_PREL_LO19;
-    case aarch64::ADRLiteral21: return ELF::R_AARCH64_ADR_PREL_LO21;
+    SLABJIT_IF_LLVM19(case aarch64::ADRLiteral21: return ELF::R_AARCH64_ADR_PREL_LO21;)
     case aarch64::Page21: return ELF::R_AARCH64_ADR_PREL_PG_HI21;
     case aarch64::PageOffset12: return ELF::R_AARCH64_ADD_ABS_LO12_NC;
     SLABJIT_IF_LLVM22(case aarch64::GotPageOffset15: return ELF::R_AARCH64_LD64_GOTPAGE_LO15;)
@@ -35,12 +33,12 @@ uint32_t relocationOf(const Edge &E, bool IsAArch64, int64_t &Addend) {
   case x86_64::Pointer64: return ELF::R_X86_64_64;
   case x86_64::Pointer32: return ELF::R_X86_64_32;
   case x86_64::Pointer32Signed: return ELF::R_X86_64_32S;
-  case x86_64::Pointer16: return ELF::R_X86_64_16;
-  case x86_64::Pointer8: return ELF::R_X86_64_8;
+  SLABJIT_IF_LLVM16(case x86_64::Pointer16: return ELF::R_X86_64_16;)
+  SLABJIT_IF_LLVM19(case x86_64::Pointer8: return ELF::R_X86_64_8;)
   case x86_64::Delta64: return ELF::R_X86_64_PC64;
   case x86_64::Delta32: return ELF::R_X86_64_PC32;
   SLABJIT_IF_LLVM22(case x86_64::Delta16: return ELF::R_X86_64_PC16;)
-  case x86_64::Delta8: return ELF::R_X86_64_PC8;
+  SLABJIT_IF_LLVM19(case x86_64::Delta8: return ELF::R_X86_64_PC8;)
   case x86_64::NegDelta64: return SLABJIT_NEGATIVE_DELTA64;
   case x86_64::NegDelta32: return SLABJIT_NEGATIVE_DELTA32;
   case x86_64::Delta64FromGOT: return ELF::R_X86_64_GOTOFF64;
@@ -91,26 +89,35 @@ slabjit_block describe(slabjit::Link &L, Block &B) {
   return R;
 }
 
-/// Calls `Visit` with each block that has references and memory, the block as the caller sees it, and its edges likewise.
+/// Calls `Visit` with each block that has references and memory, the block as the caller sees it, and its edges likewise, some
+/// at a time: what a large block's take together would not stay in the cache.
 template <typename Visitor> void visitReferences(slabjit::Link &L, LinkGraph &G, bool Final, Visitor Visit) {
+  constexpr size_t AtATime = 64;
   bool IsAArch64 = G.getTargetTriple().isAArch64();
-  SmallVector<slabjit_edge, 16> Edges;
+  SmallVector<slabjit_edge, AtATime> Shown;
+  SmallVector<Edge *, AtATime> Edges;
   for (auto &Sec : G.sections()) {
-    if (Sec.getMemLifetime() == orc::MemLifetime::NoAlloc)
+    if (!slabjit::isAllocated(Sec))
       continue;
     for (auto *B : Sec.blocks()) {
       if (B->edges_empty() || B->isZeroFill())
         continue;
-      Edges.clear();
-      for (auto &E : B->edges())
-        Edges.push_back(describe(E, *B, IsAArch64, Final));
-      Visit(*B, describe(L, *B), Edges);
+      auto Described = describe(L, *B);
+      for (auto I = B->edges().begin(), End = B->edges().end(); I != End;) {
+        Shown.clear();
+        Edges.clear();
+        for (; I != End && Edges.size() < AtATime; ++I) {
+          Shown.push_back(describe(*I, *B, IsAArch64, Final));
+          Edges.push_back(&*I);
+        }
+        Visit(*B, Described, Shown, Edges);
+      }
     }
   }
 }
 
 Block *makeRoom(LinkGraph &G, Section &Sec, uint64_t Size) {
-  return Size ? &G.createMutableContentBlock(Sec, Size, orc::ExecutorAddr(), 16, 0) : nullptr;
+  return Size ? &slabjit::createZeros(G, Sec, Size, 16) : nullptr;
 }
 
 Section &sectionFor(LinkGraph &G, StringRef Name, orc::MemProt Prot) {
@@ -122,7 +129,7 @@ Section &sectionFor(LinkGraph &G, StringRef Name, orc::MemProt Prot) {
 Section *firstCode(LinkGraph &G) {
   Section *First = nullptr;
   for (auto &Sec : G.sections())
-    if ((Sec.getMemProt() & orc::MemProt::Exec) != orc::MemProt::None && !Sec.blocks().empty() &&
+    if ((Sec.getMemProt() & orc::MemProt::Exec) != orc::MemProt::None && Sec.blocks_size() != 0 &&
         (!First || Sec.getOrdinal() < First->getOrdinal()))
       First = &Sec;
   return First;
@@ -138,8 +145,8 @@ Error slabjit::surveyReferences(Link &L, LinkGraph &G) {
       if (!B->isZeroFill() && !B->edges_empty())
         L.Origins[B] = B->getContent().data();
     }
-  visitReferences(L, G, false, [&](Block &, const slabjit_block &Block, ArrayRef<slabjit_edge> Edges) {
-    L.Callbacks->survey(L.Object, Bytes, &Block, Edges.data(), Edges.size());
+  visitReferences(L, G, false, [&](Block &, slabjit_block &Shown, ArrayRef<slabjit_edge> Edges, ArrayRef<Edge *>) {
+    L.Callbacks->survey(L.Object, Bytes, &Shown, Edges.data(), Edges.size());
   });
   uint64_t Head = 0, Tail = 0, Data = 0;
   L.Callbacks->reserve(L.Object, &Head, &Tail, &Data);
@@ -163,15 +170,15 @@ Error slabjit::checkReferences(Link &L, LinkGraph &G) {
     if (SectionRange Range(*Sec); !Range.empty())
       GOT = Range.getStart().getValue();
   L.Callbacks->settled(L.Object, Rooms, GOT);
-  visitReferences(L, G, true, [&](Block &B, slabjit_block Block, MutableArrayRef<slabjit_edge> Edges) {
-    Block.address = B.getAddress().getValue();
-    Block.content = reinterpret_cast<uint8_t *>(B.getMutableContent(G).data());
-    L.Callbacks->check(L.Object, &Block, Edges.data(), Edges.size());
-    size_t I = 0;
-    for (auto &E : B.edges())
-      if (Edges[I++].drop)
-        E.setKind(Edge::KeepAlive);
-  });
+  auto Check = [&](Block &B, slabjit_block &Shown, MutableArrayRef<slabjit_edge> Edges, ArrayRef<Edge *> Graph) {
+    Shown.address = B.getAddress().getValue();
+    Shown.content = reinterpret_cast<uint8_t *>(B.getMutableContent(G).data());
+    L.Callbacks->check(L.Object, &Shown, Edges.data(), Edges.size());
+    for (size_t I = 0; I != Edges.size(); ++I)
+      if (Edges[I].drop)
+        Graph[I]->setKind(Edge::KeepAlive);
+  };
+  visitReferences(L, G, true, Check);
   if (L.Callbacks->checked(L.Object) != 0)
     return make_error<StringError>("slabjit: references are out of range", inconvertibleErrorCode());
   return Error::success();

@@ -23,10 +23,16 @@ char *slabjit::takeText(Error E) { return E ? copyText(toString(std::move(E))) :
 
 extern "C" uint32_t slabjit_llvm_major(void) noexcept { return LLVM_VERSION_MAJOR; }
 
+extern "C" void slabjit_llvm_version(uint32_t *Numbers) noexcept {
+  unsigned Library[3];
+  slabjit::libraryVersion(Library);
+  std::copy(std::begin(Library), std::end(Library), Numbers);
+}
+
 extern "C" void slabjit_string_free(char *Text) noexcept { std::free(Text); }
 
 static void reportError(const slabjit_callbacks &Callbacks, Error E) {
-  bool Secondary = E.isA<FailedToMaterialize>() || E.isA<UnsatisfiedSymbolDependencies>();
+  bool Secondary = slabjit::isSecondary(E);
   auto Text = toString(std::move(E));
   if (auto Link = slabjit::takeFailedLink())
     Callbacks.failed(Link->Object, Text.data(), Text.size(), Secondary);
@@ -35,6 +41,12 @@ static void reportError(const slabjit_callbacks &Callbacks, Error E) {
 }
 
 extern "C" char *slabjit_session_create(const slabjit_callbacks *Callbacks, slabjit_session **Out) noexcept {
+  unsigned Library[3];
+  slabjit::libraryVersion(Library);
+  if (Library[0] != LLVM_VERSION_MAJOR || Library[1] != LLVM_VERSION_MINOR)
+    return slabjit::copyText(("slabjit was built for LLVM " LLVM_VERSION_STRING ", and is linked to LLVM " +
+                              Twine(Library[0]) + "." + Twine(Library[1]))
+                                 .str());
   auto Session = std::make_unique<slabjit_session>();
   Session->Callbacks = *Callbacks;
   auto *S = Session.get();

@@ -118,9 +118,9 @@ typedef struct {
   /* Whether a section need not be near the others, if no reference keeps it: 1 or 0. */
   int (*may_leave)(void *object, const char *section, size_t len);
 
-  /* -- references that may turn out to be too long: every block that refers to something, before addresses are known
-   * (`bytes`: of all blocks of the graph, padding included), then once: how many bytes the caller wants at the head and at
-   * the tail of the code, and among read-only data -- */
+  /* -- references that may turn out to be too long: every block that refers to something, before addresses are known (`bytes`:
+   * of all blocks of the graph, padding included), some of its references at a time; then once: how many bytes the caller
+   * wants at the head and at the tail of the code, and among read-only data -- */
   void (*survey)(void *object, uint64_t bytes, const slabjit_block *block, const slabjit_edge *edges, size_t n);
   void (*reserve)(void *object, uint64_t *code_head, uint64_t *code_tail, uint64_t *data);
   /* -- at final addresses, before LLVM writes any field: what was reserved, in that order, and where the GOT is (or 0);
@@ -154,6 +154,9 @@ typedef struct {
 
 /* The LLVM these functions were compiled for, such as 19. */
 uint32_t slabjit_llvm_major(void) SLABJIT_NOEXCEPT;
+
+/* Major, minor and patch of the LLVM that is loaded, to `numbers`. LLVM 15 does not tell: then what these functions were compiled for. */
+void slabjit_llvm_version(uint32_t numbers[3]) SLABJIT_NOEXCEPT;
 
 /* Frees a string returned by one of these functions. NULL is allowed. */
 void slabjit_string_free(char *text) SLABJIT_NOEXCEPT;

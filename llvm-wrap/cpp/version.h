@@ -1,22 +1,65 @@
-// The one place with LLVM version conditions. 19 and 22 are tested; 20, 21 and 23 are written for and untested.
+// The one place with LLVM version conditions. 15, 16, 19 and 22 are tested; 17, 18, 20, 21 and 23 are written for and untested.
 #ifndef SLABJIT_VERSION_H
 #define SLABJIT_VERSION_H
 
 #include "llvm/Config/llvm-config.h"
 
-#if LLVM_VERSION_MAJOR < 19
-#error "slabjit-llvm-wrap needs LLVM 19 or newer"
-#endif
+// From build.rs: what the llvm-config that described the library says of itself.
+static_assert(LLVM_VERSION_MAJOR == SLABJIT_LLVM_MAJOR && LLVM_VERSION_MINOR == SLABJIT_LLVM_MINOR,
+              "LLVM's headers are of another version than its library");
+static_assert(LLVM_VERSION_MAJOR >= 15, "slabjit-llvm-wrap needs LLVM 15 or newer");
 
+#include "llvm-c/Core.h"
 #include "llvm/ExecutionEngine/JITLink/JITLink.h"
 #include "llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h"
+#include "llvm/ExecutionEngine/JITLink/aarch64.h"
+#include "llvm/ExecutionEngine/JITLink/x86_64.h"
 #include "llvm/ExecutionEngine/Orc/Core.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
 #include "llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h"
+#if LLVM_VERSION_MAJOR < 19
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Object/ELF.h"
+#endif
+
+// Memory flags moved from jitlink to orc at 16.
+#if LLVM_VERSION_MAJOR < 16
+namespace llvm::orc {
+using jitlink::AllocGroup;
+using jitlink::MemProt;
+} // namespace llvm::orc
+namespace llvm::jitlink::aarch64 {
+constexpr auto Branch26PCRel = Branch26;
+} // namespace llvm::jitlink::aarch64
+#endif
+
+// Kinds of edges that later versions have.
+#if LLVM_VERSION_MAJOR >= 16
+#define SLABJIT_IF_LLVM16(...) __VA_ARGS__
+#else
+#define SLABJIT_IF_LLVM16(...)
+#endif
+#if LLVM_VERSION_MAJOR >= 19
+#define SLABJIT_IF_LLVM19(...) __VA_ARGS__
+#else
+#define SLABJIT_IF_LLVM19(...)
+#endif
+#if LLVM_VERSION_MAJOR >= 22
+#define SLABJIT_IF_LLVM22(...) __VA_ARGS__
+#else
+#define SLABJIT_IF_LLVM22(...)
+#endif
 
 namespace slabjit {
 
-// JITLinkMemoryManager::deallocate takes the manager's tokens by value everywhere; only names of graph parts differ.
+/// Whether flattening dependencies pays: what it avoids came with 19, before it costs 8 to 23 %.
+constexpr bool FlattensDependencies = LLVM_VERSION_MAJOR >= 19;
+
+/// Whether JITLink defines `__start_NAME` and `__stop_NAME`: up to 16 it looks for the section `_NAME`, and for `__end`.
+constexpr bool DefinesSectionBounds = LLVM_VERSION_MAJOR >= 19;
+
+// ---- graphs ----
+
 #if LLVM_VERSION_MAJOR >= 20 // Symbol::getName() became a SymbolStringPtr.
 inline llvm::StringRef symbolName(const llvm::jitlink::Symbol &S) {
   return S.hasName() ? *S.getName() : llvm::StringRef();
@@ -24,28 +67,186 @@ inline llvm::StringRef symbolName(const llvm::jitlink::Symbol &S) {
 inline void setSymbolName(llvm::jitlink::LinkGraph &G, llvm::jitlink::Symbol &S, llvm::StringRef Name) {
   S.setName(G.intern(Name));
 }
-inline llvm::Expected<std::unique_ptr<llvm::jitlink::LinkGraph>>
-createLinkGraph(llvm::MemoryBufferRef Object, llvm::orc::ExecutionSession &ES) {
-  return llvm::jitlink::createLinkGraphFromObject(Object, ES.getSymbolStringPool());
-}
 #else
 inline llvm::StringRef symbolName(const llvm::jitlink::Symbol &S) { return S.getName(); }
 inline void setSymbolName(llvm::jitlink::LinkGraph &G, llvm::jitlink::Symbol &S, llvm::StringRef Name) {
-  auto Copy = G.allocateContent(Name);
+  auto Copy = G.allocateContent(llvm::ArrayRef<char>(Name.data(), Name.size()));
   S.setName({Copy.data(), Copy.size()});
-}
-inline llvm::Expected<std::unique_ptr<llvm::jitlink::LinkGraph>>
-createLinkGraph(llvm::MemoryBufferRef Object, llvm::orc::ExecutionSession &) {
-  return llvm::jitlink::createLinkGraphFromObject(Object);
 }
 #endif
 
-// Kinds of edges that later versions have.
-#if LLVM_VERSION_MAJOR >= 22
-#define SLABJIT_IF_LLVM22(...) __VA_ARGS__
-#else
-#define SLABJIT_IF_LLVM22(...)
+/// Up to 16, JITLink makes whatever is not executable writable. Object preparation sees to it that sections of one name agree.
+inline llvm::Error setProtections([[maybe_unused]] llvm::jitlink::LinkGraph &G,
+                                  [[maybe_unused]] llvm::MemoryBufferRef Object) {
+#if LLVM_VERSION_MAJOR < 19
+  auto File = llvm::object::ELFFile<llvm::object::ELF64LE>::create(Object.getBuffer());
+  if (!File)
+    return File.takeError();
+  auto Headers = File->sections();
+  if (!Headers)
+    return Headers.takeError();
+  constexpr auto Flags = llvm::ELF::SHF_ALLOC | llvm::ELF::SHF_WRITE | llvm::ELF::SHF_EXECINSTR;
+  llvm::StringSet<> ReadOnly;
+  for (auto &Header : *Headers) {
+    auto Name = File->getSectionName(Header);
+    if (!Name)
+      return Name.takeError();
+    if ((Header.sh_flags & Flags) == llvm::ELF::SHF_ALLOC)
+      ReadOnly.insert(*Name);
+  }
+  for (auto &Sec : G.sections())
+    if (ReadOnly.contains(Sec.getName()))
+      Sec.setMemProt(llvm::orc::MemProt::Read);
 #endif
+  return llvm::Error::success();
+}
+
+inline llvm::Expected<std::unique_ptr<llvm::jitlink::LinkGraph>>
+createLinkGraph(llvm::MemoryBufferRef Object, [[maybe_unused]] llvm::orc::ExecutionSession &ES) {
+#if LLVM_VERSION_MAJOR >= 20
+  auto Graph = llvm::jitlink::createLinkGraphFromObject(Object, ES.getSymbolStringPool());
+#else
+  auto Graph = llvm::jitlink::createLinkGraphFromObject(Object);
+#endif
+  if (Graph)
+    if (auto E = setProtections(**Graph, Object))
+      return E;
+  return Graph;
+}
+
+/// LinkGraph::makeAbsolute forgets the address of an external symbol in 15.
+inline void makeAbsolute(llvm::jitlink::LinkGraph &G, llvm::jitlink::Symbol &S, llvm::orc::ExecutorAddr Address) {
+  G.makeAbsolute(S, Address);
+#if LLVM_VERSION_MAJOR < 16
+  S.getAddressable().setAddress(Address);
+#endif
+}
+
+/// A block of zeros. LinkGraph's own function for that is missing in 15, and makes a block of one byte in 16.
+inline llvm::jitlink::Block &createZeros(llvm::jitlink::LinkGraph &G, llvm::jitlink::Section &Sec, size_t Size,
+                                         uint64_t Alignment) {
+  auto Content = G.allocateBuffer(Size);
+  std::memset(Content.data(), 0, Size);
+  return G.createMutableContentBlock(Sec, Content, llvm::orc::ExecutorAddr(), Alignment, 0);
+}
+
+// ---- memory ----
+
+#if LLVM_VERSION_MAJOR >= 19
+template <typename T> auto lifetime(const T &Of) { return Of.getMemLifetime(); }
+using MemLifetime = llvm::orc::MemLifetime;
+inline void setLifetime(llvm::jitlink::Section &Sec, MemLifetime L) { Sec.setMemLifetime(L); }
+#elif LLVM_VERSION_MAJOR >= 17
+template <typename T> auto lifetime(const T &Of) { return Of.getMemLifetimePolicy(); }
+using MemLifetime = llvm::orc::MemLifetimePolicy;
+inline void setLifetime(llvm::jitlink::Section &Sec, MemLifetime L) { Sec.setMemLifetimePolicy(L); }
+#else
+template <typename T> auto lifetime(const T &Of) { return Of.getMemDeallocPolicy(); }
+using MemLifetime = decltype(lifetime(std::declval<llvm::jitlink::Section>()));
+#endif
+
+/// Whether a section has memory: symbol tables and notes for the linker have none. Up to 16 they get into no graph.
+inline bool isAllocated([[maybe_unused]] const llvm::jitlink::Section &Sec) {
+#if LLVM_VERSION_MAJOR >= 17
+  return lifetime(Sec) != MemLifetime::NoAlloc;
+#else
+  return true;
+#endif
+}
+
+/// What a section was before `hide`.
+struct Hidden {
+  llvm::orc::MemProt Prot;
+  MemLifetime Lifetime;
+};
+
+/// Keeps a section out of BasicLayout, until `show`.
+inline Hidden hide(llvm::jitlink::Section &Sec) {
+  Hidden Was{Sec.getMemProt(), lifetime(Sec)};
+#if LLVM_VERSION_MAJOR >= 17
+  setLifetime(Sec, MemLifetime::NoAlloc);
+#else // Into a segment of its own, which `segments` drops.
+  Sec.setMemProt(llvm::orc::MemProt::None);
+#endif
+  return Was;
+}
+
+inline void show(llvm::jitlink::Section &Sec, const Hidden &Was) {
+#if LLVM_VERSION_MAJOR >= 17
+  setLifetime(Sec, Was.Lifetime);
+#else
+  Sec.setMemProt(Was.Prot);
+#endif
+}
+
+using Segment = llvm::jitlink::BasicLayout::Segment;
+
+/// The segments of a layout, without hidden sections.
+inline llvm::SmallVector<std::pair<llvm::orc::AllocGroup, Segment *>, 4> segments(llvm::jitlink::BasicLayout &Layout) {
+  llvm::SmallVector<std::pair<llvm::orc::AllocGroup, Segment *>, 4> Shown;
+  for (auto &[Group, Seg] : Layout.segments()) {
+#if LLVM_VERSION_MAJOR < 17
+    if (Group.getMemProt() == llvm::orc::MemProt::None) {
+      Seg = Segment();
+      continue;
+    }
+#endif
+    Shown.push_back({Group, &Seg});
+  }
+  return Shown;
+}
+
+// ---- ORC ----
+
+#if LLVM_VERSION_MAJOR >= 18
+using PluginPointer = std::shared_ptr<llvm::orc::ObjectLinkingLayer::Plugin>;
+#else
+using PluginPointer = std::unique_ptr<llvm::orc::ObjectLinkingLayer::Plugin>;
+#endif
+
+/// A plugin that keeps nothing under resource keys.
+class PluginWithoutResources : public llvm::orc::ObjectLinkingLayer::Plugin {
+#if LLVM_VERSION_MAJOR >= 16
+  llvm::Error notifyRemovingResources(llvm::orc::JITDylib &, llvm::orc::ResourceKey) final {
+    return llvm::Error::success();
+  }
+  void notifyTransferringResources(llvm::orc::JITDylib &, llvm::orc::ResourceKey, llvm::orc::ResourceKey) final {}
+#else
+  llvm::Error notifyRemovingResources(llvm::orc::ResourceKey) final { return llvm::Error::success(); }
+  void notifyTransferringResources(llvm::orc::ResourceKey, llvm::orc::ResourceKey) final {}
+#endif
+};
+
+/// In 15, ORC takes absolute symbols for blocks where it looks for dependencies, after all other passes of the post-prune phase
+/// (ObjectLinkingLayer.cpp, computeBlockNonLocalDeps), so they are external for that time. Comes last of the plugin's passes.
+inline void guardAbsoluteSymbols([[maybe_unused]] llvm::jitlink::PassConfiguration &Config) {
+#if LLVM_VERSION_MAJOR < 16
+  using namespace llvm::jitlink;
+  auto Guarded = std::make_shared<std::vector<Symbol *>>();
+  Config.PostPrunePasses.push_back([Guarded](LinkGraph &G) {
+    Guarded->assign(G.absolute_symbols().begin(), G.absolute_symbols().end());
+    for (auto *S : *Guarded) {
+      S->setScope(Scope::Default);
+      G.makeExternal(*S);
+    }
+    return llvm::Error::success();
+  });
+  Config.PostAllocationPasses.insert(Config.PostAllocationPasses.begin(), [Guarded](LinkGraph &G) {
+    for (auto *S : *Guarded) // Its address was left as it was.
+      makeAbsolute(G, *S, S->getAddress());
+    return llvm::Error::success();
+  });
+#endif
+}
+
+/// Whether an error only says that another link failed.
+inline bool isSecondary(const llvm::Error &E) {
+#if LLVM_VERSION_MAJOR >= 19
+  if (E.isA<llvm::orc::UnsatisfiedSymbolDependencies>())
+    return true;
+#endif
+  return E.isA<llvm::orc::FailedToMaterialize>();
+}
 
 // LLJITBuilder's layer creator lost its Triple parameter in 21.
 template <typename Make> auto layerCreator(Make M) {
@@ -58,6 +259,15 @@ template <typename Make> auto layerCreator(Make M) {
 #else
   return [M](llvm::orc::ExecutionSession &ES, const llvm::Triple &)
              -> llvm::Expected<std::unique_ptr<llvm::orc::ObjectLayer>> { return M(ES); };
+#endif
+}
+
+/// The version of the library in use. 15 does not tell: that of the headers, and of what a build was told of the library.
+inline void libraryVersion(unsigned (&Numbers)[3]) {
+#if LLVM_VERSION_MAJOR >= 16
+  LLVMGetVersion(&Numbers[0], &Numbers[1], &Numbers[2]);
+#else
+  Numbers[0] = LLVM_VERSION_MAJOR, Numbers[1] = LLVM_VERSION_MINOR, Numbers[2] = LLVM_VERSION_PATCH;
 #endif
 }
 

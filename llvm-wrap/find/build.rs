@@ -1,12 +1,28 @@
 //! Looks for LLVM where llvm-sys will, and says in one line what is missing.
-use std::env;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 /// (feature, version, variable that names a prefix)
-const VERSIONS: [(&str, (u32, u32), &str); 2] =
-    [("LLVM19_1", (19, 1), "LLVM_SYS_191_PREFIX"), ("LLVM22_1", (22, 1), "LLVM_SYS_221_PREFIX")];
+const VERSIONS: [(&str, (u32, u32), &str); 4] = [
+    ("llvm15-0", (15, 0), "LLVM_SYS_150_PREFIX"),
+    ("llvm16-0", (16, 0), "LLVM_SYS_160_PREFIX"),
+    ("llvm19-1", (19, 1), "LLVM_SYS_191_PREFIX"),
+    ("llvm22-1", (22, 1), "LLVM_SYS_221_PREFIX"),
+];
+
+/// How LLVM gets into the program; in the order of `FORMS`.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Shared,
+    Static,
+    NotLinked,
+}
+
+/// What a feature's name ends with.
+const FORMS: [(&str, Form); 3] =
+    [("", Form::Shared), ("-prefer-static", Form::Static), ("-no-llvm-linking", Form::NotLinked)];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -33,19 +49,31 @@ fn target() -> Option<String> {
 }
 
 fn llvm() -> Option<String> {
-    let chosen: Vec<_> = VERSIONS.iter().filter(|v| env::var_os(format!("CARGO_FEATURE_{}", v.0)).is_some()).collect();
-    let [(_, version @ (major, _), prefix)] = chosen[..] else {
+    let features =
+        VERSIONS.iter().flat_map(|v| FORMS.iter().map(move |(end, form)| (format!("{}{end}", v.0), v, *form)));
+    let is_enabled =
+        |feature: &str| env::var_os(format!("CARGO_FEATURE_{}", feature.replace('-', "_").to_uppercase())).is_some();
+    let chosen: Vec<_> = features.filter(|(feature, ..)| is_enabled(feature)).collect();
+    let [(_, (_, version @ (major, _), prefix), form)] = &chosen[..] else {
         let found = if chosen.is_empty() {
-            "none is enabled"
+            "none is enabled".to_owned()
         } else {
-            "both are enabled; llvm19-1 is the default, so add default-features = false (--no-default-features)"
+            let names: Vec<_> = chosen.iter().map(|(feature, ..)| feature.as_str()).collect();
+            format!(
+                "{} are enabled; llvm19-1 is the default, so add default-features = false (--no-default-features)",
+                names.join(" and ")
+            )
         };
-        return Some(format!("slabjit needs exactly one LLVM feature, llvm19-1 (the default) or llvm22-1: {found}"));
+        return Some(format!(
+            "slabjit needs exactly one LLVM feature, llvm15-0, llvm16-0, llvm19-1 (the default), llvm22-1, or one of them with \
+             -prefer-static or -no-llvm-linking behind it: {found}"
+        ));
     };
     let found = find(*version, env::var_os(prefix).map(|p| Path::new(&p).join("bin")).unwrap_or_default());
-    found.and_then(|config| usable(&config)).err().map(|why| {
-        format!("slabjit needs LLVM {major}: install llvm-{major}-dev, or set {prefix} to where an LLVM {major} is installed ({why})")
-    })
+    let why = found.and_then(|config| usable(&config, *form)).err()?;
+    Some(format!(
+        "slabjit needs LLVM {major}: install llvm-{major}-dev, or set {prefix} to where an LLVM {major} is installed ({why})"
+    ))
 }
 
 /// The first llvm-config of this version, in the order of llvm-sys (`llvm_compatible_binary_name` in its build script).
@@ -58,6 +86,7 @@ fn find((major, minor): (u32, u32), folder: PathBuf) -> Result<PathBuf, String> 
         format!("llvm-config-{major}.{minor}"),
         format!("llvm-config{major}{minor}"),
     ];
+    let mut others = vec![];
     for config in names.map(|name| folder.join(name)) {
         // Others are passed over only if they do not exist.
         let Some(found) = ask(&config, &["--version"])? else { continue };
@@ -65,18 +94,46 @@ fn find((major, minor): (u32, u32), folder: PathBuf) -> Result<PathBuf, String> 
         if (numbers.next(), numbers.next()) == (Some(Some(major)), Some(Some(minor))) {
             return Ok(config);
         }
+        others.push(format!(", {} is {found}", config.display()));
     }
     let place = if folder.as_os_str().is_empty() { "on PATH".to_owned() } else { format!("in {}", folder.display()) };
-    Err(format!("no llvm-config of {major}.{minor} is {place}"))
+    Err(format!("no llvm-config of {major}.{minor} is {place}{}", others.concat()))
 }
 
-/// Debian has llvm-config in one package, headers and libraries in another.
-fn usable(config: &Path) -> Result<(), String> {
+/// Debian has llvm-config in one package, headers and libraries in another, and what LLVM was built with in others.
+fn usable(config: &Path, form: Form) -> Result<(), String> {
     let include = ask(config, &["--includedir"])?.unwrap_or_default();
-    if !Path::new(&include).join("llvm/ExecutionEngine/Orc/LLJIT.h").exists() {
+    let include = Path::new(&include);
+    if !include.join("llvm/ExecutionEngine/Orc/LLJIT.h").exists() {
         return Err(format!("{} has no headers", config.display()));
     }
-    ask(config, &["--libnames", "--link-shared"]).map_err(|_| format!("{} has no shared library", config.display()))?;
+    let library = ask(config, &["--version"])?.unwrap_or_default();
+    let headers = fs::read_to_string(include.join("llvm/Config/llvm-config.h")).unwrap_or_default();
+    let headers = headers.lines().find_map(|line| line.strip_prefix("#define LLVM_VERSION_STRING "));
+    let headers = headers.map_or("unknown", |version| version.trim().trim_matches('"'));
+    if headers != library {
+        return Err(format!(
+            "the library is of LLVM {library}, the headers in {} of LLVM {headers}",
+            include.display()
+        ));
+    }
+    match form {
+        Form::NotLinked => {}
+        Form::Shared => {
+            let files = ask(config, &["--libfiles", "--link-shared"]);
+            files.map_err(|_| format!("{} has no shared library", config.display()))?;
+        }
+        Form::Static => {
+            let files = ask(config, &["--libfiles", "--link-static"]);
+            let files = files.map_err(|_| format!("{} has no static libraries", config.display()))?.unwrap_or_default();
+            if let Some(missing) = files.split_whitespace().find(|file| !Path::new(file).exists()) {
+                // libPolly.a is in libpolly-N-dev.
+                return Err(format!("the static library {missing} is missing; Debian has Polly in libpolly-…-dev"));
+            }
+        }
+    }
+    // For what compiles against its headers where llvm-sys, which would tell, links nothing.
+    println!("cargo::metadata=config_path={}", config.display());
     Ok(())
 }
 

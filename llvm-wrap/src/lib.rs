@@ -4,9 +4,13 @@
 #![allow(non_camel_case_types, missing_docs)]
 
 // That exactly one of the features is enabled is checked by slabjit-llvm-find.
-#[cfg(all(feature = "llvm19-1", not(feature = "llvm22-1")))]
+#[cfg(any(feature = "llvm15-0", feature = "llvm15-0-prefer-static", feature = "llvm15-0-no-llvm-linking"))]
+pub use llvm_sys_150 as llvm_sys;
+#[cfg(any(feature = "llvm16-0", feature = "llvm16-0-prefer-static", feature = "llvm16-0-no-llvm-linking"))]
+pub use llvm_sys_160 as llvm_sys;
+#[cfg(any(feature = "llvm19-1", feature = "llvm19-1-prefer-static", feature = "llvm19-1-no-llvm-linking"))]
 pub use llvm_sys_191 as llvm_sys;
-#[cfg(all(feature = "llvm22-1", not(feature = "llvm19-1")))]
+#[cfg(any(feature = "llvm22-1", feature = "llvm22-1-prefer-static", feature = "llvm22-1-no-llvm-linking"))]
 pub use llvm_sys_221 as llvm_sys;
 
 use std::ffi::{c_char, c_int, c_void};
@@ -123,6 +127,7 @@ pub struct slabjit_callbacks {
 
 unsafe extern "C" {
     pub safe fn slabjit_llvm_major() -> u32;
+    pub fn slabjit_llvm_version(numbers: *mut [u32; 3]);
     pub fn slabjit_string_free(text: *mut c_char);
     pub fn slabjit_session_create(callbacks: *const slabjit_callbacks, out: *mut *mut slabjit_session) -> *mut c_char;
     pub fn slabjit_session_lljit(session: *mut slabjit_session) -> *mut c_void;

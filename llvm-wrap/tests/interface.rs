@@ -5,6 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::process::Command;
 use std::ptr;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use slabjit_llvm_wrap::llvm_sys::orc2::lljit::*;
 use slabjit_llvm_wrap::llvm_sys::orc2::*;
@@ -17,7 +18,12 @@ struct Caller {
     events: Mutex<Vec<String>>,
     /// Where `answer` is.
     address: Mutex<u64>,
+    /// Pages of its memory.
+    pages: Mutex<usize>,
     refuse_memory: bool,
+    /// Asks for room at the head and the tail of the code and among data, and makes `far` of it.
+    makes_room: bool,
+    refuse_references: bool,
 }
 
 impl Caller {
@@ -38,13 +44,23 @@ unsafe fn caller<'a>(object: *mut c_void) -> &'a Caller {
 }
 
 unsafe fn text(data: *const c_char, len: usize) -> String {
+    if len == 0 {
+        return String::new();
+    }
     // SAFETY: the shim's pointer and length.
     String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) }).into_owned()
 }
 
-unsafe extern "C" fn external(object: *mut c_void, name: *const c_char, len: usize, _: *mut slabjit_decision) {
+unsafe extern "C" fn external(object: *mut c_void, name: *const c_char, len: usize, out: *mut slabjit_decision) {
     // SAFETY: the shim's pointers.
-    unsafe { caller(object).event(format!("external {}", text(name, len))) }
+    unsafe {
+        let name = text(name, len);
+        if name == "far" {
+            (*out).verdict = SLABJIT_ABSOLUTE;
+            (*out).address = FAR;
+        }
+        caller(object).event(format!("external {name}"));
+    }
 }
 
 unsafe extern "C" fn defined(object: *mut c_void, name: *const c_char, len: usize, out: *mut slabjit_decision) {
@@ -66,6 +82,86 @@ unsafe extern "C" fn may_leave(_: *mut c_void, _: *const c_char, _: usize) -> c_
     0
 }
 
+/// The one reference to `far`, whose field the caller writes.
+const FAR: u64 = 0x1234_5678_9abc_def0;
+
+/// # Safety
+/// The shim's block and edges.
+unsafe fn references<'a>(edges: *const slabjit_edge, n: usize) -> &'a [slabjit_edge] {
+    // SAFETY: by the caller.
+    unsafe { std::slice::from_raw_parts(edges, n) }
+}
+
+unsafe extern "C" fn survey(
+    object: *mut c_void,
+    bytes: u64,
+    block: *const slabjit_block,
+    edges: *const slabjit_edge,
+    n: usize,
+) {
+    // SAFETY: the shim's pointers.
+    unsafe {
+        let block = &*block;
+        assert!(block.content.is_null() && block.address == 0 && !block.origin.is_null() && bytes >= block.size);
+        for edge in references(edges, n) {
+            assert!(u64::from(edge.offset) < block.size);
+            let symbol = text(edge.symbol, edge.symbol_len);
+            if symbol == "far" {
+                assert_eq!((edge.place, edge.target, edge.drop), (SLABJIT_AT_ADDRESS, FAR, 0));
+                let section = text(block.section, block.section_len);
+                caller(object).event(format!("survey {section} {} {}", edge.relocation, block.executable));
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn reserve(object: *mut c_void, head: *mut u64, tail: *mut u64, data: *mut u64) {
+    // SAFETY: the shim's pointers.
+    unsafe {
+        if caller(object).makes_room {
+            (*head, *tail, *data) = (16, 32, 48);
+        }
+    }
+}
+
+unsafe extern "C" fn settled(object: *mut c_void, rooms: *const slabjit_room, got: u64) {
+    // SAFETY: the shim's three rooms.
+    unsafe {
+        let rooms = std::slice::from_raw_parts(rooms, 3);
+        for room in rooms.iter().filter(|room| room.size > 0) {
+            // In the same process, working memory is the final memory; and it is writable.
+            assert_eq!(room.content as u64, room.address);
+            ptr::write_bytes(room.content, 0xcc, room.size as usize);
+        }
+        let sizes: Vec<u64> = rooms.iter().map(|room| room.size).collect();
+        caller(object).event(format!("settled {sizes:?} {}", got != 0));
+    }
+}
+
+unsafe extern "C" fn check(object: *mut c_void, block: *const slabjit_block, edges: *mut slabjit_edge, n: usize) {
+    // SAFETY: the shim's pointers; the block's memory is writable.
+    unsafe {
+        let block = &*block;
+        assert_eq!(block.content as u64, block.address);
+        for edge in std::slice::from_raw_parts_mut(edges, n) {
+            assert_eq!(edge.place, SLABJIT_AT_ADDRESS);
+            if text(edge.symbol, edge.symbol_len) == "far" {
+                // Something that LLVM would not write.
+                block.content.add(edge.offset as usize).cast::<u64>().write_unaligned(!edge.target);
+                edge.drop = 1;
+                caller(object).event("check far");
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn checked(object: *mut c_void) -> c_int {
+    // SAFETY: as above.
+    let caller = unsafe { caller(object) };
+    caller.event("checked");
+    caller.refuse_references.into()
+}
+
 unsafe extern "C" fn allocate(
     object: *mut c_void,
     segments: *const slabjit_segment,
@@ -84,6 +180,7 @@ unsafe extern "C" fn allocate(
             *addresses.add(i) = base as u64 + 4096 * i as u64;
         }
         *allocation = base;
+        *caller(object).pages.lock().unwrap() = n;
         caller(object).event("allocate");
     }
     0
@@ -95,10 +192,10 @@ unsafe extern "C" {
 }
 
 unsafe extern "C" fn publish(object: *mut c_void, allocation: *mut c_void) -> c_int {
-    // SAFETY: our mapping of two pages: the object has code and frames, and no data.
+    // SAFETY: our mapping; nothing here writes its data.
     unsafe {
         caller(object).event("publish");
-        for page in 0..2 {
+        for page in 0..*caller(object).pages.lock().unwrap() {
             mprotect(allocation.byte_add(page * 4096), 4096, 5);
         }
     }
@@ -155,6 +252,11 @@ const CALLBACKS: slabjit_callbacks = slabjit_callbacks {
     defined,
     retain_block,
     may_leave,
+    survey,
+    reserve,
+    settled,
+    check,
+    checked,
     allocate,
     publish,
     commit,
@@ -178,15 +280,21 @@ fn session() -> *mut slabjit_session {
     let mut session = ptr::null_mut();
     // SAFETY: as the header says.
     unsafe {
-        LLVM_InitializeNativeTarget();
-        LLVM_InitializeNativeAsmPrinter();
+        // The registry of targets is a list without a lock: two threads at once may close it to a ring.
+        static TARGET: std::sync::Once = std::sync::Once::new();
+        TARGET.call_once(|| {
+            LLVM_InitializeNativeTarget();
+            LLVM_InitializeNativeAsmPrinter();
+        });
         assert_eq!(take(slabjit_session_create(&CALLBACKS, &mut session)), None);
     }
     session
 }
 
 fn compile(source: &str) -> Vec<u8> {
-    let dir = std::env::temp_dir().join(format!("slabjit-interface-{}-{}", std::process::id(), source.len()));
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("slabjit-interface-{}-{number}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let (c, o) = (dir.join("t.c"), dir.join("t.o"));
     std::fs::write(&c, source).unwrap();
@@ -255,7 +363,18 @@ fn link(session: *mut slabjit_session, bytes: &[u8], caller: &Caller) -> Option<
 
 #[test]
 fn the_version_is_the_feature_s() {
-    assert_eq!(slabjit_llvm_major(), if cfg!(feature = "llvm22-1") { 22 } else { 19 });
+    let of_feature = [
+        (cfg!(feature = "llvm15-0"), [15, 0]),
+        (cfg!(feature = "llvm16-0"), [16, 0]),
+        (cfg!(feature = "llvm19-1"), [19, 1]),
+        (cfg!(feature = "llvm22-1"), [22, 1]),
+    ];
+    let expected: Vec<_> = of_feature.into_iter().filter(|(enabled, _)| *enabled).map(|(_, version)| version).collect();
+    let mut library = [0; 3];
+    // SAFETY: a place for three integers.
+    unsafe { slabjit_llvm_version(&mut library) };
+    assert_eq!(expected, [[slabjit_llvm_major(), library[1]]]);
+    assert_eq!(library[0], slabjit_llvm_major());
 }
 
 #[test]
@@ -266,7 +385,7 @@ fn an_object_links_and_ends_once() {
     assert_eq!(link(session, &bytes, &caller), None);
     let events = caller.events();
     assert!(events.contains(&"defined answer".to_owned()) && events.contains(&"block .text".to_owned()), "{events:?}");
-    let tail = ["allocate", "placed 1 true", "publish", "commit", "end"];
+    let tail = ["allocate", "placed 1 true", "settled [0, 0, 0] false", "checked", "publish", "commit", "end"];
     assert_eq!(events[events.len() - tail.len()..], tail);
     let address = *caller.address.lock().unwrap();
     // SAFETY: it was linked there, and published.
@@ -307,6 +426,54 @@ fn memory_can_be_refused() {
     assert!(link(session, &bytes, &caller).is_some());
     let events = caller.events();
     assert!(events.iter().any(|e| e.starts_with("failed 0") && e.contains("no memory")), "{events:?}");
+    assert_eq!(events.last().map(String::as_str), Some("end"));
+    // SAFETY: ours, nothing is under way.
+    assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);
+}
+
+/// A 64-bit reference in data, and code that gives its address.
+const REFERS: &str = "extern char far; __attribute__((visibility(\"hidden\"))) char *refers = &far;
+                      char **get(void) { return &refers; }";
+
+#[test]
+fn references_are_shown_and_the_caller_may_write_them() {
+    let session = session();
+    let bytes = compile(REFERS);
+    let caller = Caller { makes_room: true, ..Caller::default() };
+    assert_eq!(link(session, &bytes, &caller), None);
+    let events = caller.events();
+    let pointer = if cfg!(target_arch = "x86_64") { 1 } else { 257 };
+    let shown = |e: &String| e.starts_with("survey .data") && e.ends_with(&format!(" {pointer} 0"));
+    assert!(events.iter().any(shown), "{events:?}");
+    assert!(events.contains(&"settled [16, 32, 48] false".to_owned()), "{events:?}");
+    let order: Vec<_> =
+        events.iter().filter(|e| ["allocate", "check far", "checked", "publish"].contains(&&***e)).collect();
+    assert_eq!(order, ["allocate", "check far", "checked", "publish"]);
+    let address = *caller.address.lock().unwrap() as usize;
+    // SAFETY: `placed` was told of two definitions; whichever came last has 8 bytes there.
+    let first = unsafe { (address as *const u64).read_unaligned() };
+    let refers = if first == !FAR {
+        first
+    } else {
+        // SAFETY: then it is the function.
+        let get: extern "C" fn() -> *const u64 = unsafe { std::mem::transmute(address) };
+        // SAFETY: it returns the address of `refers`.
+        unsafe { *get() }
+    };
+    assert_eq!(refers, !FAR, "LLVM wrote the field all the same");
+    // SAFETY: ours, nothing is under way.
+    assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);
+}
+
+#[test]
+fn references_can_be_refused() {
+    let session = session();
+    let bytes = compile(REFERS);
+    let caller = Caller { refuse_references: true, ..Caller::default() };
+    assert!(link(session, &bytes, &caller).is_some());
+    let events = caller.events();
+    assert!(events.iter().any(|e| e.starts_with("failed 0") && e.contains("out of range")), "{events:?}");
+    assert!(events.contains(&"abandon".to_owned()) && !events.contains(&"publish".to_owned()), "{events:?}");
     assert_eq!(events.last().map(String::as_str), Some("end"));
     // SAFETY: ours, nothing is under way.
     assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);

@@ -153,15 +153,12 @@ impl fmt::Display for PlannedReference {
         if self.addend != 0 {
             write!(f, "{:+}", self.addend)?;
         }
-        match (self.distance, self.limit) {
-            (Some((least, greatest)), Some(limit)) => {
-                write!(f, ", {}", signed_hex(least))?;
-                if greatest != least {
-                    write!(f, "..={}", signed_hex(greatest))?;
-                }
-                write!(f, " of {}..={}", signed_hex(limit.0), signed_hex(limit.1))?;
+        if let (Some((least, greatest)), Some(limit)) = (self.distance, self.limit) {
+            write!(f, ", {}", signed_hex(least))?;
+            if greatest != least {
+                write!(f, "..={}", signed_hex(greatest))?;
             }
-            (None, _) | (_, None) => {}
+            write!(f, " of {}..={}", signed_hex(limit.0), signed_hex(limit.1))?;
         }
         match &self.note {
             Some(note) => write!(f, "; {note}"),

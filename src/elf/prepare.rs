@@ -125,9 +125,7 @@ impl Preparation {
         self.step(name, bytes, |view| decompress::prepare(view, limits, report))?;
         self.step(name, bytes, |view| marks::prepare(view, self.target.llvm, report))?;
         let mut signal_frames = false;
-        self.step(name, bytes, |view| {
-            signal_frames::prepare(view).inspect(|patch| signal_frames = patch.is_some())
-        })?;
+        self.step(name, bytes, |view| signal_frames::prepare(view).inspect(|patch| signal_frames = patch.is_some()))?;
         self.step(name, bytes, |view| harmonize::prepare(view, self.conflicts, report))?;
 
         let view = View::parse(name, bytes, limits.sections)?;

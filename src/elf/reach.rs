@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::relocations::{Kind, Operation, Repair, Through};
+use super::relocations::{Kind, Operation, Through};
 
 /// Whether a reference reaches its target, wherever in the arena the linker puts the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -112,6 +112,8 @@ pub(crate) struct Reference<'a> {
     pub got: u64,
     /// None if it is another machine's.
     pub arena: Option<Range<u64>>,
+    /// Whether it goes through a stub as soon as the target is not the object's own.
+    pub stub: bool,
     /// Whether the instruction is one that can be bridged.
     pub bridgeable: bool,
     /// Whether the linker may bridge.
@@ -156,11 +158,6 @@ fn minus(a: Interval, b: Interval) -> Interval {
     (a.0 - b.1, a.1 - b.0)
 }
 
-/// Whether JITLink puts a stub between, as soon as the target is not the object's own.
-pub(crate) fn has_stub(kind: &Kind) -> bool {
-    kind.through == Through::Stub && !matches!(kind.repair, Repair::Lift(_))
-}
-
 impl Reference<'_> {
     /// Where the field is.
     fn place(&self) -> (Interval, Basis) {
@@ -186,7 +183,7 @@ impl Reference<'_> {
             Target::SameSection(_) => self.within(self.outside),
             Target::Object => self.within(outside),
             Target::Outside => self.within(true),
-            Target::Address(_) | Target::Arena if has_stub(self.kind) => self.within(outside),
+            Target::Address(_) | Target::Arena if self.stub => self.within(outside),
             Target::Address(at) => {
                 let (place, basis) =
                     if from_got { Self { outside: false, ..self.clone() }.place() } else { self.place() };
@@ -237,7 +234,7 @@ impl Reference<'_> {
     pub(crate) fn judge(&self) -> Judgement {
         let always = |value| Judgement { verdict: Verdict::Always, value, note: None };
         if let Target::Address(at) = self.target
-            && !has_stub(self.kind)
+            && !self.stub
             && misalignment(self.kind, (at, u64::MAX), self.addend, (self.offset, self.alignment)).is_some()
         {
             return Judgement { verdict: Verdict::Refused, value: None, note: Some(MISALIGNED) };
@@ -292,9 +289,9 @@ pub(crate) fn misalignment(kind: &Kind, target: (u64, u64), addend: i64, field: 
         Operation::PageOffset => target.1,
         _ => return None,
     };
-    // A power of two: what is none was refused before.
-    let known = (known & known.wrapping_neg()).max(1);
-    let modulus = i128::from(u64::from(kind.alignment).min(known));
+    // Powers of two; what is none was refused before.
+    let modulus = u64::from(kind.alignment).min(known.max(1));
+    let modulus = i128::from(modulus & modulus.wrapping_neg());
     let from = if kind.operation == Operation::Relative { i128::from(field.0) } else { 0 };
     let rest = (i128::from(target.0) + i128::from(addend) - from) & (modulus - 1);
     u64::try_from(rest).ok().filter(|rest| *rest != 0)

@@ -53,14 +53,17 @@ fn ends_of_strings(contents: &[u8]) -> impl Iterator<Item = usize> {
         loop {
             let length = contents.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b))?;
             // A terminator, which may be followed by more (JITLink reads on), or a record of 4 GiB and more.
-            let (body, identifier) = match length {
-                0xffff_ffff => return None,
-                0 => {
-                    at += 4;
-                    continue;
-                }
-                length => (at + 4, contents.get(at + 4..)?.first_chunk::<4>()?),
-            };
+            // A record of 4 GiB and more.
+            if length == 0xffff_ffff {
+                return None;
+            }
+            // A terminator; JITLink reads on behind it.
+            if length == 0 {
+                at += 4;
+                continue;
+            }
+            let body = at + 4;
+            let identifier = contents.get(body..)?.first_chunk::<4>()?;
             at = body.checked_add(length as usize)?;
             // The string is behind the identifier and a byte with the version.
             if *identifier == [0; 4] {
@@ -107,7 +110,14 @@ mod tests {
 
     #[test]
     fn damaged_tables_are_left_alone() {
-        for bytes in [&b""[..], b"\x01", b"\xff\xff\xff\xff", b"\x08\0\0\0\0\0\0\0", b"\x06\0\0\0\0\0\0\0\x01z", b"\xf0\0\0\0\0\0\0\0\x01S\0"] {
+        for bytes in [
+            &b""[..],
+            b"\x01",
+            b"\xff\xff\xff\xff",
+            b"\x08\0\0\0\0\0\0\0",
+            b"\x06\0\0\0\0\0\0\0\x01z",
+            b"\xf0\0\0\0\0\0\0\0\x01S\0",
+        ] {
             let mut copy = bytes.to_vec();
             restore(&mut copy);
             assert_eq!(copy, bytes);

@@ -281,7 +281,12 @@ impl ObjectLink {
     /// The end of the check: what failed.
     fn checked(&self) -> Result<()> {
         let mut reach = self.reach();
-        if let Some((references, more)) = reach.take_failures() {
+        if let Some((mut references, more)) = reach.take_failures() {
+            for reference in &mut references {
+                if let Some(name) = self.name_in_object(&reference.symbol) {
+                    reference.symbol = name.to_owned();
+                }
+            }
             let object = self.object.name.to_string();
             return Err(Error::ReferencesOutOfRange { object, references, more });
         }
@@ -291,6 +296,17 @@ impl ObjectLink {
         }
         self.state().linked.bridges = bridges;
         Ok(())
+    }
+
+    /// What the object calls a symbol that has a name of ours while a batch is linked.
+    fn name_in_object(&self, ours: &str) -> Option<&str> {
+        let index = &self.object.index;
+        let import = self.externals.iter().position(|e| matches!(e, External::Batch(name) if **name == *ours));
+        if let Some(import) = import.and_then(|i| index.imports.get(i)) {
+            return Some(index.name(import.name));
+        }
+        let definition = self.definitions.iter().position(|d| matches!(d, Defined::Export(name) if **name == *ours));
+        Some(index.name(index.definitions.get(definition?)?.name))
     }
 
     fn fail(&self, error: Error) {

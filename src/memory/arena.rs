@@ -75,10 +75,13 @@ struct State {
     stats: ArenaStats,
 }
 
-/// Small slabs are taken from pages that were made ready this many bytes at a time: two system calls for all of them.
+/// Small slabs are taken from pages that were made ready this many bytes at a time: two system calls for all of them. At least
+/// so many pages: on AArch64 one may have 16 or 64 KiB.
 const READY_BYTES: usize = 256 << 10;
-/// Larger slabs gain nothing by it.
+const READY_PAGES: usize = 16;
+/// Larger slabs gain nothing by it. Nor do slabs of more pages than code, constants and data have in a small object, and one.
 const READY_LIMIT: usize = 16 << 10;
+const READY_LIMIT_PAGES: usize = 4;
 
 impl Arena {
     /// Reserves what is asked for, or half of it, and so on down to [`ArenaConfig::MIN`].
@@ -148,7 +151,8 @@ impl Arena {
                 });
             }
         };
-        let small = (1..=READY_LIMIT).contains(&layout.size) && layout.align <= self.page;
+        let small =
+            (1..=READY_LIMIT.max(READY_LIMIT_PAGES * self.page)).contains(&layout.size) && layout.align <= self.page;
         if small
             && layout.is_all_content(self.page)
             && let Some(span) = self.take_ready(layout.size)
@@ -170,7 +174,7 @@ impl Arena {
         if let Some(span) = self.state().carve(len) {
             return Some(span);
         }
-        let fresh = self.state().ranges.allocate(READY_BYTES, self.page)?;
+        let fresh = self.state().ranges.allocate(READY_BYTES.max(READY_PAGES * self.page), self.page)?;
         if self.mapping.protect(&fresh, Protection::ReadWrite).is_err() {
             // The call that is made for the slab alone will say why, if it fails as well.
             self.state().ranges.free(fresh);

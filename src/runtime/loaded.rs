@@ -59,6 +59,10 @@ mod tests {
     /// Against the kernel's own list.
     #[test]
     fn every_library_is_there_and_nothing_else() {
+        if std::env::var_os("SLABJIT_TEST_RUNNER").is_some() {
+            println!("not run under qemu-user: the loader's names of files are not the kernel's there (-L)");
+            return;
+        }
         let text = std::fs::read_to_string("/proc/self/maps").unwrap();
         let executable = std::fs::read_link("/proc/self/exe").unwrap();
         let libraries = loaded_libraries();

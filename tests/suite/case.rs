@@ -18,6 +18,7 @@
 //! | `error: VARIANT /TEXT/` | instead of calls: the error's variant, and a part of its text (optional) |
 //! | `oracle: dlopen`, `oracle: none (REASON)` | the default is dlopen; `oracle[aarch64]: none (REASON)` there only |
 //! | `link: FLAGS`, `linker: COMMAND` | for the oracle: flags for the linker, another one than gcc |
+//! | `turns: (REASON)` | its variants run one after the other |
 //! | `needs: FEATURE…` | passes without being run where the CPU lacks one |
 //!
 //! Assembly says `.include "arch.inc"` for what differs between architectures: `tests/cases/include`.
@@ -25,6 +26,7 @@
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use libtest_mimic::{Failed, Trial};
 use slabjit::{JitEngine, Library, Symbol};
@@ -54,6 +56,7 @@ struct Case {
     link: Vec<String>,
     linker: Vec<String>,
     needs: Vec<String>,
+    turns: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -135,6 +138,7 @@ impl Case {
             "link" => self.link = words(),
             "linker" => self.linker = words(),
             "needs" => self.needs = words(),
+            "turns" if value.starts_with('(') => self.turns = true,
             "call" => self.calls.push(Call::read(value).ok_or("not NAME(INTEGERS) = INTEGER")?),
             "trace" => {
                 let (before, after) = value.split_once('|').ok_or("no |")?;
@@ -239,6 +243,8 @@ impl Variant {
             eprintln!("{}: not run, this CPU lacks {missing:?}", self.name());
             return Ok(());
         }
+        static TURNS: Mutex<()> = Mutex::new(());
+        let _turn = self.case.turns.then(|| TURNS.lock().unwrap_or_else(PoisonError::into_inner));
         let objects = self.objects();
         if let Some((variant, pattern)) = &self.case.error {
             return self.expect_error(engine, &objects, variant, pattern);

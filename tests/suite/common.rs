@@ -117,6 +117,8 @@ pub fn child_with(name: &str, environment: &[(&str, &str)]) -> ChildEnd {
 
 /// Fails the test if `f` does not return in time: a deadlock must not hang the suite.
 pub fn within(limit: Duration, what: &str, f: impl FnOnce() + Send + 'static) {
+    // Under qemu-user every instruction costs some twenty.
+    let limit = if cfg!(target_arch = "aarch64") { limit * 10 } else { limit };
     let (done, wait) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         f();

@@ -5,18 +5,22 @@
 
 mod api;
 mod bad_input;
+mod beside;
 #[cfg(target_arch = "x86_64")]
 mod blocker;
 mod case;
 #[cfg(feature = "cli")]
 mod cli;
 mod common;
+mod distance;
 mod lifetime;
 mod memory;
 mod names;
 #[cfg(target_arch = "x86_64")]
 mod placement;
+mod random;
 mod reach;
+mod runtime_dyld;
 mod shuffled;
 mod subtle;
 mod target;
@@ -32,14 +36,18 @@ use common::{Part, Test};
 const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("api", api::TESTS, api::PARTS),
     ("bad_input", bad_input::TESTS, bad_input::PARTS),
+    ("beside", beside::TESTS, beside::PARTS),
     #[cfg(feature = "cli")]
     ("cli", cli::TESTS, cli::PARTS),
+    ("distance", distance::TESTS, distance::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
     #[cfg(target_arch = "x86_64")]
     ("placement", placement::TESTS, placement::PARTS),
+    ("random", random::TESTS, random::PARTS),
     ("reach", reach::TESTS, reach::PARTS),
+    ("runtime_dyld", runtime_dyld::TESTS, runtime_dyld::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
     ("threads", threads::TESTS, threads::PARTS),
     ("trace", trace::TESTS, trace::PARTS),

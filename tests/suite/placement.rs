@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::blocker::{self, SMALLEST_ARENA, furthest, keep_away, nearest, occupy};
 use crate::common::{self, Checked, compile, compile_bytes, compile_with, freed, link_shared, temporary, tool};
+use crate::target::not_under_qemu;
 use slabjit::{ArenaPlacement, Error, JitEngine, Library};
 
 common::tests![
@@ -19,6 +20,9 @@ const GIB: usize = 1 << 30;
 const TIB: usize = 1 << 40;
 /// What a signed displacement of 32 bits reaches.
 const REACH: usize = i32::MAX as usize;
+
+/// Why no address space is taken away there.
+const TAKEN: &str = "it has a record for each page that is mapped, also without access: gigabytes for terabytes";
 
 fn engine(placement: ArenaPlacement) -> Result<Checked, Error> {
     JitEngine::builder().arena_placement(placement).build().map(Checked::of)
@@ -106,6 +110,9 @@ fn near_an_address_far_from_all() {
 
 /// The stack of the main thread, on which this runs, still has room to grow.
 fn near_the_stack() {
+    if not_under_qemu(TAKEN) {
+        return;
+    }
     #[inline(never)]
     fn deep(kibibytes: usize) -> u8 {
         let block = std::hint::black_box([kibibytes as u8; 1024]);
@@ -234,6 +241,9 @@ fn refused(placement: ArenaPlacement, words: &[&str]) {
 }
 
 fn low_2_gib_taken() {
+    if not_under_qemu(TAKEN) {
+        return;
+    }
     let blocker = occupy(0..1 << 31);
     refused(ArenaPlacement::Low2GiB, &["in the lowest 2 GiB", "create the engine before", "ArenaPlacement", "8388608"]);
     drop(blocker);
@@ -241,6 +251,9 @@ fn low_2_gib_taken() {
 }
 
 fn near_taken() {
+    if not_under_qemu(TAKEN) {
+        return;
+    }
     let address = 17 * TIB;
     let blocker = occupy(address - 2 * GIB..address + 2 * GIB);
     refused(ArenaPlacement::Near { address }, &["within 2 GiB of 0x110000000000", "8388608"]);
@@ -255,6 +268,9 @@ fn near_taken() {
 }
 
 fn near_libraries_taken() {
+    if not_under_qemu(TAKEN) {
+        return;
+    }
     let blocker = keep_away(2 * GIB);
     refused(ArenaPlacement::NearLibraries, &["within 2 GiB of the loaded libraries"]);
     drop(blocker);
@@ -262,6 +278,9 @@ fn near_libraries_taken() {
 }
 
 fn libraries_apart() {
+    if not_under_qemu(TAKEN) {
+        return;
+    }
     let shared = link_shared("libapart.so", &[&common::good_object()], &[]);
     // What is mapped next has to lie below.
     let blocker = keep_away(5 * GIB);
@@ -285,6 +304,9 @@ fn libraries_apart() {
 }
 
 fn smaller_where_there_is_less_room() {
+    if not_under_qemu(TAKEN) {
+        return;
+    }
     const MIB: usize = 1 << 20;
     let gap = 0x3000_0000..0x3000_0000 + 20 * MIB;
     let _blockers = (occupy(0..gap.start), occupy(gap.end..1 << 31));
@@ -305,6 +327,9 @@ fn smaller_where_there_is_less_room() {
 
 #[track_caller]
 fn far(distance: usize) {
+    if not_under_qemu(TAKEN) {
+        return;
+    }
     let _blocker = keep_away(distance);
     let engine = engine(ArenaPlacement::Anywhere).unwrap();
     for file in blocker::files() {

@@ -56,6 +56,12 @@ pub fn not_under_qemu(why: &str) -> bool {
     under_qemu()
 }
 
+/// Bytes of a page, as this process is told.
+pub fn page_size() -> usize {
+    // SAFETY: a plain call.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap()
+}
+
 /// How often something is done: natively, and under qemu-user, where it takes twenty times as long.
 pub fn by_qemu(native: usize, emulated: usize) -> usize {
     if under_qemu() { emulated } else { native }

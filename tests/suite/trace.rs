@@ -10,7 +10,9 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::common::{Checked, compile_bytes, tests};
 
-tests![spans_name_object_and_slab, failures_of_finalisers_are_error_events];
+// Which spans and events anybody wants is kept for the whole process (tracing's callsite cache), so another test's subscriber
+// that comes or goes can hide some.
+tests![; alone: spans_name_object_and_slab, failures_of_finalisers_are_error_events];
 
 /// Writes down spans as `name field=value …`, and events as `LEVEL field=value …`.
 #[derive(Clone, Default)]

@@ -46,16 +46,25 @@ fn whatever_is_missing_is_said_in_one_line() {
         );
         fake(&folder, name, &commands)
     };
-    let whole = with("whole", "19.1.7", "echo libLLVM.so");
-    fs::write(whole.join("include/llvm/ExecutionEngine/Orc/LLJIT.h"), "").unwrap();
-    let no_library = with("no_library", "19.1.7", "exit 1");
-    fs::write(no_library.join("include/llvm/ExecutionEngine/Orc/LLJIT.h"), "").unwrap();
-    let text = |prefix: &Path| prefix.to_str().unwrap().to_owned();
-    let (whole, no_library) = (text(&whole), text(&no_library));
-    let no_headers = text(&with("no_headers", "19.1.7", "echo libLLVM.so"));
-    let old = text(&with("old", "18.1.8", "echo libLLVM.so"));
-    let newer = text(&with("newer", "19.2.0", "echo libLLVM.so"));
-    let broken = text(&fake(&folder, "broken", "exit 1"));
+    let text = |prefix: PathBuf| prefix.to_str().unwrap().to_owned();
+    // The same with headers.
+    let with_headers = |name: &str, version: &str, of_headers: &str, libraries: &str| {
+        let prefix = with(name, version, libraries);
+        fs::write(prefix.join("include/llvm/ExecutionEngine/Orc/LLJIT.h"), "").unwrap();
+        fs::create_dir_all(prefix.join("include/llvm/Config")).unwrap();
+        let define = format!("#define LLVM_VERSION_MAJOR x\n#define LLVM_VERSION_STRING \"{of_headers}\"\n");
+        fs::write(prefix.join("include/llvm/Config/llvm-config.h"), define).unwrap();
+        text(prefix)
+    };
+    let there = script.display();
+    let whole = with_headers("whole", "19.1.7", "19.1.7", &format!("echo {there} {there}"));
+    let no_library = with_headers("no_library", "19.1.7", "19.1.7", "exit 1");
+    let no_polly = with_headers("no_polly", "19.1.7", "19.1.7", &format!("echo {there} /nonexistent/libPolly.a"));
+    let mixed = with_headers("mixed", "19.1.7", "19.1.6", &format!("echo {there}"));
+    let no_headers = text(with("no_headers", "19.1.7", "echo libLLVM.so"));
+    let old = text(with("old", "18.1.8", "echo libLLVM.so"));
+    let newer = text(with("newer", "19.2.0", "echo libLLVM.so"));
+    let broken = text(fake(&folder, "broken", "exit 1"));
 
     let llvm19 = ("CARGO_FEATURE_LLVM19_1", "1");
     let llvm22 = ("CARGO_FEATURE_LLVM22_1", "1");
@@ -63,7 +72,15 @@ fn whatever_is_missing_is_said_in_one_line() {
         ("LLVM_SYS_191_PREFIX", path)
     }
     let path = format!("{whole}/bin");
-    for good in [[llvm19, prefix(&whole)], [llvm19, ("PATH", path.as_str())]] {
+    let static19 = ("CARGO_FEATURE_LLVM19_1_PREFER_STATIC", "1");
+    let unlinked19 = ("CARGO_FEATURE_LLVM19_1_NO_LLVM_LINKING", "1");
+    for good in [
+        [llvm19, prefix(&whole)],
+        [llvm19, ("PATH", path.as_str())],
+        [static19, prefix(&whole)],
+        [unlinked19, prefix(&whole)],
+        [unlinked19, prefix(&no_library)],
+    ] {
         assert_eq!(errors(&script, &good), Vec::<String>::new(), "{good:?}");
     }
     let of19: &[&str] = &["llvm-19-dev", "LLVM_SYS_191_PREFIX"];
@@ -74,13 +91,19 @@ fn whatever_is_missing_is_said_in_one_line() {
         (&[llvm22, ("PATH", "/nonexistent")], of22),
         (&[llvm22, ("PATH", path.as_str())], of22),
         (&[llvm19, prefix("/nonexistent"), ("PATH", path.as_str())], of19),
-        (&[llvm19, prefix(&old)], of19),
-        (&[llvm19, prefix(&newer)], of19),
+        (&[llvm19, prefix(&old)], &["llvm-19-dev", "LLVM_SYS_191_PREFIX", "is 18.1.8"]),
+        (&[llvm19, prefix(&newer)], &["llvm-19-dev", "LLVM_SYS_191_PREFIX", "is 19.2.0"]),
+        (&[llvm19, prefix(&mixed)], &["library is of LLVM 19.1.7", "headers", "LLVM 19.1.6"]),
+        (&[unlinked19, prefix(&mixed)], &["library is of LLVM 19.1.7", "headers", "LLVM 19.1.6"]),
+        (&[unlinked19, prefix(&old)], &["llvm-19-dev", "LLVM_SYS_191_PREFIX", "is 18.1.8"]),
+        (&[static19, prefix(&no_library)], &["llvm-19-dev", "static"]),
+        (&[static19, prefix(&no_polly)], &["libPolly.a", "libpolly"]),
+        (&[llvm19, static19, prefix(&whole)], &["exactly one", "llvm19-1 and llvm19-1-prefer-static"]),
         (&[llvm19, prefix(&broken)], of19),
         (&[llvm19, prefix(&no_headers)], &["llvm-19-dev", "headers"]),
         (&[llvm19, prefix(&no_library)], &["llvm-19-dev", "shared library"]),
         (&[llvm19, llvm22, prefix(&whole)], &["exactly one", "default-features = false"]),
-        (&[], &["exactly one", "llvm19-1", "llvm22-1"]),
+        (&[], &["exactly one", "llvm15-0", "llvm16-0", "llvm19-1", "llvm22-1"]),
         (&[llvm19, prefix(&whole), ("CARGO_CFG_TARGET_ENV", "musl")], &["glibc"]),
         (&[llvm19, prefix(&whole), ("CARGO_CFG_TARGET_OS", "macos")], &["Linux"]),
         (&[llvm19, prefix(&whole), ("CARGO_CFG_TARGET_FEATURE", "sse,crt-static")], &["crt-static"]),

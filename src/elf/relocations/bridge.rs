@@ -49,10 +49,29 @@ pub(crate) fn bridgeable(
         (EM_X86_64, PC32 | PLT32) => match *before {
             // REX.W, whatever the register; mod 00, r/m 101: relative to the end of the instruction.
             [.., rex, 0x8d, modrm] if rex & 0xf8 == 0x48 && modrm & 0xc7 == 0x05 => Some(Bridgeable::Address),
-            [.., 0xe8 | 0xe9] if addend == -4 => Some(Bridgeable::Branch),
-            [.., 0x0f, jcc] if jcc & 0xf0 == 0x80 && addend == -4 => Some(Bridgeable::Branch),
+            _ if addend == -4 && is_branch(before) => Some(Bridgeable::Branch),
             _ => None,
         },
         _ => None,
+    }
+}
+
+/// Whether JITLink's stub, which it puts between as soon as the target is not the object's own, leads to where the field means.
+/// A stub leads to the symbol itself: what has an offset from it is linked without (`pointPastStubs` in the shim). On x86-64 data
+/// has the same addend for the symbol itself as a branch for 4 bytes behind it.
+pub(crate) fn goes_through_stub(machine: u16, relocation: u32, addend: i64, executable: bool, before: &[u8]) -> bool {
+    match (machine, relocation) {
+        (EM_AARCH64, CALL26 | JUMP26) => addend == 0,
+        (EM_X86_64, PLT32) => addend == -4 || addend == 0 && !(executable && is_branch(before)),
+        _ => false,
+    }
+}
+
+/// Whether x86-64 code ends with a `call`, `jmp` or conditional jump that lacks its displacement.
+fn is_branch(before: &[u8]) -> bool {
+    match *before {
+        [.., 0xe8 | 0xe9] => true,
+        [.., 0x0f, jcc] => jcc & 0xf0 == 0x80,
+        _ => false,
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Kind {
     pub operation: Operation,
     pub field: Field,
     pub range: Range,
-    /// What the value is a multiple of.
+    /// What the value is a multiple of: a power of two.
     pub alignment: u8,
     /// Whether the ABI asks the linker to check the range. We check whatever has one: nothing is truncated.
     pub checked: bool,
@@ -151,7 +151,7 @@ impl Kind {
 
     /// Whether the field can hold the value's lowest bits.
     pub(crate) fn is_aligned(&self, value: i128) -> bool {
-        value % i128::from(self.alignment) == 0
+        value & (i128::from(self.alignment) - 1) == 0
     }
 }
 

@@ -11,7 +11,7 @@ use crate::elf::raw::{
     SHF_ALLOC, SHF_EXECINSTR, SHF_X86_64_LARGE, STB_WEAK, STT_FUNC, STT_NOTYPE, STT_OBJECT, SectionHeader, Symbol,
 };
 use crate::elf::reach::{Judgement, Reference, Surroundings, Target, Verdict, Whereabouts};
-use crate::elf::relocations::bridge::bridgeable;
+use crate::elf::relocations::bridge::{bridgeable, goes_through_stub};
 use crate::elf::relocations::{Kind, Repair};
 use crate::elf::view::{View, lossy, string_at};
 use crate::error::FarReference;
@@ -74,7 +74,6 @@ impl<'j> Judge<'j> {
         &mut self,
         site: &Site<'_, '_>,
         kind: Option<(usize, &'static Kind)>,
-        llvm: u32,
         checked: Result<Option<Repair>, &Error>,
     ) {
         if !site.header.is(SHF_ALLOC) {
@@ -82,7 +81,7 @@ impl<'j> Judge<'j> {
         }
         let (judgement, target, note) = match (kind, checked) {
             (Some((_, kind)), Ok(repair)) => {
-                let (reference, section) = self.reference(site, kind, llvm, repair);
+                let (reference, section) = self.reference(site, kind, repair);
                 let judgement = reference.judge();
                 (judgement, section, judgement.note.map(str::to_owned))
             }
@@ -131,7 +130,6 @@ impl<'j> Judge<'j> {
         &mut self,
         site: &Site<'_, '_>,
         kind: &'k Kind,
-        llvm: u32,
         repair: Option<Repair>,
     ) -> (Reference<'k>, Option<u32>) {
         let Entry { symbol: index, addend, offset, .. } = site.entry;
@@ -150,10 +148,7 @@ impl<'j> Judge<'j> {
             (None, Some(symbol)) => self.undefined(site, index, &symbol),
             (_, None) => Target::Object,
         };
-        let number = match repair {
-            Some(Repair::Same(number) | Repair::Lift(number)) if !kind.linkable(llvm) => number,
-            _ => kind.number,
-        };
+        let number = if let Some(Repair::Same(number)) = repair { number } else { kind.number };
         let before = usize::try_from(offset).ok().and_then(|end| site.bytes.get(..end)).unwrap_or_default();
         let code = site.header.is(SHF_EXECINSTR);
         let bridgeable = bridgeable(site.view.machine, number, addend, code, before).is_some();
@@ -169,6 +164,7 @@ impl<'j> Judge<'j> {
             extent,
             got: (site.tables.symbols.len() as u64).saturating_mul(8),
             arena: self.host().map(|host| host.arena.clone()),
+            stub: goes_through_stub(site.view.machine, number, addend, code, before),
             bridgeable,
             bridges: self.surroundings.bridges,
         };

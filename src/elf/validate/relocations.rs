@@ -10,11 +10,11 @@ use crate::elf::plan::PlannedReference;
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
     LE, RELA_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHF_GROUP, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_GLOBAL, STB_LOCAL,
-    STT_FILE, SectionHeader, Symbol,
+    STB_WEAK, STT_FILE, SectionHeader, Symbol,
 };
 use crate::elf::reach::{MISALIGNED, Verdict, misalignment};
 use crate::elf::relocations::bridge::bridgeable;
-use crate::elf::relocations::{Kind, Operation, Repair, Table};
+use crate::elf::relocations::{Field, Kind, Operation, Repair, Table};
 use crate::elf::view::View;
 use crate::error::FarReference;
 use crate::{Error, Result};
@@ -141,7 +141,9 @@ pub(super) fn validate(
                 addend: entry.r_addend.get(LE),
             };
             let field = target.offset.saturating_add(entry.offset);
-            let carried = context.lifted.at(field);
+            // Beside a lifted one there may be one that does nothing.
+            let nothing = |kind| table.get(kind).is_some_and(|(_, kind)| kind.operation == Operation::Nothing);
+            let carried = context.lifted.at(field).filter(|_| !nothing(entry.kind));
             if let Some(kind) = carried {
                 met += 1;
                 entry.kind = kind;
@@ -154,10 +156,17 @@ pub(super) fn validate(
             let checked = place.check(known.map(|(_, kind)| kind), context.llvm, carried.is_some());
             if let Some(judge) = judge.as_deref_mut() {
                 let found = checked.as_ref().copied().map_err(|error| &**error);
-                judge.judge(&place, known, context.llvm, found);
+                judge.judge(&place, known, found);
             }
             let error = match checked {
-                Ok(None) => continue,
+                Ok(None) => {
+                    if let Some(word) =
+                        known.filter(|_| carried.is_none()).and_then(|(_, kind)| place.without_stale_bits(kind))
+                    {
+                        patch.write(field, Value::U32(word));
+                    }
+                    continue;
+                }
                 Ok(Some(instead)) => {
                     let kind_field = header.offset.saturating_add(entry.at).saturating_add(8);
                     match instead {
@@ -187,7 +196,7 @@ pub(super) fn validate(
             }
         }
     }
-    if let Some(error) = judge.as_deref_mut().and_then(|judge| judge.failures(view.object)) {
+    if let Some(error) = judge.and_then(|judge| judge.failures(view.object)) {
         report.refuse(|| error)?;
     }
     if !lifted.sort() || met != context.lifted.len() {
@@ -263,6 +272,12 @@ impl Site<'_, '_> {
                 self.unsupported(kind.name.into(), &format!("LLVM {llvm} crashes on relocations without a symbol"))
             );
         }
+        let own_size = matches!(place, Place::Section(_)) && symbol.binding != STB_WEAK;
+        if kind.operation == Operation::Size && kind.linkable(llvm) && !own_size {
+            // JITLink takes 0, or what this object says where another may say otherwise.
+            return Err(self
+                .unsupported(kind.name.into(), "LLVM knows the size of a symbol only in the object that defines it"));
+        }
         if kind.addend.is_some_and(|only| only != self.entry.addend) {
             let reason =
                 format!("its addend is {}, LLVM links it only with {}", self.entry.addend, kind.addend.unwrap_or(0));
@@ -315,10 +330,7 @@ impl Site<'_, '_> {
         if misaligned {
             return Err(Box::new(self.impossible(self.far(kind, told, None, MISALIGNED))));
         }
-        let number = match repair {
-            Some(Repair::Same(number) | Repair::Lift(number)) => number,
-            _ => kind.number,
-        };
+        let number = if let Some(Repair::Same(number)) = repair { number } else { kind.number };
         let before = usize::try_from(offset).ok().and_then(|end| self.bytes.get(..end)).unwrap_or_default();
         let code = self.header.is(SHF_EXECINSTR);
         if bridgeable(self.view.machine, number, addend, code, before).is_some() {
@@ -348,6 +360,18 @@ impl Site<'_, '_> {
 
     fn impossible(&self, reference: FarReference) -> Error {
         Error::ReferencesOutOfRange { object: self.view.object.into(), references: vec![reference], more: 0 }
+    }
+
+    /// JITLink knows a wide move only with 0 in its field; by the ABI, what is there does not count.
+    fn without_stale_bits(&self, kind: &Kind) -> Option<u32> {
+        if !matches!(kind.field, Field::MovW { signed: false, .. }) {
+            return None;
+        }
+        let start = usize::try_from(self.entry.offset).ok()?;
+        let mut word: [u8; 4] = self.bytes.get(start..start.checked_add(4)?)?.try_into().ok()?;
+        let old = word;
+        kind.encode(&mut word, 0).ok()?;
+        (word != old).then(|| u32::from_le_bytes(word))
     }
 
     /// How to have a kind linked that this LLVM's JITLink lacks.

@@ -151,31 +151,23 @@ impl Reach {
 
     /// Whether a relative reference could be too long, for all that is known before the layout.
     fn may_be_out_of_range(&self, kind: &Kind, edge: &Edge<'_>) -> bool {
-        let (target, from): (ops::Range<u64>, ops::Range<u64>) = match (kind.operation, edge.place) {
-            (Operation::Relative | Operation::PageRelative, Place::SameBlock) => {
-                let at = edge.offset as u64;
-                (edge.target..edge.target, at..at)
-            }
-            (Operation::Relative | Operation::PageRelative, Place::OtherBlock) => {
-                // Room makes the object larger.
-                let most = self.bytes.saturating_mul(4).saturating_add(PADDING).min(i64::MAX as u64);
-                (0..most, 0..most)
-            }
-            (Operation::Relative | Operation::PageRelative, Place::AtAddress) => {
-                (edge.target..edge.target, self.arena.clone())
-            }
-            (Operation::Relative | Operation::PageRelative, Place::Elsewhere) => {
-                (self.arena.clone(), self.arena.clone())
-            }
-            _ => return false,
+        if !matches!(kind.operation, Operation::Relative | Operation::PageRelative) {
+            return false;
+        }
+        // Room makes the object larger.
+        let most = self.bytes.saturating_mul(4).saturating_add(PADDING).min(i64::MAX as u64);
+        let (target, from) = match edge.place {
+            Place::SameBlock => (edge.target..edge.target, edge.offset as u64..edge.offset as u64),
+            Place::OtherBlock => (0..most, 0..most),
+            Place::AtAddress => (edge.target..edge.target, self.arena.clone()),
+            // In an object that is linked with this one: on x86-64 in a section outside the arena, for all we know.
+            Place::Elsewhere if self.machine == EM_X86_64 => (0..u64::MAX, self.arena.clone()),
+            Place::Elsewhere => (self.arena.clone(), self.arena.clone()),
         };
         let page = if kind.operation == Operation::PageRelative { 4096 } else { 0 };
         let least = i128::from(target.start) - i128::from(from.end) + i128::from(edge.addend) - page;
-        let most = i128::from(target.end) - i128::from(from.start) + i128::from(edge.addend) + page;
-        {
-            let allowed = limit(kind);
-            least < allowed.0 || most > allowed.1
-        }
+        let greatest = i128::from(target.end) - i128::from(from.start) + i128::from(edge.addend) + page;
+        !kind.fits(least) || !kind.fits(greatest)
     }
 
     /// Bytes to reserve at the head and the tail of the code, and among read-only data.
@@ -202,6 +194,8 @@ impl Reach {
         lifted: Option<&'static Kind>,
         locate: impl FnOnce(u64) -> Option<Location>,
     ) -> bool {
+        // JITLink keeps things alive by edges of its own, at the beginning of code: a lifted relocation may be there too.
+        let lifted = lifted.filter(|_| edge.relocation != shim::SLABJIT_OTHER_KIND);
         let Some(kind) = lifted.or_else(|| self.kind(edge, block.content)) else { return false };
         let at = block.address.wrapping_add(edge.offset as u64);
         let Some(value) = self.value(kind, edge, at) else {
@@ -210,12 +204,11 @@ impl Reach {
             }
             return false;
         };
-        let fits = in_range(kind, value);
+        let fits = kind.fits(value.into());
         let aligned = kind.is_aligned(value.into());
         if fits && aligned {
-            // JITLink takes these as unsigned only.
-            let ours =
-                lifted.is_some() || matches!((kind.operation, kind.range), (Operation::Absolute, Range::Either(_)));
+            // JITLink takes what is read as signed or as unsigned for one of them only.
+            let ours = lifted.is_some() || matches!(kind.range, Range::Either(_));
             return self.settle_field(kind, edge, block, ours.then_some(value));
         }
         if aligned && self.bridge(&Edge { relocation: kind.number, ..*edge }, block) {
@@ -305,7 +298,7 @@ impl Reach {
             offset: edge.offset as u64,
             function: None,
         });
-        let (least, greatest) = limit(kind);
+        let (least, greatest) = kind.limit();
         let clamp = |v: i128| v.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
         self.failures.push(FarReference {
             section: location.section,
@@ -318,7 +311,7 @@ impl Reach {
             value,
             limit: (clamp(least), clamp(greatest)),
             alignment: kind.alignment.into(),
-            remedy: remedy(self.machine, kind, self.policy, in_range(kind, value)),
+            remedy: remedy(self.machine, kind, self.policy, kind.fits(value.into())),
         });
     }
 
@@ -352,22 +345,6 @@ impl Reach {
     pub(super) fn take_failures(&mut self) -> Option<(Vec<FarReference>, usize)> {
         (!self.failures.is_empty()).then(|| (std::mem::take(&mut self.failures), self.more))
     }
-}
-
-/// The range that we allow. The ABI lets a distance in data be read as signed or unsigned; who adds it to an address reads it
-/// as signed, and so does JITLink.
-fn limit(kind: &Kind) -> (i128, i128) {
-    match (kind.operation, kind.range) {
-        (Operation::Relative | Operation::GotRelative, Range::Either(bits)) => {
-            (-1 << (bits - 1), (1 << (bits - 1)) - 1)
-        }
-        _ => kind.limit(),
-    }
-}
-
-fn in_range(kind: &Kind, value: i64) -> bool {
-    let (least, greatest) = limit(kind);
-    kind.range == Range::Unchecked || (least..=greatest).contains(&value.into())
 }
 
 fn word_at(content: &[u8], offset: usize) -> Option<u32> {

@@ -8,11 +8,20 @@ use crate::memory::os::{Call, faults};
 /// All kinds of segments, in the arena and outside.
 fn object() -> Vec<SegmentRequest> {
     let mut object = small_object().to_vec();
-    object.push(SegmentRequest { lifetime: Lifetime::Finalize, ..segment(Protection::Read, 5000) });
+    let more_than_a_page = os::page_size() as u64 + 904;
+    object.push(SegmentRequest { lifetime: Lifetime::Finalize, ..segment(Protection::Read, more_than_a_page) });
     object.push(SegmentRequest { zero_fill_bytes: 4 << 20, ..segment(Protection::ReadWrite, 10) });
-    object.push(SegmentRequest { outside: true, ..segment(Protection::ReadExecute, 5000) });
-    object.push(SegmentRequest { outside: true, zero_fill_bytes: 4 << 20, ..segment(Protection::Read, 5000) });
-    object.push(SegmentRequest { outside: true, lifetime: Lifetime::Finalize, ..segment(Protection::Read, 5000) });
+    object.push(SegmentRequest { outside: true, ..segment(Protection::ReadExecute, more_than_a_page) });
+    object.push(SegmentRequest {
+        outside: true,
+        zero_fill_bytes: 4 << 20,
+        ..segment(Protection::Read, more_than_a_page)
+    });
+    object.push(SegmentRequest {
+        outside: true,
+        lifetime: Lifetime::Finalize,
+        ..segment(Protection::Read, more_than_a_page)
+    });
     object
 }
 

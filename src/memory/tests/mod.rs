@@ -57,12 +57,17 @@ fn under_qemu() -> bool {
     std::env::var_os("SLABJIT_TEST_RUNNER").is_some()
 }
 
+/// Bytes of a page of the kernel's, which may be smaller than what qemu-user tells its programs.
+fn resident_page() -> usize {
+    if under_qemu() { 4096 } else { os::page_size() }
+}
+
 /// Resident bytes of whole pages. The kernel's own sums are by mapping, and a neighbour's may have been joined to ours; and
 /// qemu-user has no mincore for pages without access. `/proc/self/pagemap` has 8 bytes for each page, of which bit 63 says
 /// that it is present (Linux, admin-guide/mm/pagemap). qemu-user places a 64-bit program at the host's own addresses.
 fn rss(range: &Range<usize>) -> usize {
     use std::os::unix::fs::FileExt;
-    let page = if under_qemu() { 4096 } else { os::page_size() };
+    let page = resident_page();
     let mut entries = vec![0_u8; range.len() / page * 8];
     let file = std::fs::File::open("/proc/self/pagemap").unwrap();
     file.read_exact_at(&mut entries, (range.start / page * 8) as u64).unwrap();
