@@ -33,6 +33,8 @@ pub(crate) struct ObjectIndex {
     pub indirect: Vec<(Name, u64)>,
     /// What the object has, or wants, of thread-local storage.
     pub thread_local: Option<Box<ThreadLocal>>,
+    /// Whether unwind tables of signal frames were changed for JITLink and have to be restored.
+    pub signal_frames: bool,
 }
 
 /// An object's thread-local variables, and how its code reaches such variables.

@@ -1,7 +1,7 @@
 //! Object preparation: what happens to an object's bytes before LLVM sees them.
 //!
 //! An object passes a chain: *identity* (what kind of file it is), the callers' plugins, *crel* and *decompress* (encodings
-//! that JITLink does not decode), *marks* (relocations that patch nothing), *harmonizer* (same-named sections that differ) and *validator* (everything that would
+//! that JITLink does not decode), *signal frames* (unwind tables that it refuses), *marks* (relocations that patch nothing), *harmonizer* (same-named sections that differ) and *validator* (everything that would
 //! make LLVM read out of bounds or link wrongly). The chain's result is the bytes, borrowed if nothing had to be changed,
 //! and an index of what the linker needs to know.
 
@@ -24,6 +24,7 @@ mod raw;
 mod reach;
 pub(crate) mod relocations;
 mod report;
+mod signal_frames;
 mod tls_image;
 mod validate;
 mod view;
@@ -49,5 +50,6 @@ pub(crate) use raw::{EM_AARCH64, EM_X86_64};
 pub use reach::Verdict;
 pub(crate) use reach::{Host, LARGEST_ARENA, MISALIGNED, Surroundings, Whereabouts};
 pub use report::{Change, ChangeKind, ChangedSection};
+pub(crate) use signal_frames::restore as restore_signal_frames;
 pub(crate) use tls_image::{TlsBlock, TlsImage};
 pub(crate) use validate::discarded_reference;

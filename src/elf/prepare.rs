@@ -12,7 +12,7 @@ use super::reach::Surroundings;
 use super::report::{Change, ChangeKind};
 use super::validate::{self, Context, Counts, Judge};
 use super::view::View;
-use super::{SectionConflicts, crel, decompress, harmonize, identity, marks};
+use super::{SectionConflicts, crel, decompress, harmonize, identity, marks, signal_frames};
 use crate::{Error, Limits, Result};
 
 /// What objects are prepared for.
@@ -124,6 +124,8 @@ impl Preparation {
         self.step(name, bytes, |view| crel::prepare(view, limits, report))?;
         self.step(name, bytes, |view| decompress::prepare(view, limits, report))?;
         self.step(name, bytes, |view| marks::prepare(view, self.target.llvm, report))?;
+        let mut signal_frames = false;
+        self.step(name, bytes, |view| signal_frames::prepare(view).inspect(|patch| signal_frames = patch.is_some()))?;
         self.step(name, bytes, |view| harmonize::prepare(view, self.conflicts, report))?;
 
         let view = View::parse(name, bytes, limits.sections)?;
@@ -131,7 +133,7 @@ impl Preparation {
         let mut context = Context { limits, llvm: self.target.llvm, lifted: &none };
         let native = view.machine == self.target.machine;
         let mut judge = counts.map(|(slot, around)| Judge::new(slot.insert(Counts::new(&view)), around, native));
-        let valid = validate::validate(&view, &context, report, judge.as_mut())?;
+        let mut valid = validate::validate(&view, &context, report, judge.as_mut())?;
         if !valid.patch.is_empty() {
             apply(name, bytes, valid.patch)?;
             // In hostile input the symbols may overlap what was validated.
@@ -144,6 +146,7 @@ impl Preparation {
                 }
             }
         }
+        valid.index.signal_frames = signal_frames;
         Ok(valid.index)
     }
 

@@ -13,7 +13,7 @@ use super::reach::{Block, Edge, Local, Missing, Reach, place_of};
 use super::signal::Signal;
 use super::thread_local::{self, Storage, Variables};
 use crate::elf::relocations::Kind;
-use crate::elf::{ObjectIndex, Section, locate};
+use crate::elf::{ObjectIndex, Section, locate, restore_signal_frames};
 use crate::memory::{Arena, Blame, BlamedSection, Lifetime, Protection, SegmentRequest, WritableSlab};
 use crate::{Error, Result};
 
@@ -697,11 +697,18 @@ unsafe extern "C" fn placed(
     blocks: *const shim::slabjit_placed,
     n_blocks: usize,
     eh_frame: u64,
-    _eh_frame_bytes: u64,
+    eh_frame_bytes: u64,
 ) {
     // SAFETY: arrays of these lengths, lent for this call.
     let (link, symbols, blocks) = unsafe { (link(object), slice(symbols, n_symbols), slice(blocks, n_blocks)) };
-    guarded((), || link.placed(symbols, blocks, eh_frame));
+    guarded((), || {
+        if link.object.index.signal_frames && eh_frame != 0 {
+            // SAFETY: the whole section, linked; it is writable, and nobody else's, until `publish`.
+            let frames = unsafe { std::slice::from_raw_parts_mut(eh_frame as *mut u8, eh_frame_bytes as usize) };
+            restore_signal_frames(frames);
+        }
+        link.placed(symbols, blocks, eh_frame);
+    });
 }
 
 unsafe extern "C" fn failed(object: *mut c_void, message: *const c_char, len: usize, secondary: c_int) {
