@@ -3,8 +3,32 @@
 # Each line: what is needed, the Debian package that brings it, and whether it is there.
 have_command() { command -v "$1" >/dev/null 2>&1; }
 
+# The versions of LLVM that there are features for.
+llvm_versions=(15 16 19 22)
+
+llvm_release() { # major version: as features and llvm-sys name it, such as 19-1
+    case "$1" in
+        15 | 16) echo "$1-0" ;;
+        19 | 22) echo "$1-1" ;;
+        *) echo "there is no feature for LLVM $1" >&2; return 1 ;;
+    esac
+}
+
+llvm_prefix() { # major version: the variable that llvm-sys looks at, such as LLVM_SYS_191_PREFIX
+    local release
+    release=$(llvm_release "$1") || return
+    echo "LLVM_SYS_${release/-/}_PREFIX"
+}
+
+set_features() { # major version: sets `features` to cargo's arguments
+    features=(--no-default-features --features "llvm$(llvm_release "$1"),cli")
+    # The default, spelled so that what was built for it is used.
+    if [ "$1" = 19 ]; then features=(--features cli); fi
+}
+
 have_llvm() { # major version
-    local prefix="LLVM_SYS_${1}1_PREFIX" config
+    local prefix config
+    prefix=$(llvm_prefix "$1") || return
     config="llvm-config-$1"
     if [ -n "${!prefix:-}" ]; then config="${!prefix}/bin/llvm-config"; fi
     have_command "$config" && [ -f "$("$config" --includedir)/llvm/ExecutionEngine/Orc/LLJIT.h" ]

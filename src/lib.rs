@@ -33,8 +33,8 @@
 //! but must not load or remove. The README has the rest.
 //!
 //! # LLVM
-//! Exactly one feature chooses the LLVM: `llvm19-1` (default) or `llvm22-1`; `llvm15-0` and `llvm16-0` are tested by hand only. The
-//! shared libLLVM is linked, unless the feature's name ends in `-prefer-static` or `-no-llvm-linking`.
+//! Exactly one feature chooses the LLVM: `llvm15-0`, `llvm16-0`, `llvm19-1` (default) or `llvm22-1`. The shared libLLVM is linked;
+//! with `-prefer-static` behind the name, LLVM is linked into the program, and with `-no-llvm-linking` the program links one itself.
 //!
 //! # Tracing
 //! Spans at debug level: `slabjit::prepare` (object, bytes), `slabjit::link` (library, number of objects; in it an event for

@@ -184,6 +184,7 @@ public:
       report(*Link, G);
       return Error::success();
     });
+    slabjit::terminateFrames(Config);
     slabjit::guardAbsoluteSymbols(Config);
   }
 

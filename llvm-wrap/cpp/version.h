@@ -217,6 +217,22 @@ class PluginWithoutResources : public llvm::orc::ObjectLinkingLayer::Plugin {
 #endif
 };
 
+/// Unwinders read frames up to a length of zero, which JITLink 15 appends on x86-64 only.
+inline void terminateFrames([[maybe_unused]] llvm::jitlink::PassConfiguration &Config) {
+#if LLVM_VERSION_MAJOR < 16
+  Config.PrePrunePasses.push_back([](llvm::jitlink::LinkGraph &G) {
+    auto *Frames = G.findSectionByName(".eh_frame");
+    if (Frames && G.getTargetTriple().isAArch64()) {
+      static const char Zero[4] = {};
+      // The highest address comes last.
+      auto &End = G.createContentBlock(*Frames, llvm::ArrayRef<char>(Zero), llvm::orc::ExecutorAddr(~uint64_t(7)), 1, 0);
+      G.addAnonymousSymbol(End, 0, sizeof(Zero), false, true);
+    }
+    return llvm::Error::success();
+  });
+#endif
+}
+
 /// In 15, ORC takes absolute symbols for blocks where it looks for dependencies, after all other passes of the post-prune phase
 /// (ObjectLinkingLayer.cpp, computeBlockNonLocalDeps), so they are external for that time. Comes last of the plugin's passes.
 inline void guardAbsoluteSymbols([[maybe_unused]] llvm::jitlink::PassConfiguration &Config) {
