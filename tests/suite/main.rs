@@ -12,6 +12,7 @@ mod case;
 #[cfg(feature = "cli")]
 mod cli;
 mod common;
+mod dependences;
 mod distance;
 mod lifetime;
 mod memory;
@@ -40,6 +41,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("beside", beside::TESTS, beside::PARTS),
     #[cfg(feature = "cli")]
     ("cli", cli::TESTS, cli::PARTS),
+    ("dependences", dependences::TESTS, dependences::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
