@@ -12,8 +12,9 @@ use rustix::io::Errno;
 
 use crate::elf::TlsImage;
 
-/// What the loader's name for one of our images begins with; see [`Module::open`].
-pub(super) const IMAGE_PREFIX: &str = "/proc/self/fd/";
+/// What the loader's name for one of our images begins with; see [`Module::open`]. Of the thread: it may have a table of open files of
+/// its own, and the process's first thread, which `/proc/self` is, may have ended.
+pub(super) const IMAGE_PREFIX: &str = "/proc/thread-self/fd/";
 
 /// One module of the dynamic loader that has a block of thread-local variables and nothing else. Dropping it has the loader
 /// take the blocks back; nobody may refer to them any more.
@@ -171,6 +172,14 @@ impl Place {
         // SAFETY: the callback gets the pointer to `search`, which lives until the call returns and is not used meanwhile.
         unsafe { libc::dl_iterate_phdr(Some(find), (&raw mut search).cast()) };
         search.1
+    }
+
+    /// Whether this thread has a variable at an address, as far as that can be told quickly: only what is at a fixed distance from
+    /// the thread pointer, which is what libc and everything loaded with the program have.
+    pub(crate) fn is_at(address: u64) -> bool {
+        /// More than glibc has at fixed distances, its surplus included.
+        const NEAR: u64 = 1 << 20;
+        address.abs_diff(thread_pointer()) < NEAR && Self::of(address).is_some()
     }
 
     /// Its distance from the thread pointer, if two threads agree on it.

@@ -406,6 +406,15 @@ fn kinds_of_names_that_disagree_are_refused() {
     let library = library(&engine, &[("user.c", as_thread_local, DYNAMIC)]);
     assert!(matches!(error(&library), Error::UndefinedSymbols { .. }));
     freed(&library);
+    // One thread's variable would be everybody's.
+    let plain_errno = "extern int process_errno __asm__(\"errno\"); int f(void) { return process_errno; }";
+    let library = self::library(&engine, &[("errno.c", plain_errno, &[])]);
+    let refused = error(&library);
+    assert!(
+        matches!(&refused, Error::ThreadLocal { object, what } if object == "errno.c" && what.contains("'errno'")),
+        "{refused:?}"
+    );
+    freed(&library);
     engine.finish();
 }
 
