@@ -7,9 +7,9 @@ use std::thread;
 use slabjit::{Error, JitEngine, Library, Removal, Symbol};
 
 use crate::common::{
-    Checked, child_with, compile, compile_bytes, compile_with, freed, link_shared, open_files, tests, tool,
+    Checked, child_with, compile, compile_bytes, compile_with, freed, link_shared, open_files, resident, tests, tool,
 };
-use crate::target::{by_arch, by_qemu};
+use crate::target::{by_arch, by_qemu, not_under_qemu};
 
 tests![
     threads_begin_with_the_initial_value,
@@ -500,14 +500,20 @@ fn open_things() -> (usize, usize) {
 fn nothing_is_left() {
     let engine = Checked::new();
     let before = open_things();
-    for flags in [DYNAMIC, STATIC] {
-        for _ in 0..by_qemu(100, 10) {
+    let mut memory = None;
+    for flags in [DYNAMIC, STATIC, DYNAMIC, STATIC] {
+        for _ in 0..by_qemu(250, 10) {
             let library = library(&engine, &[("counter.c", COUNTER, flags)]);
             assert_eq!(call(&library, "next"), 6);
             assert_eq!(open_things(), (before.0, before.1 + 1));
             freed(&library);
             assert_eq!(open_things(), before);
         }
+        memory.get_or_insert_with(resident);
+    }
+    if !not_under_qemu("memory of the process is qemu's, too") {
+        let grown = resident().saturating_sub(memory.unwrap_or(0));
+        assert!(grown < 256 << 10, "750 cycles added {grown} bytes");
     }
     // A hundred at once, in one library and each in its own.
     let sources: Vec<_> = (0..100)
