@@ -125,6 +125,9 @@ pub(super) enum Defined {
 /// What linking brought.
 #[derive(Debug, Default)]
 pub(super) struct Linked {
+    /// `None` where the object has no thread-local variables. Dropped before the memory, whose addresses stand for them: others may
+    /// get it at once.
+    pub(super) variables: Option<Box<Variables>>,
     /// `None` where the object has no memory.
     pub(super) allocation: Option<Allocation>,
     /// By index of the definition; 0 for those that were discarded.
@@ -137,8 +140,6 @@ pub(super) struct Linked {
     pub(super) bridges: u32,
     /// Addresses of the slots of indirect functions.
     pub(super) slots: Vec<u64>,
-    /// `None` where the object has no thread-local variables.
-    pub(super) variables: Option<Box<Variables>>,
 }
 
 /// An object from `bind` to `end`. The shim holds one reference.
@@ -261,6 +262,8 @@ impl ObjectLink {
 
     fn abandon(&self) {
         let mut state = self.state();
+        // First: see `Linked`.
+        state.linked.variables = None;
         state.writable = None;
         state.published = None;
     }

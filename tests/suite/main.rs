@@ -27,6 +27,7 @@ mod subtle;
 mod target;
 mod thread_local;
 mod threads;
+mod tls_races;
 mod trace;
 mod unwind;
 
@@ -54,6 +55,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("subtle", subtle::TESTS, subtle::PARTS),
     ("thread_local", thread_local::TESTS, thread_local::PARTS),
     ("threads", threads::TESTS, threads::PARTS),
+    ("tls_races", tls_races::TESTS, tls_races::PARTS),
     ("trace", trace::TESTS, trace::PARTS),
     ("unwind", unwind::TESTS, unwind::PARTS),
 ];
