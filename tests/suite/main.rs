@@ -22,6 +22,7 @@ mod random;
 mod reach;
 mod runtime_dyld;
 mod shuffled;
+mod static_variables;
 mod subtle;
 mod target;
 mod thread_local;
@@ -50,6 +51,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("reach", reach::TESTS, reach::PARTS),
     ("runtime_dyld", runtime_dyld::TESTS, runtime_dyld::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
+    ("static_variables", static_variables::TESTS, static_variables::PARTS),
     ("thread_local", thread_local::TESTS, thread_local::PARTS),
     ("threads", threads::TESTS, threads::PARTS),
     ("trace", trace::TESTS, trace::PARTS),
