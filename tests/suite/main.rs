@@ -23,6 +23,7 @@ mod random;
 mod reach;
 mod runtime_dyld;
 mod shuffled;
+mod static_variables;
 mod subtle;
 mod target;
 mod thread_local;
@@ -53,6 +54,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("reach", reach::TESTS, reach::PARTS),
     ("runtime_dyld", runtime_dyld::TESTS, runtime_dyld::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
+    ("static_variables", static_variables::TESTS, static_variables::PARTS),
     ("thread_local", thread_local::TESTS, thread_local::PARTS),
     ("threads", threads::TESTS, threads::PARTS),
     ("tls_races", tls_races::TESTS, tls_races::PARTS),
