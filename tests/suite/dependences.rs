@@ -203,9 +203,10 @@ fn removal_while_linking() {
                             barrier.wait();
                             // SAFETY: `int f(int)`.
                             match unsafe { library.get::<Function>(&format!("f{t}_9")) } {
-                                // SAFETY: as above; the handle keeps the code.
                                 Ok(f) => {
-                                    assert_eq!(unsafe { f(5) }, expected(t, 9, 5, 2, SECTIONS));
+                                    // SAFETY: as above; the handle keeps the code.
+                                    let value = unsafe { f(5) };
+                                    assert_eq!(value, expected(t, 9, 5, 2, SECTIONS));
                                     true
                                 }
                                 Err(Error::Removed { .. }) => false,

@@ -36,8 +36,8 @@ fn state_bytes() -> u64 {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
     static ONCE: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     *ONCE.get_or_init(|| {
-        #[allow(unused_unsafe)] // safe in newer versions of Rust
         // SAFETY: every x86-64 processor has the instruction.
+        #[allow(unused_unsafe)] // safe in newer versions of Rust
         let (features, state) = unsafe { (__cpuid(1).ecx, __cpuid_count(13, 0).ebx) };
         if features & 1 << 27 != 0 { state.into() } else { 0 }
     })
