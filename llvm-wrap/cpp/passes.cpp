@@ -173,6 +173,7 @@ public:
       Config.PostAllocationPasses.push_back(defineSectionBounds);
     // After JITLink has made its GOT entries and stubs.
     Config.PostPrunePasses.push_back(pointPastStubs);
+    Config.PostPrunePasses.push_back(slabjit::orderBlocks);
     Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return slabjit::surveyReferences(*Link, G); });
     // After JITLink has relaxed what it can.
     Config.PreFixupPasses.push_back([Link](LinkGraph &G) { return slabjit::checkReferences(*Link, G); });

@@ -24,7 +24,6 @@ tests![
     every_form_of_code_finds_its_variables,
     variables_cannot_be_asked_for,
     kinds_of_names_that_disagree_are_refused,
-    addresses_in_static_variables_are_refused,
     a_failed_initialiser_leaves_fresh_variables,
     large_alignments,
     resolvers_run_outside_every_lock,
@@ -412,32 +411,6 @@ fn kinds_of_names_that_disagree_are_refused() {
     let refused = error(&library);
     assert!(
         matches!(&refused, Error::ThreadLocal { object, what } if object == "errno.c" && what.contains("'errno'")),
-        "{refused:?}"
-    );
-    freed(&library);
-    engine.finish();
-}
-
-fn addresses_in_static_variables_are_refused() {
-    let engine = Checked::new();
-    let source = "static int x; __thread int *pointer = &x; int *f(void) { return pointer; }";
-    let refused = engine.add_object(compile_bytes("pointing.c", source, STATIC)).unwrap_err();
-    assert!(
-        matches!(&refused, Error::ThreadLocal { what, .. } if what.contains("initialised with addresses")),
-        "{refused:?}"
-    );
-    // Of two objects, one has the addresses and the other the code.
-    let source = "static int x; __thread int *pointer = &x;";
-    let library = library(
-        &engine,
-        &[
-            ("pointing.c", source, DYNAMIC),
-            ("user.c", "extern __thread int *pointer; int *f(void) { return pointer; }", STATIC),
-        ],
-    );
-    let refused = error(&library);
-    assert!(
-        matches!(&refused, Error::ThreadLocal { what, .. } if what.contains("initialised with addresses")),
         "{refused:?}"
     );
     freed(&library);
