@@ -29,7 +29,7 @@ tests![
     resolvers_run_outside_every_lock,
     a_resolver_that_throws,
     indirect_functions_that_are_weak_or_discarded;
-    alone: the_surplus_is_used_up_and_comes_back, nothing_is_left, loaders_names_are_never_mistaken;
+    alone: the_surplus_is_used_up_and_comes_back, nothing_is_left, no_open_file_is_left_for_storage, loaders_names_are_never_mistaken;
     parts: larger_surplus,
 ];
 
@@ -514,6 +514,28 @@ fn nothing_is_left() {
     assert!(matches!(error(&failing), Error::UndefinedSymbols { .. }));
     assert_eq!(open_things(), before);
     freed(&failing);
+    engine.finish();
+}
+
+fn no_open_file_is_left_for_storage() {
+    let engine = Checked::new();
+    let library = library(&engine, &[("counter.c", COUNTER, DYNAMIC)]);
+    let before = open_things();
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: plain calls with a place for their result; the limit is put back.
+    let refused = unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
+        let none = libc::rlimit { rlim_cur: 3, ..limit };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none), 0);
+        let refused = error(&library);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+        refused
+    };
+    assert!(matches!(&refused, Error::ThreadLocalStorage { object, .. } if object == "counter.c"), "{refused:?}");
+    assert!(refused.to_string().contains("memfd_create"), "{refused}");
+    assert_eq!((open_things(), engine.stats().arena.slabs), (before, 0));
+    assert_eq!(call(&library, "next"), 6, "when there are files again");
+    freed(&library);
     engine.finish();
 }
 
