@@ -27,6 +27,8 @@ mod few;
 mod frames;
 mod indirect;
 pub(crate) mod library;
+#[cfg(feature = "llvm-suite")]
+mod llvm_suite;
 mod name;
 mod names;
 mod object;
