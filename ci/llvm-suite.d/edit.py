@@ -17,7 +17,7 @@ EDITS = [
         r"(static std::unique_ptr<JITLinkMemoryManager> create(?:InProcess)?MemoryManager\(\) \{\n)",
         r"\1  return slabjit_suite::createMemoryManager(\n"
         r"      SlabAllocateSizeString.empty() ? 0 : ExitOnErr(getSlabAllocSize(SlabAllocateSizeString)),\n"
-        r"      NoExec ? uint64_t(SlabAddress) : ~uint64_t(0));\n",
+        r"      NoExec ? uint64_t(SlabAddress) : ~uint64_t(0), NoExec);\n",
     ),
 ]
 

@@ -25,6 +25,7 @@ slabjit::LinksInProgress &links() {
   return *Links;
 }
 uint64_t Displacement;
+bool NothingRuns;
 
 /// The object whose graph is made on this thread, until its passes are asked for.
 struct Pending {
@@ -42,25 +43,56 @@ Pending prepare(StringRef Name, StringRef Bytes) {
   return P;
 }
 
+std::unique_ptr<slabjit::Link> linkOf(const Pending &P) {
+  auto Link = std::make_unique<slabjit::Link>();
+  Link->Callbacks = slabjit_suite_callbacks();
+  Link->Object = P.Object;
+  Link->Displacement = Displacement;
+  Link->KeepsRelaxations = slabjit_suite_is_like_llvm("relaxations");
+  return Link;
+}
+
 /// Says whose link a graph is before the shim's plugin asks.
 class Binder final : public slabjit::PluginWithoutResources {
 public:
-  void modifyPassConfig(MaterializationResponsibility &MR, LinkGraph &G, PassConfiguration &) override {
+  void modifyPassConfig(MaterializationResponsibility &MR, LinkGraph &G, PassConfiguration &Config) override {
     auto P = std::exchange(Current, Pending());
     // A graph of the tool's own (-sectcreate) was never a file.
     if (!P.Object)
       P = prepare(G.getName(), {});
-    auto Link = std::make_unique<slabjit::Link>();
-    Link->Callbacks = slabjit_suite_callbacks();
-    Link->Object = P.Object;
-    Link->Displacement = Displacement;
-    Link->KeepsRelaxations = slabjit_suite_is_like_llvm("relaxations");
-    links().insert(&MR, &G, std::move(Link));
+    links().insert(&MR, &G, linkOf(P));
+    if (NothingRuns)
+      Config.PostFixupPasses.push_back([](LinkGraph &G) {
+        G.allocActions().clear();
+        return Error::success();
+      });
     // As the shim does where it makes a graph itself (createLinkGraph).
     if (P.Bytes.getBuffer().size() && G.getTargetTriple().isOSBinFormatELF() && G.getTargetTriple().isArch64Bit())
       cantFail(slabjit::setProtections(G, P.Bytes));
   }
   Error notifyFailed(MaterializationResponsibility &) override { return Error::success(); }
+};
+
+/// The shim's manager, which takes only graphs that are being linked; LLVM's debugger support asks for memory with graphs of its own
+/// (SimpleSegmentAlloc).
+class Manager final : public JITLinkMemoryManager {
+public:
+  void allocate(const JITLinkDylib *JD, LinkGraph &G, OnAllocatedFunction OnAllocated) override {
+    if (links().find(&G))
+      return Ours->allocate(JD, G, std::move(OnAllocated));
+    // Only this call looks for the link.
+    auto *Key = reinterpret_cast<MaterializationResponsibility *>(&OnAllocated);
+    links().insert(Key, &G, linkOf(prepare("(the tool's own)", {})));
+    Ours->allocate(JD, G, std::move(OnAllocated));
+    // Its object is needed for as long as the memory: to the end.
+    links().take(Key).release();
+  }
+  void deallocate(std::vector<FinalizedAlloc> Allocs, OnDeallocatedFunction OnDeallocated) override {
+    Ours->deallocate(std::move(Allocs), std::move(OnDeallocated));
+  }
+
+private:
+  std::unique_ptr<JITLinkMemoryManager> Ours = slabjit::createMemoryManager(*slabjit_suite_callbacks(), links());
 };
 
 } // namespace
@@ -79,7 +111,8 @@ void slabjit_suite::Layer::emit(std::unique_ptr<MaterializationResponsibility> R
     slabjit_suite_callbacks()->end(P.Object);
 }
 
-std::unique_ptr<JITLinkMemoryManager> slabjit_suite::createMemoryManager(uint64_t Size, uint64_t Base) {
+std::unique_ptr<JITLinkMemoryManager> slabjit_suite::createMemoryManager(uint64_t Size, uint64_t Base, bool NoExec) {
+  NothingRuns = NoExec;
   Displacement = slabjit_suite_start(Size, Base);
-  return slabjit::createMemoryManager(*slabjit_suite_callbacks(), links());
+  return std::make_unique<Manager>();
 }

@@ -16,8 +16,9 @@ public:
   void emit(std::unique_ptr<llvm::orc::MaterializationResponsibility> R, std::unique_ptr<llvm::MemoryBuffer> O) override;
 };
 
-/// `Size`: of the arena, 0 for the default. `Base`: the address that LLVM is told of its start, ~0 for the true one.
-std::unique_ptr<llvm::jitlink::JITLinkMemoryManager> createMemoryManager(uint64_t Size, uint64_t Base);
+/// `Size`: of the arena, 0 for the default. `Base`: the address that LLVM is told of its start, ~0 for the true one. `NoExec`: nothing
+/// of what is linked may run, as with the tool's own manager for that case.
+std::unique_ptr<llvm::jitlink::JITLinkMemoryManager> createMemoryManager(uint64_t Size, uint64_t Base, bool NoExec);
 
 } // namespace slabjit_suite
 
