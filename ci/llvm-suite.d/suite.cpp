@@ -84,8 +84,8 @@ public:
     auto *Key = reinterpret_cast<MaterializationResponsibility *>(&OnAllocated);
     links().insert(Key, &G, linkOf(prepare("(the tool's own)", {})));
     Ours->allocate(JD, G, std::move(OnAllocated));
-    // Its object is needed for as long as the memory: to the end.
-    links().take(Key).release();
+    // Its object is needed for as long as the memory; the crate keeps it.
+    links().take(Key);
   }
   void deallocate(std::vector<FinalizedAlloc> Allocs, OnDeallocatedFunction OnDeallocated) override {
     Ours->deallocate(std::move(Allocs), std::move(OnDeallocated));

@@ -49,6 +49,19 @@ extern "C" fn slabjit_suite_start(size: u64, base: u64) -> u64 {
     suite.displacement
 }
 
+/// Lets go of all that was linked: its deallocation actions run, and its memory goes. Only when no link is under way.
+#[unsafe(no_mangle)]
+extern "C" fn slabjit_suite_let_go() {
+    let kept = std::mem::take(&mut *suite().kept.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(kept);
+}
+
+/// Bytes of the arena that are taken.
+#[unsafe(no_mangle)]
+extern "C" fn slabjit_suite_taken() -> u64 {
+    suite().arena.stats().slab_bytes as u64
+}
+
 /// Whether `SLABJIT_SUITE_LIKE_LLVM`, a list of words, has this one: what one of LLVM's tests needs to be as it is in LLVM. The suite
 /// says for which test, and why.
 ///
