@@ -203,8 +203,8 @@ fn removal_while_linking() {
                             barrier.wait();
                             // SAFETY: `int f(int)`.
                             match unsafe { library.get::<Function>(&format!("f{t}_9")) } {
-                                // SAFETY: as above; the handle keeps the code.
                                 Ok(f) => {
+                                    // SAFETY: as above; the handle keeps the code.
                                     assert_eq!(unsafe { f(5) }, expected(t, 9, 5, 2, SECTIONS));
                                     true
                                 }
