@@ -32,6 +32,11 @@ struct Link {
     uint64_t Cookie;
   };
   llvm::jitlink::LinkGraph *Graph = nullptr;
+  /// Addresses that LLVM is told, less those of the memory. Only LLVM's own tests have another than 0 (ci/llvm-suite): they link for
+  /// addresses of their choosing, and nothing of that runs.
+  uint64_t Displacement = 0;
+  /// Leaves out what undoes relaxations of JITLink's that are wrong: one of LLVM's own tests wants them.
+  bool KeepsRelaxations = false;
   /// Blocks' bytes as the graph was made with them.
   llvm::DenseMap<llvm::jitlink::Block *, const char *> Origins;
   /// What `reserve` asked for, in its order.

@@ -29,6 +29,8 @@ mod few;
 mod frames;
 mod indirect;
 pub(crate) mod library;
+#[cfg(feature = "llvm-suite")]
+mod llvm_suite;
 mod name;
 mod names;
 mod object;

@@ -93,8 +93,10 @@ fn warm_up() -> Result<(), String> {
     let bytes = companion::small()?;
     let none = BTreeMap::new();
     ours::link("warm-up", &bytes, &none, None, || {}).map_err(|e| e.to_string())?;
-    stock::link(&bytes, &none, &["small"])?;
-    low::map_anywhere();
+    if stock::is_jitlink() {
+        stock::link(&bytes, &none, &["small"])?;
+        low::map_anywhere();
+    }
     Ok(())
 }
 

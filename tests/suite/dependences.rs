@@ -205,7 +205,8 @@ fn removal_while_linking() {
                             match unsafe { library.get::<Function>(&format!("f{t}_9")) } {
                                 Ok(f) => {
                                     // SAFETY: as above; the handle keeps the code.
-                                    assert_eq!(unsafe { f(5) }, expected(t, 9, 5, 2, SECTIONS));
+                                    let value = unsafe { f(5) };
+                                    assert_eq!(value, expected(t, 9, 5, 2, SECTIONS));
                                     true
                                 }
                                 Err(Error::Removed { .. }) => false,
