@@ -1,0 +1,298 @@
+//! What a library knows of its objects: those that wait, those that are linked, and where more may be found.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Weak};
+
+use super::super::code::Code;
+use super::super::name::Name;
+use super::super::names::{Names, Symbol};
+use super::super::object::{Linked, PreparedObject};
+use super::super::resolve::{Host, Wanted};
+use super::super::thread_local::Storage;
+use crate::Result;
+use crate::elf::{Archive, MemberId, SymbolKind};
+
+#[derive(Default)]
+pub(super) struct State {
+    /// `None` most of the time.
+    pub(super) work: Option<Box<Work>>,
+    /// The number of the next object.
+    pub(super) next: u32,
+    pub(super) names: Names,
+    /// `None` once removed.
+    pub(super) code: Option<Arc<Code>>,
+    /// To count holders after removal.
+    pub(super) holders: Weak<Code>,
+    /// How many batches are being linked or initialised; more than one where an initialiser adds objects to its own
+    /// library.
+    pub(super) busy: u32,
+}
+
+/// What waits, what is under way, and where more may be found.
+#[derive(Default)]
+pub(super) struct Work {
+    /// Objects that wait to be linked, in order.
+    pub(super) pending: Vec<Pending>,
+    /// What an outermost batch that is being initialised may have to undo.
+    pub(super) undoing: Option<Undoing>,
+    pub(super) archives: Vec<Source>,
+}
+
+/// Kept while initialisers run, which may fail.
+pub(super) struct Undoing {
+    /// The lowest number of an object whose initialisation may still be undone.
+    pub(super) first: u32,
+    /// Whether somebody was given an address in such an object.
+    pub(super) taken: bool,
+    /// Batches that were linked meanwhile, by initialisers of this one: they may refer to it.
+    pub(super) nested: Vec<Pending>,
+}
+
+/// An archive, and the members that were taken from it.
+pub(super) struct Source {
+    pub(super) archive: Arc<Archive>,
+    pub(super) taken: HashSet<MemberId>,
+}
+
+/// An object and its number in the library.
+pub(super) type Pending = (u32, Arc<PreparedObject>);
+
+/// Objects for whose thread-local variables there is no storage yet.
+pub(super) struct Lacking {
+    pub(super) objects: Vec<Pending>,
+    /// The first that needs it at a fixed distance from the thread pointer.
+    pub(super) fixed: Option<Arc<PreparedObject>>,
+}
+
+impl State {
+    pub(super) fn pending(&self) -> &[Pending] {
+        self.work.as_ref().map_or(&[], |work| &work.pending)
+    }
+
+    pub(super) fn take_pending(&mut self) -> Vec<Pending> {
+        let pending = self.work.as_mut().map(|work| std::mem::take(&mut work.pending));
+        self.rest();
+        pending.unwrap_or_default()
+    }
+
+    pub(super) fn undoing(&mut self) -> Option<&mut Undoing> {
+        self.work.as_mut()?.undoing.as_mut()
+    }
+
+    pub(super) fn archives(&self) -> &[Source] {
+        self.work.as_ref().map_or(&[], |work| &work.archives)
+    }
+
+    /// What is under way goes on.
+    pub(super) fn forget_what_waits(&mut self) {
+        if let Some(work) = &mut self.work {
+            (work.pending, work.archives) = Default::default();
+        }
+        self.rest();
+    }
+
+    /// Libraries are many, and most have nothing to do.
+    pub(super) fn rest(&mut self) {
+        self.work.take_if(|work| work.pending.is_empty() && work.undoing.is_none() && work.archives.is_empty());
+    }
+
+    pub(super) fn add(&mut self, library: &Name, code: &Code, object: PreparedObject) -> Result<()> {
+        let number = self.next;
+        let (names, pending) = (&mut self.names, self.work.as_ref().map_or(&[][..], |work| &work.pending));
+        let name_of = |n: u32| match pending.iter().find(|(number, _)| *number == n) {
+            Some((_, object)) => object.name.to_string(),
+            None => code.object_name(n).map_or_else(String::new, |name| name.to_string()),
+        };
+        names.add(library, number, &object, name_of)?;
+        self.next += 1;
+        self.work.get_or_insert_default().pending.push((number, Arc::new(object)));
+        Ok(())
+    }
+
+    /// Names that waiting objects import and the library does not define, `atexit` and its like aside.
+    pub(super) fn foreign_imports(&self) -> Vec<(Box<str>, Wanted)> {
+        let statics = self.static_names();
+        let imports =
+            self.pending().iter().flat_map(|(_, object)| object.index.imports.iter().map(move |i| (object, i)));
+        let names = imports.map(|(object, import)| (object.index.name(import.name), import.thread_local));
+        let foreign = names.filter(|(name, _)| self.names.get(name).is_none());
+        let wanted = |(name, thread_local): (&str, bool)| {
+            (Box::from(name), Wanted { thread_local, fixed: statics.contains(name) })
+        };
+        foreign.map(wanted).collect()
+    }
+
+    /// Thread-local ones among them that `host` does not know.
+    pub(super) fn lacking_variables(&self, host: &Host) -> Vec<(Box<str>, Wanted)> {
+        let any = |(_, object): &Pending| object.index.imports.iter().any(|import| import.thread_local);
+        if !self.pending().iter().any(any) {
+            return Vec::new();
+        }
+        let lacking = |(name, wanted): &(Box<str>, Wanted)| wanted.thread_local && !host.knows(name, *wanted);
+        self.foreign_imports().into_iter().filter(lacking).collect()
+    }
+
+    /// Whether `host` has all that waiting objects need for thread-local variables.
+    pub(super) fn has_storage(&self, host: &Host) -> bool {
+        self.lacking_storage(host).is_none() && self.lacking_variables(host).is_empty()
+    }
+
+    /// Names of variables that code of waiting objects needs at a fixed distance from the thread pointer.
+    pub(super) fn static_names(&self) -> HashSet<&str> {
+        let objects = self.pending().iter().map(|(_, object)| &object.index);
+        let with = objects.filter_map(|index| Some((index, index.thread_local.as_ref()?)));
+        with.flat_map(|(index, thread_local)| thread_local.statics.iter().map(|name| index.name(*name))).collect()
+    }
+
+    /// The waiting objects with thread-local variables, if `host` has no storage for just these, or not at a fixed distance from
+    /// the thread pointer although some code needs it there.
+    pub(super) fn lacking_storage(&self, host: &Host) -> Option<Lacking> {
+        let has_variables = |(_, object): &&Pending| {
+            object.index.thread_local.as_ref().is_some_and(|thread_local| !thread_local.sections.is_empty())
+        };
+        let with: Vec<_> = self.pending().iter().filter(has_variables).cloned().collect();
+        if with.is_empty() {
+            return None;
+        }
+        let statics = self.static_names();
+        let fixed = |object: &&Arc<PreparedObject>| {
+            let index = &object.index;
+            let mut named = index.definitions.iter().filter(|d| d.kind == SymbolKind::ThreadLocal);
+            index.thread_local.as_ref().is_some_and(|thread_local| thread_local.own_static)
+                || !statics.is_empty() && named.any(|d| statics.contains(index.name(d.name)))
+        };
+        let fixed = with.iter().map(|(_, object)| object).find(fixed).cloned();
+        let enough = |storage: &Storage| {
+            storage.is_for(with.iter().map(|(number, _)| *number)) && (storage.is_fixed() || fixed.is_none())
+        };
+        let lacks = !host.storage.as_ref().is_some_and(|storage| enough(storage));
+        lacks.then_some(Lacking { objects: with, fixed })
+    }
+
+    /// From here on, notes what the batch that is about to be linked would have to undo. True for an outermost batch.
+    pub(super) fn begin_undoing(&mut self) -> bool {
+        if self.undoing().is_some() {
+            return false;
+        }
+        let first = self.pending().iter().map(|(number, _)| *number).min().unwrap_or(self.next);
+        let undoing = Undoing { first, taken: false, nested: Vec::new() };
+        self.work.get_or_insert_default().undoing = Some(undoing);
+        true
+    }
+
+    pub(super) fn end_undoing(&mut self) -> Option<Undoing> {
+        let undoing = self.work.as_mut()?.undoing.take();
+        self.rest();
+        undoing
+    }
+
+    /// A batch is linked and initialised. A nested one may have to be undone with the outer one, which it may refer to.
+    pub(super) fn keep(&mut self, batch: Vec<Pending>, outermost: bool) {
+        if outermost {
+            self.end_undoing();
+        } else if let Some(undoing) = self.undoing() {
+            undoing.nested.extend(batch);
+        }
+    }
+
+    /// A batch failed: hides its names again, and puts its objects back to those that wait. A nested batch goes alone, the
+    /// outermost with all that was linked since. Returns their numbers, and whether an address was given out.
+    pub(super) fn give_up(&mut self, mut batch: Vec<Pending>, outermost: bool) -> (Vec<u32>, bool) {
+        let taken = self.undoing().is_some_and(|u| u.taken);
+        if let Some(undoing) = outermost.then(|| self.end_undoing()).flatten() {
+            batch.extend(undoing.nested);
+        }
+        for (number, object) in &batch {
+            self.withdraw(*number, object);
+        }
+        let numbers = batch.iter().map(|(number, _)| *number).collect();
+        self.restore(batch);
+        (numbers, taken)
+    }
+
+    /// Somebody is given the address of a symbol: its memory must stay even if initialisation fails.
+    pub(super) fn note_taken(&mut self, symbol: &Symbol) {
+        if let Some(undoing) = self.undoing().filter(|u| symbol.object >= u.first) {
+            undoing.taken = true;
+        }
+    }
+
+    /// Marks a batch's definitions as being linked, or as not.
+    pub(super) fn set_linking(&mut self, batch: &[Pending], linking: bool) {
+        for (number, object) in batch {
+            for definition in &object.index.definitions {
+                self.names.set_linking(object.index.name(definition.name), *number, linking);
+            }
+        }
+    }
+
+    /// Puts objects back to the front of those that wait.
+    pub(super) fn restore(&mut self, mut batch: Vec<Pending>) {
+        self.set_linking(&batch, false);
+        if self.code.is_some() {
+            batch.append(&mut self.take_pending());
+            self.work.get_or_insert_default().pending = batch;
+        }
+    }
+
+    pub(super) fn publish(&mut self, number: u32, object: &PreparedObject, linked: &Linked) {
+        let index = &object.index;
+        for (i, definition) in index.definitions.iter().enumerate() {
+            let address = linked.definitions.get(i).copied().unwrap_or(0);
+            let name = index.name(definition.name);
+            let counts = |s: &Symbol| s.object == number && s.definition == i as u32;
+            if address != 0 && self.names.get(name).is_some_and(counts) {
+                self.names.set_address(name, Some(address));
+            }
+        }
+    }
+
+    /// Forgets where an object's definitions are.
+    pub(super) fn withdraw(&mut self, number: u32, object: &PreparedObject) {
+        let index = &object.index;
+        for definition in index.definitions.iter().filter(|d| !d.absolute) {
+            let name = index.name(definition.name);
+            if self.names.get(name).is_some_and(|s| s.object == number) {
+                self.names.set_address(name, None);
+            }
+        }
+    }
+
+    /// A member that was not taken yet. An index may be wrong about what members define: each is taken once.
+    pub(super) fn member_defining(&self, name: &str) -> Option<(Arc<Archive>, MemberId)> {
+        self.archives().iter().find_map(|source| {
+            let member = source.archive.find(name).filter(|member| !source.taken.contains(member))?;
+            Some((Arc::clone(&source.archive), member))
+        })
+    }
+
+    pub(super) fn take_member(&mut self, archive: &Arc<Archive>, member: MemberId) {
+        let mut sources = self.work.iter_mut().flat_map(|work| &mut work.archives);
+        if let Some(source) = sources.find(|source| Arc::ptr_eq(&source.archive, archive)) {
+            source.taken.insert(member);
+        }
+    }
+
+    /// Members that define what pending objects import, each once.
+    pub(super) fn wanted_members(&self) -> Vec<(Arc<Archive>, MemberId)> {
+        if self.archives().is_empty() {
+            return Vec::new();
+        }
+        let mut wanted: Vec<(Arc<Archive>, MemberId)> = Vec::new();
+        for (_, object) in self.pending() {
+            // A weak reference takes no member out of an archive (gABI, Symbol Table).
+            for import in object.index.imports.iter().filter(|i| !i.weak) {
+                let name = object.index.name(import.name);
+                if self.names.get(name).is_some() {
+                    continue;
+                }
+                if let Some((archive, member)) = self.member_defining(name)
+                    && !wanted.iter().any(|(a, m)| Arc::ptr_eq(a, &archive) && *m == member)
+                {
+                    wanted.push((archive, member));
+                }
+            }
+        }
+        wanted
+    }
+}
