@@ -115,8 +115,7 @@ impl Suite {
         let (bytes, index, failure) = match machine {
             Some(machine @ (EM_X86_64 | EM_AARCH64)) => {
                 let target = Target { machine, llvm: crate::llvm_version() };
-                let preparation =
-                    Preparation::new(target, SectionConflicts::default(), Limits::default(), Vec::new());
+                let preparation = Preparation::new(target, SectionConflicts::default(), Limits::default(), Vec::new());
                 match preparation.prepare(name, bytes) {
                     Ok(prepared) => {
                         let changes: Vec<_> = prepared.changes.iter().map(ToString::to_string).collect();
