@@ -211,6 +211,8 @@ void testAbandon(JITLinkMemoryManager &M) {
 } // namespace
 
 int main() {
+  // What was found before a crash is to be seen.
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   auto M = slabjit_suite::createMemoryManager(0, ~uint64_t(0), false);
   struct {
     const char *Name;
