@@ -51,6 +51,7 @@ missing_packages() {
             clang-*) have_command "$need" || echo "$need" ;;
             llc-*) have_command "$need" || echo "llvm-${need#llc-}" ;;
             lld-*) have_command "ld.$need" || echo "$need" ;;
+            python3) have_command python3 || echo python3 ;;
             g++-aarch64) have_command aarch64-linux-gnu-g++ || echo g++-aarch64-linux-gnu ;;
             qemu-aarch64) qemu_aarch64 >/dev/null || echo qemu-user-static ;;
             library-*) dpkg-query -W -f '${Status}' "${need#library-}" 2>/dev/null | grep -q ' installed' || echo "${need#library-}" ;;
@@ -96,9 +97,9 @@ install_missing() {
 
 # A state of apt's own in a folder, from an empty list of installed packages, with the machine's sources for amd64 and arm64: what it
 # resolves and downloads is independent of what is installed. Afterwards `private COMMAND...` runs a command with it.
-private_apt() { # folder
+private_apt() { # folder, and deb-src for source packages instead
     apt=$1
-    local tool file
+    local tool file kind=${2:-deb}
     for tool in apt-get apt-cache dpkg-deb; do
         have_command "$tool" || { echo "$tool is missing: this needs Debian, or a system made of it" >&2; exit 1; }
     done
@@ -128,11 +129,12 @@ CONF
             s/(\[[^]]*)\barch[+-]?=[^] ]*/\1/
             /^[[:space:]]*deb[[:space:]]+\[/!s/^[[:space:]]*deb[[:space:]]/deb [] /
             s/\[/[arch=amd64,arm64 /
+            s/^[[:space:]]*deb/'"$kind"'/
             p' "$file" >"$apt/sources/$(basename "$file")"
     done
     for file in /etc/apt/sources.list.d/*.sources; do
         [ -f "$file" ] || continue
-        sed -E '/^Architectures:/Id; s/^(Types:).*/\1 deb\nArchitectures: amd64 arm64/I' "$file" >"$apt/sources/$(basename "$file")"
+        sed -E '/^Architectures:/Id; s/^(Types:).*/\1 '"$kind"'\nArchitectures: amd64 arm64/I' "$file" >"$apt/sources/$(basename "$file")"
     done
     # A source that has nothing for one of them, or is not reached, need not be one of those that count: what is missing is seen later.
     private apt-get -qq update >&2 || echo "some package sources were not read" >&2

@@ -32,6 +32,11 @@ struct Link {
     uint64_t Cookie;
   };
   llvm::jitlink::LinkGraph *Graph = nullptr;
+  /// Addresses that LLVM is told, less those of the memory. Only LLVM's own tests have another than 0 (ci/llvm-suite): they link for
+  /// addresses of their choosing, and nothing of that runs.
+  uint64_t Displacement = 0;
+  /// Leaves out what undoes relaxations of JITLink's that are wrong: one of LLVM's own tests wants them.
+  bool KeepsRelaxations = false;
   /// Blocks' bytes as the graph was made with them.
   llvm::DenseMap<llvm::jitlink::Block *, const char *> Origins;
   /// What `reserve` asked for, in its order.
@@ -81,6 +86,12 @@ private:
 std::unique_ptr<llvm::jitlink::JITLinkMemoryManager> createMemoryManager(const slabjit_callbacks &Callbacks,
                                                                          LinksInProgress &Links);
 PluginPointer createPlugin(const slabjit_callbacks &Callbacks, LinksInProgress &Links);
+/// The sections in the order of the file, which LLVM's table of them does not have in every version.
+std::vector<llvm::jitlink::Section *> sectionsInOrder(llvm::jitlink::LinkGraph &G);
+/// A section's blocks by their addresses.
+llvm::SmallVector<llvm::jitlink::Block *, 4> blocksInOrder(llvm::jitlink::Section &Sec);
+/// Gives the blocks of each section an order that does not depend on where they are stored.
+llvm::Error orderBlocks(llvm::jitlink::LinkGraph &G);
 /// Shows the caller all references before there are addresses, and makes the room it asks for.
 llvm::Error surveyReferences(Link &L, llvm::jitlink::LinkGraph &G);
 /// Shows the caller all references at final addresses.

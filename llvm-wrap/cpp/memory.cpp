@@ -113,10 +113,10 @@ Leaving takeAway(Section &Sec) {
   return L;
 }
 
-void settle(Leaving &L, orc::ExecutorAddr At) {
+void settle(Leaving &L, orc::ExecutorAddr At, uint64_t Displacement) {
   for (auto *B : L.Blocks) {
     At = alignToBlock(At, *B);
-    B->setAddress(At);
+    B->setAddress(At + Displacement);
     if (!B->isZeroFill()) {
       auto *Memory = At.toPtr<char *>();
       std::memcpy(Memory, B->getContent().data(), B->getSize());
@@ -162,11 +162,12 @@ public:
 
     size_t I = 0;
     for (auto &[Group, Segment] : Shown) {
-      Segment->Addr = orc::ExecutorAddr(Addresses[I++]);
-      Segment->WorkingMem = Segment->Addr.toPtr<char *>();
+      orc::ExecutorAddr Memory(Addresses[I++]);
+      Segment->Addr = Memory + Link->Displacement;
+      Segment->WorkingMem = Memory.toPtr<char *>();
     }
     for (auto &L : Away)
-      settle(L, orc::ExecutorAddr(Addresses[I++]));
+      settle(L, orc::ExecutorAddr(Addresses[I++]), Link->Displacement);
     if (auto E = Layout.apply()) {
       Callbacks.abandon(Link->Object, Memory);
       return OnAllocated(std::move(E));

@@ -162,17 +162,20 @@ public:
     if (!Link)
       return;
     Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return slabjit::makeIndirectFunctions(*Link, G); });
-    if (G.getTargetTriple().getArch() == Triple::x86_64) {
+    // LLVM's own tests link for i386 too (ci/llvm-suite), where kinds of edges have other numbers.
+    bool IsX86_64 = G.getTargetTriple().getArch() == Triple::x86_64, IsAArch64 = G.getTargetTriple().isAArch64();
+    if (IsX86_64 || IsAArch64)
       Config.PostPrunePasses.push_back(giveGOTAPlace);
+    if (IsX86_64 && !Link->KeepsRelaxations)
       Config.PostAllocationPasses.push_back(keepWhatMustNotRelax);
-    } else {
-      Config.PostPrunePasses.push_back(giveGOTAPlace);
+    if (IsAArch64)
       Config.PostAllocationPasses.push_back(placeGOTSymbol);
-    }
     if (!slabjit::DefinesSectionBounds)
       Config.PostAllocationPasses.push_back(defineSectionBounds);
     // After JITLink has made its GOT entries and stubs.
-    Config.PostPrunePasses.push_back(pointPastStubs);
+    if (IsX86_64 || IsAArch64)
+      Config.PostPrunePasses.push_back(pointPastStubs);
+    Config.PostPrunePasses.push_back(slabjit::orderBlocks);
     Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return slabjit::surveyReferences(*Link, G); });
     // After JITLink has relaxed what it can.
     Config.PreFixupPasses.push_back([Link](LinkGraph &G) { return slabjit::checkReferences(*Link, G); });

@@ -9,8 +9,10 @@ using namespace llvm::jitlink;
 namespace {
 
 /// The relocation that means the same as an edge: what is computed, and how wide the field is.
-uint32_t relocationOf(const Edge &E, bool IsAArch64, int64_t &Addend) {
-  if (IsAArch64)
+uint32_t relocationOf(const Edge &E, Triple::ArchType Arch, int64_t &Addend) {
+  if (Arch != Triple::x86_64 && Arch != Triple::aarch64)
+    return SLABJIT_OTHER_KIND;
+  if (Arch == Triple::aarch64)
     switch (E.getKind()) {
     case aarch64::Pointer64: return ELF::R_AARCH64_ABS64;
     case aarch64::Pointer32: return ELF::R_AARCH64_ABS32;
@@ -53,12 +55,12 @@ uint32_t relocationOf(const Edge &E, bool IsAArch64, int64_t &Addend) {
   }
 }
 
-slabjit_edge describe(const Edge &E, Block &B, bool IsAArch64, bool Final) {
+slabjit_edge describe(const Edge &E, Block &B, Triple::ArchType Arch, bool Final) {
   slabjit_edge R{};
   R.addend = E.getAddend();
   R.relocation = SLABJIT_OTHER_KIND;
   if (E.isRelocation())
-    R.relocation = relocationOf(E, IsAArch64, R.addend);
+    R.relocation = relocationOf(E, Arch, R.addend);
   R.offset = E.getOffset();
   auto &Target = E.getTarget();
   auto Name = slabjit::symbolName(Target);
@@ -90,16 +92,16 @@ slabjit_block describe(slabjit::Link &L, Block &B) {
 }
 
 /// Calls `Visit` with each block that has references and memory, the block as the caller sees it, and its edges likewise, some
-/// at a time: what a large block's take together would not stay in the cache.
+/// at a time: what a large block's take together would not stay in the cache. In the order of the file, which is that of failures.
 template <typename Visitor> void visitReferences(slabjit::Link &L, LinkGraph &G, bool Final, Visitor Visit) {
   constexpr size_t AtATime = 64;
-  bool IsAArch64 = G.getTargetTriple().isAArch64();
+  auto Arch = G.getTargetTriple().getArch();
   SmallVector<slabjit_edge, AtATime> Shown;
   SmallVector<Edge *, AtATime> Edges;
-  for (auto &Sec : G.sections()) {
-    if (!slabjit::isAllocated(Sec))
+  for (auto *Sec : slabjit::sectionsInOrder(G)) {
+    if (!slabjit::isAllocated(*Sec))
       continue;
-    for (auto *B : Sec.blocks()) {
+    for (auto *B : slabjit::blocksInOrder(*Sec)) {
       if (B->edges_empty() || B->isZeroFill())
         continue;
       auto Described = describe(L, *B);
@@ -107,7 +109,7 @@ template <typename Visitor> void visitReferences(slabjit::Link &L, LinkGraph &G,
         Shown.clear();
         Edges.clear();
         for (; I != End && Edges.size() < AtATime; ++I) {
-          Shown.push_back(describe(*I, *B, IsAArch64, Final));
+          Shown.push_back(describe(*I, *B, Arch, Final));
           Edges.push_back(&*I);
         }
         Visit(*B, Described, Shown, Edges);

@@ -12,6 +12,7 @@ mod case;
 #[cfg(feature = "cli")]
 mod cli;
 mod common;
+mod dependences;
 mod distance;
 mod lifetime;
 mod memory;
@@ -27,6 +28,7 @@ mod subtle;
 mod target;
 mod thread_local;
 mod threads;
+mod tls_races;
 mod trace;
 mod unwind;
 
@@ -41,6 +43,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("beside", beside::TESTS, beside::PARTS),
     #[cfg(feature = "cli")]
     ("cli", cli::TESTS, cli::PARTS),
+    ("dependences", dependences::TESTS, dependences::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
@@ -54,6 +57,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("static_variables", static_variables::TESTS, static_variables::PARTS),
     ("thread_local", thread_local::TESTS, thread_local::PARTS),
     ("threads", threads::TESTS, threads::PARTS),
+    ("tls_races", tls_races::TESTS, tls_races::PARTS),
     ("trace", trace::TESTS, trace::PARTS),
     ("unwind", unwind::TESTS, unwind::PARTS),
 ];

@@ -296,3 +296,8 @@ pub(super) fn of_process(address: u64, fixed: bool) -> Option<Variable> {
     let distance = if fixed { Place { module, offset }.distance().ok().flatten() } else { None };
     Some(Variable { module, offset, distance })
 }
+
+/// Whether this thread has a variable of the process at an address; see [`Place::is_at`].
+pub(super) fn is_variable(address: u64) -> bool {
+    Place::is_at(address)
+}

@@ -1,0 +1,271 @@
+"""Runs LLVM's JITLink tests for ELF and Generic with Debian's llvm-jitlink and with ours, and both controls. Prints a table.
+
+suite.py VERSION TESTS TOOL WORK: TESTS is llvm/test/ExecutionEngine/JITLink of that version, TOOL our llvm-jitlink, WORK a folder.
+
+A test passes with our tool if lit says so and the tool's notes (src/link/llvm_suite.rs) say that each run of it in the test has linked
+with our manager, preparation and passes: what a test expects to fail may fail for any reason, and most tests look at nothing.
+Exit code 0: whatever passes with Debian's tool passes with ours, and each control fails as it should.
+"""
+
+import collections
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+# Folders of the tests, and which of their files are in question. `X86`: x86-64, up to 16. `i386`, later `x86`: i386.
+FOLDERS = {"x86-64": "ELF*", "X86": "ELF*", "i386": "ELF*", "x86": "ELF*", "AArch64": "ELF*", "Generic": "*"}
+SUFFIXES = {".s", ".test", ".ll", ".yaml"}
+# Machines whose objects are not prepared.
+UNPREPARED = {"i386", "x86"}
+# Tests that hold only if something is as it is in LLVM: what (src/link/llvm_suite.rs), and why. They are run once with everything of
+# ours, must fail in these expressions and no others (or these words), and once with what they need.
+ORDER = "segments in LLVM's order: it takes a distance between them for positive"
+LIKE_LLVM = {
+    "ELF_got_plt_optimizations.s": ("relaxations", "it wants the wrong calls of llvm#190968, which we undo", "test_(call|jmp)_gotpcrelx"),
+    "ELF_x86-64_got_plt_optimizations.s": ("relaxations", "it wants the wrong calls of llvm#190968, which we undo", "test_(call|jmp)_gotpcrelx"),
+    "ELF_x86_small_pic_relocations_got.s": ("order", ORDER, "test_gotoff"),
+    "ELF_i386_small_pic_relocations_got.s": ("order", ORDER, "test_gotoff"),
+    "ELF_i386_small_pic_relocations.s": ("order", ORDER, "test_gotoff"),
+    "ELF_aarch64_ehframe.test": ("order", ORDER, "eh_frame"),
+    "ELF_ehframe.test": ("order", ORDER, "eh_frame"),
+    "MachO_universal_binaries.test": ("order", ORDER, "delta to end of functions"),
+    "MachO_universal_binaries_weak_library.ll": ("order", ORDER, "delta to end of functions"),
+}
+RUN = re.compile(r"RUN:\s*(.*)")
+CHECK = "jitlink-check:"
+
+
+def tests_in(root):
+    for folder, pattern in FOLDERS.items():
+        for file in sorted((root / folder).glob(pattern)):
+            if file.is_file() and file.suffix in SUFFIXES:
+                yield file
+
+
+def copy_tests(source, destination):
+    """The tests in question, and what they need, as a suite of lit's."""
+    shutil.rmtree(destination, ignore_errors=True)
+    destination.mkdir(parents=True)
+    for file in tests_in(source):
+        target = destination / file.relative_to(source)
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy(file, target)
+    for folder in {file.parent for file in tests_in(source)}:
+        for beside in ("Inputs", "lit.local.cfg"):
+            if (folder / beside).is_dir():
+                shutil.copytree(folder / beside, destination / folder.name / beside)
+            elif (folder / beside).exists():
+                shutil.copy(folder / beside, destination / folder.name / beside)
+    shutil.copy(pathlib.Path(__file__).with_name("lit.cfg.py"), destination)
+
+
+def expressions(lines):
+    """Of each -check expression the line it ends on: after a backslash it goes on."""
+    return [number for number, line in enumerate(lines) if CHECK in line and not line.rstrip().endswith("\\")]
+
+
+def falsified(source, destination, wanted):
+    """For each -check expression of the tests that are `wanted` (by path) a copy of its test in which that one says something else:
+    `+1` is added on its right side. Returns them: by path, the original's."""
+    copy_tests(source, destination)
+    copies = {}
+    for file in list(tests_in(destination)):
+        text = file.read_text(errors="surrogateescape")
+        original = str(file.relative_to(destination))
+        file.unlink()
+        # Without -check the expressions mean nothing.
+        if original not in wanted or not re.search(r"\s--?check[ =]", script_of(text)):
+            continue
+        lines = text.splitlines()
+        for n, last in enumerate(expressions(lines), 1):
+            changed = lines.copy()
+            # No blank: the parser takes none behind a number.
+            changed[last] = changed[last].rstrip() + "+1"
+            copy = file.with_name(f"{file.stem}.falsified-{n}{file.suffix}")
+            copy.write_text("\n".join(changed) + "\n", errors="surrogateescape")
+            copies[str(copy.relative_to(destination))] = original
+    return copies
+
+
+class Lit:
+    def __init__(self, version, work):
+        self.config = shutil.which(f"llvm-config-{version}")
+        prefix = pathlib.Path(subprocess.check_output([self.config, "--prefix"], text=True).strip())
+        self.tools = prefix / "bin"
+        self.work = work
+        for program in (prefix / "build/utils/lit/lit.py", prefix / "bin/lit"):
+            if program.exists():
+                self.program = program
+                return
+        sys.exit(f"llvm-suite: no lit in {prefix}: install llvm-{version}-tools")
+
+    def run(self, name, tests, tool=None, like=""):
+        """lit's verdict and the tool's notes, by the test's path. `like`: what is to be as it is in LLVM."""
+        out = self.work / name
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
+        path = [str(self.tools), "/usr/bin", "/bin"]
+        if tool:
+            first = out / "first-in-path"
+            first.mkdir()
+            (first / "llvm-jitlink").symlink_to(tool)
+            path.insert(0, str(first))
+        environment = os.environ | {"SUITE_LLVM_CONFIG": self.config, "SUITE_PATH": ":".join(path), "SUITE_OUT": str(out)}
+        environment["SLABJIT_SUITE_LIKE_LLVM"] = like
+        results = out / "results.json"
+        command = [sys.executable, str(self.program), "-q", "--output", str(results), "-j", str(os.cpu_count()), str(tests)]
+        with open(out / "log", "w") as log:
+            subprocess.run(command, env=environment, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        if not results.exists():
+            sys.exit(f"llvm-suite: lit failed:\n{(out / 'log').read_text()}")
+        verdicts = {}
+        for test in json.loads(results.read_text())["tests"]:
+            path = test["name"].split(" :: ", 1)[1]
+            notes = out / pathlib.Path(path).parent / "Output" / (pathlib.Path(path).name + ".tmp.witness")
+            notes = notes.read_text().splitlines() if notes.exists() else []
+            verdicts[path] = Verdict(test["code"], test["output"], [line.split("\t") for line in notes])
+        return verdicts
+
+
+class Verdict:
+    def __init__(self, code, output, notes):
+        self.code, self.output, self.notes = code, output, notes
+
+    def lit_passed(self):
+        return self.code == "PASS"
+
+    def objects(self, step):
+        return [note[1] for note in self.notes if note[0] == step]
+
+    def details(self, step):
+        return [note[2] for note in self.notes if note[0] == step and note[2]]
+
+    def wrong(self, path, text):
+        """Why it counts as failed; None if it passed."""
+        if not self.lit_passed():
+            return f"lit: {self.code}"
+        runs = runs_of(text)
+        started = collections.Counter(note[0] for note in self.notes)
+        if started["start"] != len(runs):
+            return f"{len(runs)} runs, of which {started['start']} used our manager"
+        to_succeed = sum(not refused for refused in runs)
+        for step in ("manager", "passes", "linked"):
+            if started[step] < to_succeed:
+                return f"{to_succeed} runs that succeed, and only {started[step]} objects with '{step}'"
+        linked = {name for name in self.objects("linked") if not name.startswith("(")}
+        if linked - set(self.objects("passes")):
+            return "an object was linked without our passes"
+        prepared = set(self.objects("prepared")) | set(self.objects("refused"))
+        if pathlib.PurePath(path).parts[0] not in UNPREPARED | {"Generic"} and linked - prepared:
+            return "an object was linked without our preparation"
+        return next((f"{text}" for text in self.details("contradiction")), None)
+
+
+def script_of(text):
+    return "\n".join(match.group(1) for match in RUN.finditer(text)).replace("\\\n", " ")
+
+
+def runs_of(text):
+    """The runs of the tool in a test: for each, whether it is to fail."""
+    return [bool(match.group(1)) for match in re.finditer(r"(\bnot\s+)?(?<![\w/.-])llvm-jitlink(?![\w.-])", script_of(text))]
+
+
+def complaints(output):
+    """What the tool said is wrong."""
+    return re.findall(r"(?:Expression|Error evaluating expression) '.*|llvm-jitlink error: .*", output)
+
+
+def count(n, what):
+    return f"{n} {what}" if n else "-"
+
+
+def like_llvm(path):
+    return LIKE_LLVM.get(pathlib.PurePath(path).name, ("", "", ""))
+
+
+def run_ours(lit, name, suite, tool):
+    """All tests with everything of ours; then those that need something as it is in LLVM. Both results."""
+    plain = lit.run(name, suite, tool)
+    final = dict(plain)
+    for like in sorted({like for like, _, _ in LIKE_LLVM.values()}):
+        again = lit.run(f"{name}-{like}", suite, tool, like)
+        final |= {path: again[path] for path in plain if like_llvm(path)[0] == like}
+    return plain, final
+
+
+def row(path, text, stock, plain, ours):
+    """A line of the table, and why the test counts as failed."""
+    wrong = ours.wrong(path, text)
+    like, why, where = like_llvm(path)
+    notes = []
+    if like and ours.code != "UNSUPPORTED":
+        unexpected = [complaint for complaint in complaints(plain.output) if not re.search(where, complaint)]
+        if not wrong and (plain.lit_passed() or unexpected):
+            wrong = "without what is made like LLVM it " + (f"says: {unexpected[0]}" if unexpected else "passes too")
+        notes.append(why)
+    if stock.code == "UNSUPPORTED":
+        notes.append(stock.output.strip().splitlines()[-1] if stock.output.strip() else "needs what this LLVM has not")
+    elif wrong:
+        notes.append(wrong)
+    if ours.details("prepared"):
+        notes.append("; ".join(ours.details("prepared")))
+    if ours.objects("refused"):
+        notes.append(f"our refusals are off ({len(ours.objects('refused'))}): it wants LLVM's words")
+    verdict = "UNSUPPORTED" if ours.code == "UNSUPPORTED" else "FAIL" if wrong else "PASS"
+    counts = [str(len(ours.objects(step)) or "-") for step in ("manager", "prepared", "passes")]
+    return "| " + " | ".join([path, stock.code, verdict, *counts, "; ".join(notes)]) + " |", wrong
+
+
+def main(version, source, tool, work):
+    lit = Lit(version, work)
+    suite = work / "suite"
+    copy_tests(source, suite)
+    texts = {str(file.relative_to(suite)): file.read_text(errors="replace") for file in tests_in(suite)}
+
+    stock = lit.run("stock", suite)
+    plain, ours = run_ours(lit, "ours", suite, tool)
+    failed = {}
+    print(f"LLVM {version}: objects that went through our manager, preparation and passes, by test")
+    print()
+    print("| test | Debian's | ours | manager | preparation | passes | notes |")
+    print("|---|---|---|---|---|---|---|")
+    for path, text in texts.items():
+        line, wrong = row(path, text, stock[path], plain[path], ours[path])
+        print(line)
+        if stock[path].lit_passed() and wrong:
+            failed[path] = wrong
+    passing = [path for path in texts if stock[path].lit_passed()]
+    print()
+    print(f"LLVM {version}: Debian's llvm-jitlink passes {len(passing)} of {len(texts)} tests; ours passes {len(passing) - len(failed)} of these.")
+
+    # A tool that does nothing.
+    nothing = lit.run("nothing", suite, shutil.which("true"))
+    unseen = [path for path in passing if not nothing[path].wrong(path, texts[path])]
+    by_lit = sum(nothing[path].lit_passed() for path in passing)
+    print(f"Control: with the tool replaced by `true`, {len(passing) - len(unseen)} of {len(passing)} fail (lit alone lets {by_lit} pass).")
+    # Each expression for itself: the tool has to say of this one, and of no other, that it is false.
+    false, through, files = 0, [], set()
+    for like in sorted({like_llvm(path)[0] for path in passing}):
+        copies = falsified(suite, work / "falsified-suite", [path for path in passing if like_llvm(path)[0] == like])
+        results = lit.run(f"falsified-{like}", work / "falsified-suite", tool, like)
+        false += len(copies)
+        files |= set(copies.values())
+        for path in copies:
+            said = complaints(results[path].output)
+            if results[path].lit_passed() or len(said) != 1 or "' is false: " not in said[0]:
+                through.append(path)
+    print(f"Control: {false} `-check` expressions in {len(files)} tests, falsified one by one: {false - len(through)} fail.")
+
+    for path in unseen + through:
+        print(f"a control that did not fail: {path}")
+    for path, wrong in failed.items():
+        print(f"\n==== {path}: {wrong}\n{ours[path].output}")
+    return bool(passing) and not failed and not unseen and bool(false) and not through
+
+
+version, source, tool, work = sys.argv[1:]
+sys.exit(0 if main(version, pathlib.Path(source), tool, pathlib.Path(work)) else 1)
