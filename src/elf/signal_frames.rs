@@ -52,7 +52,6 @@ fn ends_of_strings(contents: &[u8]) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         loop {
             let length = contents.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b))?;
-            // A terminator, which may be followed by more (JITLink reads on), or a record of 4 GiB and more.
             // A record of 4 GiB and more.
             if length == 0xffff_ffff {
                 return None;
