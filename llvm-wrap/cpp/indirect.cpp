@@ -69,7 +69,11 @@ Error slabjit::makeIndirectFunctions(Link &L, LinkGraph &G) {
 }
 
 void slabjit::reportSlots(LinkGraph &G, SmallVectorImpl<slabjit_placed> &Blocks) {
-  if (auto *Sec = G.findSectionByName(Slots))
-    for (auto *B : Sec->blocks())
-      Blocks.push_back({SLABJIT_SLOT, B->getAddress().getValue(), B->getSize()});
+  auto *Sec = G.findSectionByName(Slots);
+  if (!Sec)
+    return;
+  auto First = Blocks.size();
+  for (auto *B : Sec->blocks())
+    Blocks.push_back({SLABJIT_SLOT, B->getAddress().getValue(), B->getSize()});
+  std::sort(Blocks.begin() + First, Blocks.end(), [](auto &L, auto &R) { return L.address < R.address; });
 }

@@ -86,6 +86,12 @@ private:
 std::unique_ptr<llvm::jitlink::JITLinkMemoryManager> createMemoryManager(const slabjit_callbacks &Callbacks,
                                                                          LinksInProgress &Links);
 PluginPointer createPlugin(const slabjit_callbacks &Callbacks, LinksInProgress &Links);
+/// The sections in the order of the file, which LLVM's table of them does not have in every version.
+std::vector<llvm::jitlink::Section *> sectionsInOrder(llvm::jitlink::LinkGraph &G);
+/// A section's blocks by their addresses.
+llvm::SmallVector<llvm::jitlink::Block *, 4> blocksInOrder(llvm::jitlink::Section &Sec);
+/// Gives the blocks of each section an order that does not depend on where they are stored.
+llvm::Error orderBlocks(llvm::jitlink::LinkGraph &G);
 /// Shows the caller all references before there are addresses, and makes the room it asks for.
 llvm::Error surveyReferences(Link &L, llvm::jitlink::LinkGraph &G);
 /// Shows the caller all references at final addresses.

@@ -92,16 +92,16 @@ slabjit_block describe(slabjit::Link &L, Block &B) {
 }
 
 /// Calls `Visit` with each block that has references and memory, the block as the caller sees it, and its edges likewise, some
-/// at a time: what a large block's take together would not stay in the cache.
+/// at a time: what a large block's take together would not stay in the cache. In the order of the file, which is that of failures.
 template <typename Visitor> void visitReferences(slabjit::Link &L, LinkGraph &G, bool Final, Visitor Visit) {
   constexpr size_t AtATime = 64;
   auto Arch = G.getTargetTriple().getArch();
   SmallVector<slabjit_edge, AtATime> Shown;
   SmallVector<Edge *, AtATime> Edges;
-  for (auto &Sec : G.sections()) {
-    if (!slabjit::isAllocated(Sec))
+  for (auto *Sec : slabjit::sectionsInOrder(G)) {
+    if (!slabjit::isAllocated(*Sec))
       continue;
-    for (auto *B : Sec.blocks()) {
+    for (auto *B : slabjit::blocksInOrder(*Sec)) {
       if (B->edges_empty() || B->isZeroFill())
         continue;
       auto Described = describe(L, *B);

@@ -1,5 +1,4 @@
 //! Each exported function, called as `cpp/slabjit.h` says, with the smallest caller that can link an object.
-#![cfg(any(feature = "llvm19-1", feature = "llvm22-1"))]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::process::Command;

@@ -2,7 +2,7 @@
 //! is not mapped.
 
 use super::index::{ObjectIndex, Section};
-use super::raw::{SHF_ALLOC, SHT_PROGBITS, SHT_RELA};
+use super::raw::{SHF_ALLOC, SHT_NULL, SHT_PROGBITS, SHT_RELA};
 
 /// Bytes of a section header, and where in it a type and a target are (`Elf64_Shdr`).
 const HEADER: usize = 64;
@@ -11,7 +11,8 @@ const INFO: usize = 44;
 /// Where the file header says where section headers are (`e_shoff`).
 const HEADERS_AT: usize = 0x28;
 
-/// Gives sections of debug information and of notes to the linker, and their relocations, the type `SHT_NULL`.
+/// Gives sections of debug information and of notes to the linker, and relocations of whatever is not mapped, the type `SHT_NULL`.
+/// LLVM 15 and 16 refuse such relocations (`ELFLinkGraphBuilder::forEachRelaRelocation`), as of SystemTap's probes.
 ///
 /// `bytes` were validated and are what `index` was made of; what is not as expected is left alone.
 pub(crate) fn hide_unmapped(bytes: &mut [u8], index: &ObjectIndex) {
@@ -29,7 +30,8 @@ pub(crate) fn hide_unmapped(bytes: &mut [u8], index: &ObjectIndex) {
             SHT_PROGBITS => hidden(section),
             SHT_RELA => {
                 let target = word::<4>(bytes, header.saturating_add(INFO)).map(|w| u32::from_le_bytes(w) as usize);
-                target.and_then(|t| index.sections.get(t)).is_some_and(hidden)
+                let unmapped = |s: &Section| s.kind != SHT_NULL && s.flags & SHF_ALLOC == 0;
+                target.and_then(|t| index.sections.get(t)).is_some_and(unmapped)
             }
             _ => false,
         };
@@ -52,7 +54,8 @@ mod tests {
 
     #[test]
     fn only_debug_information_and_notes_are_hidden() {
-        let source = "int counter = 1; const char *text(void) { return \"text\"; }";
+        let source = "int counter = 1; const char *text(void) { return \"text\"; }
+            __asm__(\".pushsection .note.probes,\\\"\\\",%note; .quad counter; .popsection\");";
         let bytes = gcc(&["-g"], source);
         let prepared = prepare(X86, &bytes).unwrap();
         let mut hidden = prepared.bytes.into_owned();
@@ -61,7 +64,8 @@ mod tests {
         let mut nulls = 0;
         for (i, section) in prepared.index.sections.iter().enumerate().skip(1) {
             let name = prepared.index.name(section.name);
-            let expected = name.contains(".debug") || name == ".comment" || name == ".note.GNU-stack";
+            let expected =
+                name.contains(".debug") || [".comment", ".note.GNU-stack", ".rela.note.probes"].contains(&name);
             let kind = u32::from_le_bytes(word(&hidden, table + i * HEADER + TYPE).unwrap());
             assert_eq!(kind, if expected { 0 } else { section.kind }, "{name}");
             nulls += usize::from(expected);

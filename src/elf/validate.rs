@@ -45,7 +45,7 @@ pub(crate) fn validate(
     let symbols = symbols::validate(view, &tables, &mut builder, &mut patch, report)?;
     sections::groups(view, &tables, &symbols, &mut builder, report)?;
     let found = relocations::validate(view, context, &tables, &mut patch, report, judge)?;
-    symbols::note_statics(view, &tables, &found, &mut builder, report)?;
+    symbols::note_statics(view, &tables, &found, &mut builder)?;
     let mut index = builder.finish(view)?;
     index.lifted = found.lifted;
     index.indirect.sort_unstable_by_key(|(_, resolver)| *resolver);

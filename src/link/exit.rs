@@ -412,7 +412,7 @@ extern "C" fn process_exits() {
 
 /// A child of `fork` has only one of the threads, and locks that others held are held for ever. Until forks are gated, its
 /// exit runs no handlers of libraries.
-fn is_forked_child() -> bool {
+pub(super) fn is_forked_child() -> bool {
     HOOKED_BY.load(Ordering::Relaxed) != std::process::id()
 }
 

@@ -19,6 +19,9 @@ use crate::memory::SlabRange;
 use crate::runtime::SharedLibrary;
 use crate::{Error, Removal, Result, UndefinedSymbol};
 
+/// How often a batch is linked again because storage for its thread-local variables came to lie elsewhere.
+const MOST_MOVES: usize = 16;
+
 /// Where imports are looked for beside the library's own objects.
 #[derive(Default)]
 pub(crate) struct Scope {
@@ -303,6 +306,20 @@ impl Library {
     /// Links everything pending, in one batch, and returns it.
     fn link(&self, code: &Arc<Code>, host: &mut Host) -> Result<Vec<Pending>> {
         self.add_archive_members()?;
+        // Storage for thread-local variables moves only if another thread is in the loader at that very moment.
+        for _ in 0..MOST_MOVES {
+            if let Some(batch) = self.link_once(code, host)? {
+                return Ok(batch);
+            }
+            host.storage = None;
+        }
+        let message = "other threads opened and closed shared objects with such variables all the time".to_owned();
+        let object = self.state().pending().first().map_or_else(String::new, |(_, object)| object.name.to_string());
+        Err(Error::ThreadLocalStorage { object, message })
+    }
+
+    /// As [`link`](Self::link); none if everything is as before, because storage for thread-local variables came to lie elsewhere.
+    fn link_once(&self, code: &Arc<Code>, host: &mut Host) -> Result<Option<Vec<Pending>>> {
         let session = &self.context.session;
         let tracker = session.tracker();
         let (batch, decided) = loop {
@@ -321,9 +338,18 @@ impl Library {
         let span = tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name.text(), objects = batch.len());
         let _entered = span.enter();
         let linked = batch::link(session, &self.context.arena, self.context.out_of_range, decided, tracker);
+        // No lock is held: it takes the dynamic loader's.
+        let settled = linked.and_then(|linked| {
+            let stays = host.storage.as_ref().map_or(Ok(true), |storage| storage.settle())?;
+            Ok(stays.then_some(linked))
+        });
         let mut state = self.state();
-        let linked = match linked {
-            Ok(linked) => linked,
+        let linked = match settled {
+            Ok(Some(linked)) => linked,
+            Ok(None) => {
+                state.restore(batch);
+                return Ok(None);
+            }
             Err(error) => {
                 state.restore(batch);
                 return Err(error);
@@ -339,7 +365,7 @@ impl Library {
             images.push(Image::new(object, *number, linked));
         }
         code.add(images);
-        Ok(batch)
+        Ok(Some(batch))
     }
 
     /// Takes members of archives for names that nothing else of the library defines, until no more are needed.

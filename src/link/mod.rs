@@ -7,7 +7,8 @@
 //!  ├ resolve   what an import binds to
 //!  ├ batch     objects that are linked together → ORC → addresses
 //!  │  ├ session   LLJIT behind the shim
-//!  │  └ object    one object under way, and the callbacks from the shim
+//!  │  ├ callbacks what the shim calls
+//!  │  └ object    one object under way
 //!  │     ├ thread_local  storage for what each thread has of its own
 //!  │     └ reach  whether its references reach, and bridges for those that do not
 //!  ├ code      what lives as long as a handle: memory, frames, finalisers
@@ -20,6 +21,7 @@
 
 mod arrays;
 mod batch;
+mod callbacks;
 mod claims;
 mod code;
 mod exit;

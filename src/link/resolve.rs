@@ -1,6 +1,6 @@
 //! What an import binds to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::batch::Decided;
@@ -70,6 +70,8 @@ pub(super) struct Host {
     addresses: HashMap<Box<str>, Option<u64>>,
     /// What stands for thread-local variables of the process.
     variables: HashMap<Box<str>, (Wanted, Option<Stand>)>,
+    /// Names that the process has for thread-local variables, though an object takes them for something else.
+    mistaken: HashSet<Box<str>>,
     /// Storage for thread-local variables of waiting objects.
     pub(super) storage: Option<Arc<Storage>>,
     /// What was undone. The dynamic loader takes their storage back, which it must not be asked for under a claim.
@@ -97,6 +99,9 @@ impl Host {
             let variable = address.and_then(|address| thread_local::of_process(address, wanted.fixed));
             self.variables.insert(name, (wanted, variable.map(Stand::of_process)));
         } else {
+            if address.is_some_and(thread_local::is_variable) {
+                self.mistaken.insert(name.clone());
+            }
             self.addresses.insert(name, address);
         }
     }
@@ -206,6 +211,10 @@ impl Decision<'_> {
         if thread_local {
             let variable = host.variables.get(name).and_then(|(_, stand)| stand.as_ref());
             return Ok(variable.map(|stand| External::Absolute(stand.address())));
+        }
+        if host.mistaken.contains(name) {
+            let what = format!("the process defines '{name}' as thread-local, but it takes it for something else");
+            return Err(Error::ThreadLocal { object: object.name.to_string(), what });
         }
         let in_host = host.addresses.get(name).copied().unwrap_or_else(|| look_up(name, scope, code));
         Ok(in_host.map(External::Absolute))

@@ -13,7 +13,7 @@ use slabjit_llvm_wrap::llvm_sys::orc2::lljit::*;
 use slabjit_llvm_wrap::llvm_sys::orc2::*;
 use slabjit_llvm_wrap::llvm_sys::target::{LLVM_InitializeNativeAsmPrinter, LLVM_InitializeNativeTarget};
 
-use super::object;
+use super::callbacks;
 use super::signal::Signal;
 use crate::{Error, Result};
 
@@ -38,7 +38,7 @@ impl Session {
         initialize_native_target()?;
         let mut raw = ptr::null_mut();
         // SAFETY: the table is copied; `raw` is valid for a write.
-        let text = unsafe { shim::slabjit_session_create(&object::CALLBACKS, &mut raw) };
+        let text = unsafe { shim::slabjit_session_create(&callbacks::CALLBACKS, &mut raw) };
         take_text(text).map_or(Ok(()), |message| Err(Error::Session { message }))?;
         // SAFETY: the session was just made, and owns all that is asked of it here. The name is fresh in a fresh session.
         unsafe {

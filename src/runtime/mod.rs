@@ -1,5 +1,6 @@
 //! Symbols of the host: the process and shared libraries.
 
+mod fixed_storage;
 mod loaded;
 pub(crate) mod process;
 mod shared;

@@ -10,16 +10,18 @@ use std::{io, thread};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 
+use super::fixed_storage;
 use crate::elf::TlsImage;
 
-/// What the loader's name for one of our images begins with; see [`Module::open`].
-pub(super) const IMAGE_PREFIX: &str = "/proc/self/fd/";
+/// What the loader's name for one of our images begins with; see [`Module::open`]. Of the thread: it may have a table of open files of
+/// its own, and the process's first thread, which `/proc/self` is, may have ended.
+pub(super) const IMAGE_PREFIX: &str = "/proc/thread-self/fd/";
 
 /// One module of the dynamic loader that has a block of thread-local variables and nothing else. Dropping it has the loader
 /// take the blocks back; nobody may refer to them any more.
 #[derive(Debug)]
 pub(crate) struct Module {
-    handle: NonNull<c_void>,
+    handle: Handle,
     /// The loader's number for it.
     pub(crate) id: u64,
     /// Its block's distance from every thread pointer, where that is fixed.
@@ -29,10 +31,24 @@ pub(crate) struct Module {
     contents_size: usize,
 }
 
+/// The loader's handle of a module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Handle(NonNull<c_void>);
+
 // SAFETY: the loader's handle may be used from any thread.
-unsafe impl Send for Module {}
-// SAFETY: as above; `write` says who may call it.
-unsafe impl Sync for Module {}
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+impl Handle {
+    /// Called once, by whoever owns the module.
+    pub(super) fn close(self) {
+        // SAFETY: our handle; the code that refers to its variables is gone or never ran (by its owner, `Image`).
+        if unsafe { libc::dlclose(self.0.as_ptr()) } != 0 {
+            tracing::error!(target: "slabjit", "the dynamic loader kept a module of thread-local variables");
+        }
+    }
+}
 
 /// Why there is no module.
 #[derive(Debug)]
@@ -78,7 +94,7 @@ impl Module {
             let text = message.rsplit_once(&*path.to_string_lossy()).map_or(message, |(_, rest)| rest);
             return Err(OpenError::Loader(text.trim_start_matches([':', ' ']).to_owned()));
         };
-        let mut module = Self { handle, id: 0, distance: None, contents: 0, contents_size: 0 };
+        let mut module = Self { handle: Handle(handle), id: 0, distance: None, contents: 0, contents_size: 0 };
         let (mut id, mut map): (usize, *const usize) = (0, ptr::null());
         // SAFETY: each request writes one word of that type (dlinfo(3)). The first field of `struct link_map` is the difference
         // between addresses in the file and in memory (<link.h>); the file's addresses begin at 0, and the words read are in it.
@@ -94,6 +110,9 @@ impl Module {
         (module.id, module.distance) = (id as u64, distance);
         module.contents = base + image.contents_at as usize;
         module.contents_size = (image.size - image.contents_at) as usize;
+        if let Some(distance) = distance {
+            fixed_storage::opened(module.handle, distance);
+        }
         Ok(module)
     }
 
@@ -113,9 +132,9 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: our handle, closed once; the code that refers to its variables is gone or never ran (by its owner, `Image`).
-        if unsafe { libc::dlclose(self.handle.as_ptr()) } != 0 {
-            tracing::error!(target: "slabjit", "the dynamic loader kept a module of thread-local variables");
+        match self.distance {
+            Some(_) => fixed_storage::unused(self.handle),
+            None => self.handle.close(),
         }
     }
 }
@@ -171,6 +190,14 @@ impl Place {
         // SAFETY: the callback gets the pointer to `search`, which lives until the call returns and is not used meanwhile.
         unsafe { libc::dl_iterate_phdr(Some(find), (&raw mut search).cast()) };
         search.1
+    }
+
+    /// Whether this thread has a variable at an address, as far as that can be told quickly: only what is at a fixed distance from
+    /// the thread pointer, which is what libc and everything loaded with the program have.
+    pub(crate) fn is_at(address: u64) -> bool {
+        /// More than glibc has at fixed distances, its surplus included.
+        const NEAR: u64 = 1 << 20;
+        address.abs_diff(thread_pointer()) < NEAR && Self::of(address).is_some()
     }
 
     /// Its distance from the thread pointer, if two threads agree on it.

@@ -3,7 +3,8 @@
 //! Segments lie in another order with stock, so bytes cannot be compared with bytes where one refers to another. Instead each side
 //! is read back: a section whose address is known (it holds a symbol that was found) must have the object's own bytes wherever no
 //! relocation applies, and each field must mean the symbol it is for, by the formulas of the x86-64 psABI and of AAELF64, directly
-//! or through a GOT entry or stub. Addresses of sections without such a symbol follow from the fields that refer to them.
+//! or through a GOT entry or stub. Addresses of sections without such a symbol follow from the fields that refer to them. What stock
+//! does not link is read back here alone.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,6 +20,19 @@ pub struct Verified {
     pub fields: usize,
     /// Fields of kinds, or to symbols, that are not understood here.
     pub unread: usize,
+}
+
+impl std::ops::Add for Verified {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            sections: self.sections + other.sections,
+            bytes: self.bytes + other.bytes,
+            fields: self.fields + other.fields,
+            unread: self.unread + other.unread,
+        }
+    }
 }
 
 /// Addresses of the symbols that can be asked for.
@@ -80,16 +94,42 @@ enum Meaning {
     Address(u64),
     /// The symbol's address, or that of a stub that leads to it.
     Branch(u64),
-    /// A part of the symbol's address with the addend: these bits of it.
+    /// A part of the symbol's address with the addend, or of its GOT entry's address. Instructions with the same symbol and addend
+    /// make one address together.
     #[cfg_attr(target_arch = "x86_64", expect(dead_code, reason = "x86-64 has no such relocations"))]
-    Part {
-        mask: u64,
+    Half {
+        through_got: bool,
+        half: Half,
         value: u64,
     },
     Unread,
 }
 
+/// Which bits of an address: those from 12 on, or those below.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Half {
+    Page,
+    InPage,
+}
+
+impl Half {
+    fn of(self, address: u64) -> u64 {
+        match self {
+            Self::Page => address & !0xfff,
+            Self::InPage => address & 0xfff,
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Page => Self::InPage,
+            Self::InPage => Self::Page,
+        }
+    }
+}
+
 /// Where a symbol should be.
+#[derive(Clone, Copy)]
 enum Place {
     At(u64),
     /// In a section whose address is not known yet, this far from its start.
@@ -105,6 +145,8 @@ struct Side<'a> {
     queue: VecDeque<usize>,
     /// Fields that cannot tell where their section is: (section, relocation).
     later: Vec<(usize, Relocation)>,
+    /// Halves of addresses by symbol, addend, whether it is the GOT entry's, and which half.
+    halves: BTreeMap<(u32, i64, bool, Half), u64>,
     verified: Verified,
 }
 
@@ -118,6 +160,7 @@ impl<'a> Side<'a> {
             bases,
             queue: VecDeque::new(),
             later: Vec::new(),
+            halves: BTreeMap::new(),
             verified: Verified::default(),
         }
     }
@@ -220,17 +263,39 @@ impl<'a> Side<'a> {
         };
         let meaning = meaning(p, a, r.kind, of.bytes.get(..r.offset as usize).unwrap_or_default())
             .map_err(|e| format!("{}+{:#x}: {e}", of.name, r.offset))?;
-        match (meaning, self.place(r.symbol)) {
+        let place = self.place(r.symbol);
+        let meaning = match (meaning, place) {
+            (Meaning::Half { through_got, half, value }, _) => {
+                let key = |half| (r.symbol, r.addend, through_got, half);
+                let known = *self.halves.entry(key(half)).or_insert(value);
+                if known != value {
+                    return wrong(value, known);
+                }
+                match (self.halves.get(&key(half.other())), place) {
+                    (Some(other), _) => {
+                        let address = value | other;
+                        Meaning::Address(if through_got { u64_at(address) } else { address }.wrapping_sub(a))
+                    }
+                    (None, Place::At(s)) if !through_got && half.of(s.wrapping_add(a)) != value => {
+                        return wrong(value, half.of(s.wrapping_add(a)));
+                    }
+                    (None, _) => Meaning::Half { through_got, half, value },
+                }
+            }
+            (meaning, _) => meaning,
+        };
+        match (meaning, place) {
             (Meaning::Unread, _) | (_, Place::Unknown) => {
                 self.verified.unread += 1;
                 return Ok(());
             }
             (Meaning::Address(s), Place::Within(target, value)) => self.found(target, s.wrapping_sub(value), name)?,
-            (_, Place::Within(..)) if last_chance => {
+            (Meaning::Half { through_got: false, .. }, Place::At(_)) => {}
+            (_, Place::Within(..)) | (Meaning::Half { .. }, _) if last_chance => {
                 self.verified.unread += 1;
                 return Ok(());
             }
-            (_, Place::Within(..)) => {
+            (_, Place::Within(..)) | (Meaning::Half { .. }, _) => {
                 self.later.push((section, r));
                 return Ok(());
             }
@@ -241,9 +306,6 @@ impl<'a> Side<'a> {
                 if through != Some(expected) {
                     return wrong(through.unwrap_or(s), expected);
                 }
-            }
-            (Meaning::Part { mask, value }, Place::At(s)) if s.wrapping_add(a) & mask != value => {
-                return wrong(value, s.wrapping_add(a) & mask);
             }
             _ => {}
         }
@@ -327,36 +389,52 @@ fn extent(kind: u32) -> (usize, usize) {
 /// AAELF64, "Relocation types".
 #[cfg(target_arch = "aarch64")]
 fn meaning(p: u64, a: u64, kind: u32, _before: &[u8]) -> Result<Meaning, String> {
-    let low_12 = |scale: u32| Meaning::Part { mask: 0xfff, value: (u32_at(p) >> 10 & 0xfff) << scale };
+    let half = |through_got, half, value| Meaning::Half { through_got, half, value };
+    // The field has no room for bits below the scale; the ABI wants them to be 0.
+    let in_page = |scale: u32| half(false, Half::InPage, (u32_at(p) >> 10 & 0xfff) << scale);
+    let is = |mask: u64, instruction: u64, what: Meaning| {
+        let found = u32_at(p);
+        if found & mask == instruction { Ok(what) } else { Err(format!("the instruction became {found:08x}")) }
+    };
+    let adrp = |through_got| is(0x9f00_0000, 0x9000_0000, half(through_got, Half::Page, page(p)));
+    let relative = |at: u64, bits: u32| {
+        let words = (u32_at(p) << (64 - bits - at as u32)).cast_signed() >> (64 - bits);
+        p.wrapping_add((words * 4).cast_unsigned()).wrapping_sub(a)
+    };
     Ok(match kind {
         257 => Meaning::Address(u64_at(p).wrapping_sub(a)), // R_AARCH64_ABS64
         258 => Meaning::Address(u32_at(p).wrapping_sub(a)), // ABS32
         260 => Meaning::Address(p.wrapping_add(u64_at(p)).wrapping_sub(a)), // PREL64
         261 => Meaning::Address(p.wrapping_add(i32_at(p)).wrapping_sub(a)), // PREL32
-        275 | 276 => Meaning::Part { mask: !0xfff, value: page(p) }, // ADR_PREL_PG_HI21(_NC)
-        277 | 278 => low_12(0),                             // ADD_ABS_LO12_NC, LDST8_ABS_LO12_NC
-        284 => low_12(1),                                   // LDST16
-        285 => low_12(2),                                   // LDST32
-        286 => low_12(3),                                   // LDST64
-        299 => low_12(4),                                   // LDST128
-        282 | 283 => Meaning::Branch(branch(p).wrapping_sub(a)), // JUMP26, CALL26
+        273 => Meaning::Address(relative(5, 19)),           // LD_PREL_LO19
+        274 => Meaning::Address(p.wrapping_add(adr(p).cast_unsigned()).wrapping_sub(a)), // ADR_PREL_LO21
+        275 | 276 => adrp(false)?,                          // ADR_PREL_PG_HI21(_NC)
+        277 | 278 => in_page(0),                            // ADD_ABS_LO12_NC, LDST8_ABS_LO12_NC
+        279 => Meaning::Branch(relative(5, 14)),            // TSTBR14
+        280 => Meaning::Branch(relative(5, 19)),            // CONDBR19
+        282 | 283 => Meaning::Branch(relative(0, 26)),      // JUMP26, CALL26
+        284 => in_page(1),                                  // LDST16
+        285 => in_page(2),                                  // LDST32
+        286 => in_page(3),                                  // LDST64
+        299 => in_page(4),                                  // LDST128
+        311 => adrp(true)?,                                 // ADR_GOT_PAGE
+        // LD64_GOT_LO12_NC
+        312 => is(0xffc0_0000, 0xf940_0000, half(true, Half::InPage, (u32_at(p) >> 10 & 0xfff) << 3))?,
         _ => Meaning::Unread,
     })
 }
 
-/// Where `b` or `bl` at an address leads.
+/// The number in `adr` or `adrp` at an address.
 #[cfg(target_arch = "aarch64")]
-fn branch(p: u64) -> u64 {
-    let words = (u32_at(p) << 38).cast_signed() >> 38;
-    p.wrapping_add((words * 4).cast_unsigned())
+fn adr(p: u64) -> i64 {
+    let word = u32_at(p);
+    (((word >> 5 & 0x7ffff) << 2 | word >> 29 & 3) << 43).cast_signed() >> 43
 }
 
 /// The page that `adrp` at an address takes.
 #[cfg(target_arch = "aarch64")]
 fn page(p: u64) -> u64 {
-    let word = u32_at(p);
-    let pages = ((word >> 5 & 0x7ffff) << 2 | word >> 29 & 3) << 43;
-    (p & !0xfff).wrapping_add((pages.cast_signed() >> 43 << 12).cast_unsigned())
+    (p & !0xfff).wrapping_add((adr(p) << 12).cast_unsigned())
 }
 
 /// `adrp x16, slot; ldr x16, [x16, :lo12:slot]; br x16`, or `ldr x16, slot; br x16`.

@@ -14,8 +14,10 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    pub fn thread_local() -> Self {
-        Self::Refused("thread-local storage".into())
+    /// Thread-local storage and indirect functions, which stock links wrongly or not at all and we link.
+    pub fn is_ours_to_link(&self) -> bool {
+        let ours = ["ThreadLocal", "StaticThreadLocal", "IndirectFunction"];
+        matches!(self, Self::Refused(cause) if ours.iter().any(|variant| cause.starts_with(variant)))
     }
 
     /// For ours: which it is, and a text that is the same for the same cause.
@@ -23,8 +25,10 @@ impl Outcome {
         let debug = format!("{error:?}");
         let variant: String = debug.chars().take_while(char::is_ascii_alphanumeric).collect();
         match error {
-            Error::ThreadLocal { .. } => Self::thread_local(),
-            Error::IndirectFunction { .. } => Self::Refused("IFUNC".into()),
+            Error::ThreadLocal { what, .. } => Self::Refused(format!("{variant}: {}", general(what))),
+            Error::StaticThreadLocal { bytes, alignment, .. } => {
+                Self::Refused(format!("{variant}: no room for {bytes} bytes (aligned to {alignment})"))
+            }
             Error::UnsupportedRelocation { relocation, reason, .. } => {
                 Self::Refused(format!("{variant} {relocation}: {}", general(reason)))
             }

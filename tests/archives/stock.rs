@@ -19,6 +19,13 @@ type Answer = Result<Vec<(String, u64)>, String>;
 /// What was said to the session's reporter: the error of a lookup says less.
 static REPORTED: Mutex<String> = Mutex::new(String::new());
 
+/// Before LLVM 17, LLJIT links ELF objects of our machines with RuntimeDyld (LLJITBuilderState::prepareForConstruction), and the C API
+/// has no other layer.
+pub fn is_jitlink() -> bool {
+    let version = slabjit::llvm_version_string();
+    version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= 17)
+}
+
 /// Links a member and returns the addresses of the names asked for, or LLVM's words.
 pub fn link(bytes: &[u8], imports: &BTreeMap<String, usize>, wanted: &[&str]) -> Result<BTreeMap<String, u64>, String> {
     low::map_low();

@@ -50,10 +50,9 @@ impl Row {
     }
 }
 
-/// Linked by stock and not here. Stock links TLSGD and TLSDESC without what they need and then returns wrong values, which is
-/// no reason to link them here.
+/// Linked by stock and not here.
 fn only_stock(f: &Findings) -> bool {
-    f.stock == Some(Outcome::Linked) && f.ours != Outcome::Linked && f.ours != Outcome::thread_local()
+    f.stock == Some(Outcome::Linked) && f.ours != Outcome::Linked
 }
 
 /// Prints everything; true if all is well.
@@ -104,17 +103,17 @@ pub fn print(archives: &[Archive], findings: &[Findings], list: bool) -> bool {
     );
     let wrong = |f: &Findings| if let Some(Err(e)) = &f.contents { Some(format!("{}: {e}", name(f))) } else { None };
     section("contents that are wrong", findings.iter().filter_map(wrong));
-    let sum =
-        findings.iter().filter_map(|f| f.contents.as_ref()?.as_ref().ok()).fold(Verified::default(), |a, b| Verified {
-            sections: a.sections + b.sections,
-            bytes: a.bytes + b.bytes,
-            fields: a.fields + b.fields,
-            unread: a.unread + b.unread,
-        });
-    println!(
-        "\nverified in memory, on both sides: {} sections, {} bytes, {} fields; {} fields not understood",
-        sum.sections, sum.bytes, sum.fields, sum.unread
-    );
+    println!();
+    for (side, both) in [("on both sides", true), ("here alone", false)] {
+        let of_side = findings.iter().filter(|f| (f.stock == Some(Outcome::Linked)) == both);
+        let verified = of_side.filter_map(|f| f.contents.as_ref()?.as_ref().ok());
+        let (count, sum) = verified.fold((0, Verified::default()), |(n, a), b| (n + 1, a + *b));
+        let Verified { sections, bytes, fields, unread } = sum;
+        println!(
+            "verified in memory, {side}: {count} objects, {sections} sections, {bytes} bytes, {fields} fields; {unread} fields not \
+             understood"
+        );
+    }
     if list {
         section(
             "all",
@@ -124,7 +123,8 @@ pub fn print(archives: &[Archive], findings: &[Findings], list: bool) -> bool {
             }),
         );
     }
-    total.failed == 0 && total.only_stock == 0 && total.wrong == 0
+    let missed = findings.iter().any(|f| f.ours.is_ours_to_link());
+    total.failed == 0 && total.only_stock == 0 && total.wrong == 0 && !missed
 }
 
 /// Groups by cause, the most frequent first, with an example each.

@@ -93,8 +93,10 @@ fn warm_up() -> Result<(), String> {
     let bytes = companion::small()?;
     let none = BTreeMap::new();
     ours::link("warm-up", &bytes, &none, None, || {}).map_err(|e| e.to_string())?;
-    stock::link(&bytes, &none, &["small"])?;
-    low::map_anywhere();
+    if stock::is_jitlink() {
+        stock::link(&bytes, &none, &["small"])?;
+        low::map_anywhere();
+    }
     Ok(())
 }
 
@@ -162,15 +164,17 @@ fn both(member: &Member, companion: Option<&[u8]>, with_stock: bool, with_conten
     };
     // There was nothing to map, and so no event.
     say("ours", &Outcome::Linked.encode());
-    let Some(object) = object.filter(|_| with_stock) else { return };
+    let Some(object) = object else { return };
     let ours = contents::exported(&object, &library);
     let names: Vec<&str> = ours.keys().map(String::as_str).collect();
-    if let Some(stock) = say_stock(member, &object, &imports, &names)
-        && with_contents
-        && !names.is_empty()
-    {
+    let stock = if with_stock { say_stock(member, &object, &imports, &names) } else { None };
+    if with_contents && !names.is_empty() {
         say("comparing", "");
-        say("contents", &contents::encode(&contents::compare(&object, &imports, &ours, &stock)));
+        let result = match stock {
+            Some(stock) => contents::compare(&object, &imports, &ours, &stock),
+            None => contents::verify(&object, &imports, &ours),
+        };
+        say("contents", &contents::encode(&result));
     }
 }
 

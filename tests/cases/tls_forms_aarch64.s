@@ -1,6 +1,5 @@
 ## arch: aarch64 (relocations of that ABI which compilers do not make)
 ## tools: gcc
-## linker: ld.lld-22
 ## call: general() = 7
 ## call: local() = 8
 ## call: local_pages() = 9
@@ -23,7 +22,8 @@
 .endm
     .section .tdata, "awT", %progbits
     .balign 4
-    .word 1
+    // GNU ld, the only linker that knows these, gives the module's entry the symbol's offset: it is to be 0.
+first: .word 1
 v:  .word 6
     .text
 begin general
@@ -32,15 +32,15 @@ begin general
     nop
     end_with_next
 begin local
-    adr x0, :tlsldm:v
+    adr x0, :tlsldm:first
     bl __tls_get_addr
     nop
     add x0, x0, #:dtprel_hi12:v, lsl #12
     add x0, x0, #:dtprel_lo12_nc:v
     end_with_next
 begin local_pages
-    adrp x0, :tlsldm:v
-    add x0, x0, #:tlsldm_lo12_nc:v
+    adrp x0, :tlsldm:first
+    add x0, x0, #:tlsldm_lo12_nc:first
     bl __tls_get_addr
     nop
     movz x1, #:dtprel_g1:v
@@ -48,7 +48,7 @@ begin local_pages
     add x0, x0, x1
     end_with_next
 begin local_load
-    adr x0, :tlsldm:v
+    adr x0, :tlsldm:first
     bl __tls_get_addr
     nop
     ldr w0, [x0, #:dtprel_lo12:v]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::common::{
     self, Checked, Random, compile, compile_bytes, compile_with, good_object, link_shared, once_per, temporary, tool,
 };
-use crate::target::by_arch;
+use crate::target::{by_arch, by_qemu};
 use slabjit::{Error, JitEngine, Library};
 
 common::tests![
@@ -46,6 +46,7 @@ common::tests![
     initializer_throws,
     initializer_throws_class,
     random_damage,
+    random_damage_that_is_linked,
 ];
 
 /// Adds a file and initialises it; the error that this gives must name the file.
@@ -456,19 +457,25 @@ fn initializer_throws_class() {
     assert!(error.to_string().contains("throws_class.o"), "{error}");
 }
 
+/// Offsets of what a loader reads of an object beside contents: headers and tables.
+fn headers_and_tables(whole: &[u8]) -> Vec<usize> {
+    let headers = section_headers(whole);
+    let mut places: Vec<usize> = (0..64).chain(headers[0]..headers[0] + 64 * headers.len()).collect();
+    for &header in &headers {
+        // Symbols, relocations, strings, frames.
+        if [2, 3, 4].contains(&u32_at(whole, header + 4)) {
+            let start = u64_at(whole, header + 0x18) as usize;
+            places.extend(start..start + u64_at(whole, header + 0x20) as usize);
+        }
+    }
+    places
+}
+
 /// Headers and tables damaged at random: an error, or an object that loads; never a crash of the loader. Nothing of it is run.
 fn random_damage() {
     let whole =
         compile_bytes("damaged.c", "extern int x; static int y[3]; int *f(int i) { return i ? &x : y; }", &["-g"]);
-    let headers = section_headers(&whole);
-    let mut places: Vec<usize> = (0..64).chain(headers[0]..headers[0] + 64 * headers.len()).collect();
-    for &header in &headers {
-        // Symbols, relocations, strings, frames.
-        if [2, 3, 4].contains(&u32_at(&whole, header + 4)) {
-            let start = u64_at(&whole, header + 0x18) as usize;
-            places.extend(start..start + u64_at(&whole, header + 0x20) as usize);
-        }
-    }
+    let places = headers_and_tables(&whole);
     let engine = Checked::new();
     let mut random = Random::new(7);
     let mut errors = 0;
@@ -493,6 +500,46 @@ fn random_damage() {
         }
     }
     assert!(errors > 500, "only {errors} of 2000 damaged objects were refused");
+    engine.assert_usable();
+    engine.finish();
+}
+
+/// The same for thread-local variables and indirect functions, and linked: together with an object whose link fails at its end, so
+/// that nothing runs.
+fn random_damage_that_is_linked() {
+    let source = "__thread int a = 3, zero; static __thread char b[40] = {1, 2}; extern __thread int process_errno __asm__(\"errno\") __attribute__((tls_model(\"global-dynamic\")));
+        static int one(void) { return 1; } static int two(void) { return 2; } static int (*pick(void))(void) { return a ? one : two; }
+        int chosen(void) __attribute__((ifunc(\"pick\"))); static int own(void) __attribute__((ifunc(\"pick\")));
+        int (*pointers[])(void) = {chosen, own};
+        int f(int i) { return (a += 1) + b[i] + zero + process_errno + chosen() + own() + pointers[i](); }";
+    let failing = compile_bytes("failing.s", ".data\n.globl field\nfield: .long far\n", &[]);
+    let dynamic = by_arch("-mtls-dialect=gnu2", "-mtls-dialect=trad");
+    let engine = Checked::new();
+    let mut random = Random::new(11);
+    for flags in
+        [&["-ftls-model=global-dynamic"][..], &["-ftls-model=initial-exec"], &["-ftls-model=local-dynamic", dynamic]]
+    {
+        let whole = compile_bytes("damaged_variables.c", source, flags);
+        let places = headers_and_tables(&whole);
+        let mut linked = 0;
+        for round in 0..by_qemu(1000, 100) {
+            let mut bytes = whole.clone();
+            for _ in 0..random.below(3).min(round) {
+                bytes[places[random.below(places.len())]] = random.next() as u8;
+            }
+            let far = std::ptr::without_provenance(0x007e_adbe_f000_0000);
+            // SAFETY: nothing is opened, and nothing runs.
+            let library = unsafe { engine.library("damaged").symbol("far", far).build().unwrap() };
+            // Last, as its error is the one that is told if no other object fails.
+            let added = library.add_object(&bytes).and_then(|_| library.add_object(&failing));
+            // SAFETY: it fails before anything runs.
+            let error = added.and_then(|_| unsafe { library.initialize() }).expect_err("a reference that cannot reach");
+            linked += i32::from(matches!(error, Error::ReferencesOutOfRange { .. }));
+            common::freed(&library);
+            engine.assert_unchanged();
+        }
+        assert!(linked > 10, "{flags:?}: {linked} were linked");
+    }
     engine.assert_usable();
     engine.finish();
 }

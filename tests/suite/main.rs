@@ -12,6 +12,7 @@ mod case;
 #[cfg(feature = "cli")]
 mod cli;
 mod common;
+mod dependences;
 mod distance;
 mod lifetime;
 mod memory;
@@ -22,10 +23,12 @@ mod random;
 mod reach;
 mod runtime_dyld;
 mod shuffled;
+mod static_variables;
 mod subtle;
 mod target;
 mod thread_local;
 mod threads;
+mod tls_races;
 mod trace;
 mod unwind;
 
@@ -40,6 +43,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("beside", beside::TESTS, beside::PARTS),
     #[cfg(feature = "cli")]
     ("cli", cli::TESTS, cli::PARTS),
+    ("dependences", dependences::TESTS, dependences::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
@@ -50,8 +54,10 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("reach", reach::TESTS, reach::PARTS),
     ("runtime_dyld", runtime_dyld::TESTS, runtime_dyld::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
+    ("static_variables", static_variables::TESTS, static_variables::PARTS),
     ("thread_local", thread_local::TESTS, thread_local::PARTS),
     ("threads", threads::TESTS, threads::PARTS),
+    ("tls_races", tls_races::TESTS, tls_races::PARTS),
     ("trace", trace::TESTS, trace::PARTS),
     ("unwind", unwind::TESTS, unwind::PARTS),
 ];

@@ -19,7 +19,6 @@ tests![
     failed_initialisers_leak_nothing_while_others_hold_the_library,
     a_nested_batch_is_undone_with_the_outer_one,
     discarded_users_of_another_objects_symbols_on_two_threads,
-    many_sections_that_refer_to_each_other,
     large_sections_lie_outside_the_arena,
     scopes_that_cannot_work_are_refused,
     undefined_symbols_can_be_asked_for,
@@ -353,29 +352,6 @@ fn section_bounds_are_the_objects_own() {
     unsafe { engine.preload_global(&shared).unwrap() };
     let library = library(&engine, "bounds", &[("ours.c", &entries(5), &[])]);
     assert_eq!(call(&library, "sum"), 5);
-    freed(&library);
-    engine.finish();
-}
-
-/// ORC's dependence tracking took minutes for such an object (llvm#179611).
-fn many_sections_that_refer_to_each_other() {
-    let engine = Checked::new();
-    let n = 1500;
-    let mut source: String = (0..n).map(|i| format!("int f{i}(int);\n")).collect();
-    for i in 0..n {
-        let (a, b) = ((i * 7 + 1) % n, (i * 13 + 5) % n);
-        source += &format!("int f{i}(int x) {{ return x <= 0 ? {i} : f{a}(x - 1) + f{b}(x - 2); }}\n");
-    }
-    let bytes = compile_bytes("many.c", &source, &["-ffunction-sections"]);
-    let start = std::time::Instant::now();
-    let library = engine.add_object(bytes).unwrap();
-    // SAFETY: `int f0(int)`.
-    let sum = unsafe { library.get::<unsafe extern "C" fn(i32) -> i32>("f0").unwrap()(4) };
-    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
-    fn f(i: i32, x: i32, n: i32) -> i32 {
-        if x <= 0 { i } else { f((i * 7 + 1) % n, x - 1, n) + f((i * 13 + 5) % n, x - 2, n) }
-    }
-    assert_eq!(sum, f(0, 4, n));
     freed(&library);
     engine.finish();
 }

@@ -309,17 +309,12 @@ pub(super) fn validate(
     Ok(Symbols { count })
 }
 
-const ADDRESSES: &str = "its variables are initialised with addresses, which are not known when threads that are there already get \
-    their copies, but its code needs them at a fixed distance from the thread pointer (initial-exec, local-exec); compile \
-    with -fPIC -ftls-model=global-dynamic";
-
 /// Notes which variables have to be at a fixed distance from the thread pointer.
 pub(super) fn note_statics(
     view: &View<'_>,
     tables: &Tables<'_>,
     found: &Found,
     builder: &mut IndexBuilder,
-    report: &mut ObjectReport,
 ) -> Result<()> {
     if let Some(own) = builder.index.thread_local.as_mut() {
         own.relocated = found.relocated;
@@ -335,13 +330,7 @@ pub(super) fn note_statics(
         own.own_static |= defined;
         own.statics.extend(name);
     }
-    match &builder.index.thread_local {
-        Some(own) if own.own_static && own.relocated => {
-            let what = ADDRESSES.to_owned();
-            report.refuse(|| Error::ThreadLocal { object: view.object.into(), what })
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// A common symbol's alignment, binding and size; false if it was refused.

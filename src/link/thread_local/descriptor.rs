@@ -32,12 +32,12 @@ static STATE_BYTES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64:
 
 /// What the processor says, for the features that the system has turned on (CPUID leaf 13; bit 27 of ECX of leaf 1: OSXSAVE).
 #[cfg(target_arch = "x86_64")]
+#[allow(unused_unsafe)] // CPUID is safe in newer versions of Rust
 fn state_bytes() -> u64 {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
     static ONCE: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     *ONCE.get_or_init(|| {
         // SAFETY: every x86-64 processor has the instruction.
-        #[allow(unused_unsafe)] // safe in newer versions of Rust
         let (features, state) = unsafe { (__cpuid(1).ecx, __cpuid_count(13, 0).ebx) };
         if features & 1 << 27 != 0 { state.into() } else { 0 }
     })

@@ -10,7 +10,7 @@ mod descriptor;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub(super) use descriptor::Descriptor;
 
@@ -87,11 +87,29 @@ impl Drop for Stand {
 /// shared object. (Code finds several variables of a module by one call: the local-dynamic model.)
 #[derive(Debug)]
 pub(super) struct Storage {
-    module: Module,
+    /// `None` after [`settle`](Self::settle) has failed.
+    module: Mutex<Option<Module>>,
+    /// The loader's number of the module.
+    id: u64,
+    /// The block's distance from every thread pointer, where that is fixed.
+    distance: Option<i64>,
+    /// Where the loader has given threads their copies before the contents are known.
+    early: Option<Early>,
     /// Numbers of the objects in their library, ascending, and where their sections are in the block: index and offset.
     objects: Vec<(u32, Vec<(u32, u64)>)>,
     /// What stands for the start of the block.
     base: Stand,
+}
+
+/// A block at a fixed distance whose variables are initialised with addresses. Threads that are there have theirs as soon as the
+/// module is open, which it must be before code that holds the distance is linked.
+#[derive(Debug)]
+struct Early {
+    /// An object that needs the distance, for errors.
+    object: String,
+    image: TlsImage,
+    /// What threads are to have: as far as objects are linked, linked.
+    contents: Mutex<Vec<u8>>,
 }
 
 impl Storage {
@@ -100,19 +118,9 @@ impl Storage {
     /// No lock of ours may be held, nor a library's claim where that can be avoided.
     ///
     /// # Errors
-    /// [`Error::StaticThreadLocal`], [`Error::ThreadLocalStorage`], [`Error::ThreadLocal`].
+    /// [`Error::StaticThreadLocal`], [`Error::ThreadLocalStorage`].
     pub(super) fn open(objects: &[(u32, Arc<PreparedObject>)], fixed: Option<&PreparedObject>) -> Result<Self> {
         let first = || objects.first().map_or_else(String::new, |(_, object)| object.name.to_string());
-        let relocated = |object: &PreparedObject| object.index.thread_local.as_ref().is_some_and(|t| t.relocated);
-        if let (Some(fixed), Some((_, object))) = (fixed, objects.iter().find(|(_, object)| relocated(object))) {
-            let what = format!(
-                "its variables are initialised with addresses, which are not known when threads that are there already get \
-                 their copies, but '{}' needs variables at a fixed distance from the thread pointer (initial-exec, \
-                 local-exec); compile with -fPIC -ftls-model=global-dynamic, or load it as a library of its own",
-                fixed.name
-            );
-            return Err(Error::ThreadLocal { object: object.name.to_string(), what });
-        }
         let mut all = Vec::new();
         for (number, object) in objects {
             for &i in object.index.thread_local.iter().flat_map(|thread_local| &thread_local.sections) {
@@ -126,12 +134,14 @@ impl Storage {
         })?;
         let machine = objects.first().map_or(0, |(_, object)| object.index.machine);
         let image = TlsImage::new(machine, &block, fixed.is_some());
-        let contents = all.iter().zip(&block.offsets).filter_map(|((.., object, section), offset)| {
-            let start = usize::try_from(section.offset).ok().filter(|_| section.has_contents)?;
-            let end = start.checked_add(usize::try_from(section.size).ok()?)?;
-            Some((*offset, object.bytes.get(start..end)?))
-        });
-        let module = Module::open(&image, contents).map_err(|error| match (error, fixed) {
+        let contents = || {
+            all.iter().zip(&block.offsets).filter_map(|((.., object, section), offset)| {
+                let start = usize::try_from(section.offset).ok().filter(|_| section.has_contents)?;
+                let end = start.checked_add(usize::try_from(section.size).ok()?)?;
+                Some((*offset, object.bytes.get(start..end)?))
+            })
+        };
+        let module = Module::open(&image, contents()).map_err(|error| match (error, fixed) {
             (OpenError::Loader(message), Some(object)) => Error::StaticThreadLocal {
                 object: object.name.to_string(),
                 bytes: block.size,
@@ -147,8 +157,34 @@ impl Storage {
                 _ => placed.push((*number, vec![(*section, *offset)])),
             }
         }
-        let base = Stand::of_process(Variable { module: module.id, offset: 0, distance: module.distance });
-        Ok(Self { module, objects: placed, base })
+        let (id, distance) = (module.id, module.distance);
+        let early = fixed.filter(|_| objects.iter().any(|(_, object)| is_relocated(object))).map(|fixed| {
+            let mut bytes = vec![0; block.content_size as usize];
+            contents().for_each(|(offset, contents)| put(&mut bytes, offset, contents));
+            Early { object: fixed.name.to_string(), image, contents: Mutex::new(bytes) }
+        });
+        let base = Stand::of_process(Variable { module: id, offset: 0, distance });
+        Ok(Self { module: Mutex::new(Some(module)), id, distance, early, objects: placed, base })
+    }
+
+    /// After all objects that it is for were linked and before any code of theirs runs: has the loader give all threads the linked
+    /// contents, where it has given them others. That takes a new module in place of the old. False if it came to lie elsewhere,
+    /// because somebody else had the loader open something meanwhile: then the code that was linked is of no use.
+    ///
+    /// It takes the loader's lock, under the library's claim; nothing else gets there.
+    ///
+    /// # Errors
+    /// [`Error::ThreadLocalStorage`].
+    pub(super) fn settle(&self) -> Result<bool> {
+        let Some(early) = &self.early else { return Ok(true) };
+        let contents = early.contents.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let old = self.module.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(old);
+        let new = Module::open(&early.image, [(0, &contents[..])].into_iter())
+            .map_err(|error| Error::ThreadLocalStorage { object: early.object.clone(), message: error.into() })?;
+        let same = (new.id, new.distance) == (self.id, self.distance);
+        *self.module.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);
+        Ok(same)
     }
 
     /// Whether it is for exactly these objects.
@@ -158,17 +194,30 @@ impl Storage {
 
     /// Whether it is at one distance from every thread pointer.
     pub(super) fn is_fixed(&self) -> bool {
-        self.module.distance.is_some()
+        self.distance.is_some()
     }
 
     /// The loader's number of the module.
     pub(super) fn module(&self) -> u64 {
-        self.module.id
+        self.id
     }
 
     /// What stands for the start of the block.
     pub(super) fn base(&self) -> u64 {
         self.base.address()
+    }
+
+    /// Changes what threads are given, at once or by [`settle`](Self::settle).
+    ///
+    /// # Safety
+    /// No thread has a block yet if the block is not at a fixed distance, and none gets one meanwhile.
+    unsafe fn write(&self, offset: u64, bytes: &[u8]) {
+        match (&self.early, &*self.module.lock().unwrap_or_else(PoisonError::into_inner)) {
+            (Some(early), _) => put(&mut early.contents.lock().unwrap_or_else(PoisonError::into_inner), offset, bytes),
+            // SAFETY: by the caller; objects without addresses in a block at a fixed distance do not get here.
+            (None, Some(module)) => unsafe { module.write(offset, bytes) },
+            (None, None) => {}
+        }
     }
 
     fn sections(&self, number: u32) -> &[(u32, u64)] {
@@ -188,7 +237,7 @@ pub(super) struct Variables {
 impl Variables {
     /// Takes note of where the thread-local sections of an object are: index and address of each, sorted.
     pub(super) fn new(object: &PreparedObject, number: u32, storage: &Arc<Storage>, placed: &[(u32, u64)]) -> Self {
-        let start = Variable { module: storage.module.id, offset: 0, distance: storage.module.distance };
+        let start = Variable { module: storage.id, offset: 0, distance: storage.distance };
         let stands = storage.sections(number).iter().filter_map(|(section, offset)| {
             let address = &address_of(placed, *section)?;
             let bytes = object.index.sections.get(*section as usize)?.size;
@@ -211,7 +260,7 @@ fn address_of(placed: &[(u32, u64)], section: u32) -> Option<u64> {
 /// The sections are there and linked, and nothing of the objects that the storage is for has run.
 pub(super) unsafe fn copy_contents(object: &PreparedObject, number: u32, storage: &Storage, placed: &[(u32, u64)]) {
     let index = &object.index;
-    if storage.is_fixed() || !index.thread_local.as_ref().is_some_and(|thread_local| thread_local.relocated) {
+    if !is_relocated(object) {
         return;
     }
     for (section, offset) in storage.sections(number) {
@@ -222,9 +271,22 @@ pub(super) unsafe fn copy_contents(object: &PreparedObject, number: u32, storage
             // SAFETY: by the caller the section is there, with all its bytes; and nobody has a block of the module yet.
             unsafe {
                 let linked = std::slice::from_raw_parts(address as *const u8, section.size as usize);
-                storage.module.write(*offset, linked);
+                storage.write(*offset, linked);
             }
         }
+    }
+}
+
+/// Whether its variables are initialised with addresses.
+fn is_relocated(object: &PreparedObject) -> bool {
+    object.index.thread_local.as_ref().is_some_and(|thread_local| thread_local.relocated)
+}
+
+/// Writes what fits.
+fn put(block: &mut [u8], offset: u64, bytes: &[u8]) {
+    let start = usize::try_from(offset).unwrap_or(usize::MAX);
+    if let Some(place) = start.checked_add(bytes.len()).and_then(|end| block.get_mut(start..end)) {
+        place.copy_from_slice(bytes);
     }
 }
 
@@ -233,4 +295,9 @@ pub(super) fn of_process(address: u64, fixed: bool) -> Option<Variable> {
     let Place { module, offset } = Place::of(address)?;
     let distance = if fixed { Place { module, offset }.distance().ok().flatten() } else { None };
     Some(Variable { module, offset, distance })
+}
+
+/// Whether this thread has a variable of the process at an address; see [`Place::is_at`].
+pub(super) fn is_variable(address: u64) -> bool {
+    Place::is_at(address)
 }

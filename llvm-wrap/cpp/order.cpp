@@ -1,0 +1,118 @@
+// One order for the blocks of an object, whichever way they are stored.
+#include "internal.h"
+
+using namespace llvm;
+using namespace llvm::jitlink;
+
+std::vector<Section *> slabjit::sectionsInOrder(LinkGraph &G) {
+  std::vector<Section *> Sections;
+  for (auto &Sec : G.sections())
+    Sections.push_back(&Sec);
+  llvm::sort(Sections, [](Section *L, Section *R) { return L->getOrdinal() < R->getOrdinal(); });
+  return Sections;
+}
+
+SmallVector<Block *, 4> slabjit::blocksInOrder(Section &Sec) {
+  SmallVector<Block *, 4> Blocks(Sec.blocks().begin(), Sec.blocks().end());
+  llvm::sort(Blocks, [](Block *L, Block *R) { return L->getAddress() < R->getAddress(); });
+  return Blocks;
+}
+
+namespace {
+
+/// Ranks the blocks that share an address with others of their section, in the order in which they are reached.
+class Order {
+public:
+  explicit Order(LinkGraph &G) : Sections(slabjit::sectionsInOrder(G)) {
+    for (auto *Sec : Sections) {
+      if (Sec->blocks_size() < 2)
+        continue;
+      auto Blocks = slabjit::blocksInOrder(*Sec);
+      bool Shared = false;
+      for (size_t I = 1; I != Blocks.size(); ++I)
+        if (Blocks[I - 1]->getAddress() == Blocks[I]->getAddress()) {
+          Ranks[Blocks[I - 1]] = Ranks[Blocks[I]] = 0;
+          Shared = true;
+        }
+      if (Shared)
+        Unordered.push_back(Sec);
+    }
+  }
+
+  /// By the first reference to each, in the order of the file.
+  void rankByReferences() {
+    if (Ranks.empty())
+      return;
+    for (auto *Sec : Sections)
+      for (auto *B : slabjit::blocksInOrder(*Sec))
+        if (!Ranks.count(B))
+          follow(*B);
+    followRanked();
+  }
+
+  /// What nothing refers to: by the names of their symbols.
+  void rankByNames(LinkGraph &G) {
+    if (Ranked.size() == Ranks.size())
+      return;
+    std::vector<std::pair<StringRef, Block *>> Names;
+    for (auto *S : G.defined_symbols())
+      if (Ranks.count(&S->getBlock()) && S->hasName())
+        Names.emplace_back(slabjit::symbolName(*S), &S->getBlock());
+    // One of two that have all names in common is as good as the other.
+    llvm::sort(Names, [](auto &L, auto &R) { return L.first < R.first; });
+    for (auto &[Name, B] : Names)
+      rank(*B);
+    followRanked();
+  }
+
+  /// Turns ranks into addresses.
+  void settle() {
+    for (auto *Sec : Unordered) {
+      auto Blocks = slabjit::blocksInOrder(*Sec);
+      llvm::stable_sort(Blocks, [&](Block *L, Block *R) {
+        return std::make_pair(L->getAddress(), Ranks.lookup(L)) < std::make_pair(R->getAddress(), Ranks.lookup(R));
+      });
+      for (size_t I = 0; I != Blocks.size(); ++I)
+        Blocks[I]->setAddress(orc::ExecutorAddr(I + 1));
+    }
+  }
+
+private:
+  void rank(Block &B) {
+    auto Rank = Ranks.find(&B);
+    if (Rank == Ranks.end() || Rank->second)
+      return;
+    Ranked.push_back(&B);
+    Rank->second = Ranked.size();
+  }
+
+  void follow(Block &B) {
+    for (auto &E : B.edges())
+      if (E.getTarget().isDefined())
+        rank(E.getTarget().getBlock());
+  }
+
+  void followRanked() {
+    for (; Followed != Ranked.size(); ++Followed)
+      follow(*Ranked[Followed]);
+  }
+
+  std::vector<Section *> Sections, Unordered = {};
+  /// 0 until it is reached.
+  DenseMap<Block *, size_t> Ranks;
+  std::vector<Block *> Ranked;
+  size_t Followed = 0;
+};
+
+} // namespace
+
+/// JITLink keeps the blocks of a section in a set that is ordered by where they happen to be allocated, and BasicLayout orders them by
+/// address, then by size, then as they come. A section of a relocatable object is one block, but what linking adds (GOT entries,
+/// stubs, slots) and COMMON symbols are many with one address. Numbers as addresses tell BasicLayout their order, and end with it.
+Error slabjit::orderBlocks(LinkGraph &G) {
+  Order Order(G);
+  Order.rankByReferences();
+  Order.rankByNames(G);
+  Order.settle();
+  return Error::success();
+}

@@ -1,0 +1,317 @@
+//! Many sections that refer to each other, in one object and in several: ORC keeps account of which symbols become ready with which
+//! others, in more than linear time (llvm#179611), and slabjit takes that off its hands. Whatever order ORC and its containers
+//! choose, values, errors and addresses must not show it.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use slabjit::{Error, JitEngine, Library, OutOfRange};
+
+use crate::common::{self, Checked, compile_bytes, freed, within};
+use crate::target::{by_arch, by_qemu};
+
+common::tests![
+    many_sections_that_refer_to_each_other,
+    lookups_from_many_threads,
+    a_failing_dependency,
+    cycles_of_objects,
+    removal_while_linking,
+    every_link_of_an_object_has_the_same_layout,
+    references_out_of_range_are_listed_in_order,
+];
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Sections of each object: more than slabjit leaves to ORC.
+const SECTIONS: usize = 64;
+
+type Function = unsafe extern "C" fn(i32) -> i32;
+
+/// Object `k` of a ring of `n`: each function calls one of the same object and one of the next object of the ring.
+fn source(k: usize, n: usize, sections: usize) -> String {
+    let next = (k + 1) % n;
+    let mut text: String =
+        [k, next].map(|o| (0..sections).map(|i| format!("int f{o}_{i}(int);\n")).collect::<String>()).concat();
+    for i in 0..sections {
+        let (here, there) = callees(i, sections);
+        text += &format!(
+            "int f{k}_{i}(int x) {{ return x <= 0 ? {} : f{k}_{here}(x - 1) + f{next}_{there}(x - 2); }}\n",
+            leaf(k, i)
+        );
+    }
+    text
+}
+
+fn callees(i: usize, sections: usize) -> (usize, usize) {
+    ((i * 7 + 1) % sections, (i * 13 + 5) % sections)
+}
+
+fn leaf(k: usize, i: usize) -> i32 {
+    (k * 10_000 + i) as i32
+}
+
+/// What `f{k}_{i}(x)` has to return.
+fn expected(k: usize, i: usize, x: i32, n: usize, sections: usize) -> i32 {
+    if x <= 0 {
+        return leaf(k, i);
+    }
+    let (here, there) = callees(i, sections);
+    expected(k, here, x - 1, n, sections) + expected((k + 1) % n, there, x - 2, n, sections)
+}
+
+fn object(k: usize, n: usize) -> Vec<u8> {
+    compile_bytes(&format!("ring{k}.c"), &source(k, n, SECTIONS), &["-ffunction-sections"])
+}
+
+#[track_caller]
+fn assert_right(library: &Library, k: usize, i: usize, n: usize) {
+    // SAFETY: `int f{k}_{i}(int)`.
+    let value = unsafe { library.get::<Function>(&format!("f{k}_{i}")).unwrap()(5) };
+    assert_eq!(value, expected(k, i, 5, n, SECTIONS), "f{k}_{i}");
+}
+
+fn ring(engine: &JitEngine, n: usize) -> Library {
+    // SAFETY: no shared library is opened, no symbol given.
+    let library = unsafe { engine.library("ring").build().unwrap() };
+    for k in 0..n {
+        library.add_object_named(&format!("ring{k}.o"), object(k, n)).unwrap();
+    }
+    library
+}
+
+/// ORC's dependence tracking took minutes for such an object.
+fn many_sections_that_refer_to_each_other() {
+    const MANY: usize = 1500;
+    let engine = Checked::new();
+    let bytes = compile_bytes("many.c", &source(0, 1, MANY), &["-ffunction-sections"]);
+    let start = Instant::now();
+    let library = engine.add_object(bytes).unwrap();
+    // SAFETY: `int f0_0(int)`.
+    let value = unsafe { library.get::<Function>("f0_0").unwrap()(5) };
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    assert_eq!(value, expected(0, 0, 5, 1, MANY));
+    freed(&library);
+    engine.finish();
+}
+
+fn lookups_from_many_threads() {
+    const THREADS: usize = 8;
+    within(LIMIT, "lookups from many threads", || {
+        let engine = Checked::new();
+        for _ in 0..by_qemu(20, 3) {
+            // Two at the same time: ORC gives work of either to whoever looks something up.
+            let libraries = [ring(&engine, 3), ring(&engine, 3)];
+            let barrier = Barrier::new(THREADS);
+            std::thread::scope(|scope| {
+                for t in 0..THREADS {
+                    let (library, barrier) = (&libraries[t % 2], &barrier);
+                    scope.spawn(move || {
+                        barrier.wait();
+                        assert_right(library, t % 3, t * 5, 3);
+                    });
+                }
+            });
+            libraries.iter().for_each(freed);
+        }
+        engine.finish();
+    });
+}
+
+fn cycles_of_objects() {
+    for n in [1, 2, 5] {
+        let engine = Checked::for_a_case();
+        let library = ring(&engine, n);
+        for k in 0..n {
+            for i in [0, SECTIONS / 2, SECTIONS - 1] {
+                assert_right(&library, k, i, n);
+            }
+        }
+        // A later batch that needs the earlier one, which has been linked.
+        let later = "int f0_3(int); int later(int x) { return f0_3(x) + 1; }";
+        library.add_object(compile_bytes("later.c", later, &[])).unwrap();
+        // SAFETY: `int later(int)`.
+        let value = unsafe { library.get::<Function>("later").unwrap()(5) };
+        assert_eq!(value, expected(0, 3, 5, n, SECTIONS) + 1);
+        freed(&library);
+        engine.finish();
+    }
+}
+
+/// One object of a ring fails when addresses are final: all of the ring fails, with its error, for everybody who waits.
+fn a_failing_dependency() {
+    const THREADS: usize = 4;
+    within(LIMIT, "a failing dependency", || {
+        let engine = Checked::new();
+        let far = std::ptr::without_provenance::<()>(0x007e_adbe_f000_0000);
+        for (round, failing) in (0..by_qemu(12, 3)).map(|r| (r, r % 3)) {
+            // SAFETY: no shared library is opened, and `far` is not followed.
+            let library = unsafe { engine.library("failing").symbol("far", far).build().unwrap() };
+            for k in 0..3 {
+                let mut text = source(k, 3, SECTIONS);
+                if k == failing {
+                    text += "__asm__(\".data\\n .balign 4\\n .globl wrong\\nwrong: .long far\\n .text\");";
+                }
+                let bytes = compile_bytes(&format!("failing{k}.c"), &text, &["-ffunction-sections"]);
+                library.add_object_named(&format!("ring{k}.o"), bytes).unwrap();
+            }
+            let barrier = Barrier::new(THREADS);
+            std::thread::scope(|scope| {
+                for t in 0..THREADS {
+                    let (library, barrier, engine) = (&library, &barrier, &engine);
+                    scope.spawn(move || {
+                        barrier.wait();
+                        // SAFETY: `int f(int)`, not called.
+                        let error =
+                            unsafe { library.get::<Function>(&format!("f{}_{t}", (round + t) % 3)) }.unwrap_err();
+                        assert!(matches!(&error, Error::ReferencesOutOfRange { .. }), "{error:?}");
+                        let named = format!("ring{failing}.o");
+                        assert!(error.to_string().contains(&named), "not about {named}: {error}");
+                        // One that has nothing to do with it.
+                        let fine = engine.add_object(object(0, 1)).unwrap();
+                        assert_right(&fine, 0, t, 1);
+                        freed(&fine);
+                    });
+                }
+            });
+            freed(&library);
+            engine.assert_unchanged();
+        }
+        engine.finish();
+    });
+}
+
+/// Whoever asked first: a function that works, or an error that says that the library is gone.
+fn removal_while_linking() {
+    within(LIMIT, "removal while linking", || {
+        let engine = Checked::new();
+        let mut random = common::Random::new(7);
+        let (mut worked, mut gone) = (0, 0);
+        // What one link takes, to hit its middle.
+        let first = ring(&engine, 2);
+        let start = Instant::now();
+        assert_right(&first, 0, 0, 2);
+        freed(&first);
+        let usual = start.elapsed().as_micros() as usize;
+        for _ in 0..by_qemu(100, 10) {
+            let library = ring(&engine, 2);
+            let barrier = Barrier::new(3);
+            let delay = Duration::from_micros(random.below(usual) as u64);
+            std::thread::scope(|scope| {
+                let askers: Vec<_> = (0..2)
+                    .map(|t| {
+                        let (library, barrier) = (&library, &barrier);
+                        scope.spawn(move || {
+                            barrier.wait();
+                            // SAFETY: `int f(int)`.
+                            match unsafe { library.get::<Function>(&format!("f{t}_9")) } {
+                                Ok(f) => {
+                                    // SAFETY: as above; the handle keeps the code.
+                                    let value = unsafe { f(5) };
+                                    assert_eq!(value, expected(t, 9, 5, 2, SECTIONS));
+                                    true
+                                }
+                                Err(Error::Removed { .. }) => false,
+                                Err(other) => panic!("{other:?}"),
+                            }
+                        })
+                    })
+                    .collect();
+                barrier.wait();
+                std::thread::sleep(delay);
+                library.remove().unwrap();
+                for asker in askers {
+                    if asker.join().unwrap() { worked += 1 } else { gone += 1 }
+                }
+            });
+            drop(library);
+            engine.assert_unchanged();
+        }
+        println!("{worked} lookups before removal, {gone} after");
+        engine.finish();
+    });
+}
+
+/// Everything in memory, with addresses in the slab counted from its beginning.
+fn layout(engine: &JitEngine, bytes: &[u8], names: &[String]) -> Vec<usize> {
+    let far = |i: usize| std::ptr::without_provenance::<()>(0x007e_adbe_f000_0000 + i * 64);
+    let builder = (0..SECTIONS).fold(engine.library("layout"), |b, i| b.symbol(&format!("far{i}"), far(i)));
+    // SAFETY: no shared library is opened, and what was given is not followed.
+    let library = unsafe { builder.build().unwrap() };
+    library.add_object(bytes).unwrap();
+    let address = |name: &String| {
+        // SAFETY: functions, of which none is called, and `int` variables.
+        let address = unsafe {
+            match name.starts_with("common") {
+                true => library.get::<*const i32>(name).map(|s| s.address()),
+                false => library.get::<Function>(name).map(|s| s.address()),
+            }
+        };
+        address.unwrap_or_else(|e| panic!("{name}: {e}")).addr()
+    };
+    let addresses: Vec<_> = names.iter().map(address).collect();
+    let [slab] = &library.slab_of(&names[0]).unwrap()[..] else { panic!("one slab") };
+    let range = slab.addresses.clone();
+    let count_from = |value: usize| if range.contains(&value) { value - range.start } else { value };
+    let in_memory = (range.start..range.end - 7).step_by(8).map(|at| {
+        // SAFETY: a slab is readable from end to end, and `library` keeps it.
+        count_from(unsafe { std::ptr::with_exposed_provenance::<usize>(at).read() })
+    });
+    let layout = addresses.iter().map(|&a| count_from(a)).chain(in_memory).collect();
+    freed(&library);
+    layout
+}
+
+/// JITLink keeps blocks in sets ordered by where they happen to be allocated: GOT entries, stubs, COMMON symbols and what else is
+/// made while linking must not be laid out in that order.
+fn every_link_of_an_object_has_the_same_layout() {
+    let engine = Checked::new();
+    let mut text = String::new();
+    let mut names = Vec::new();
+    for i in 0..SECTIONS {
+        text += &format!(
+            "extern int far{i}(int); int common{i}; static int (*resolve{i}(void))(int) {{ return far{i}; }}
+             int indirect{i}(int) __attribute__((ifunc(\"resolve{i}\")));
+             int f{i}(int x) {{ return far{i}(x) + common{i}; }} void *a{i}(void) {{ return indirect{i}; }}\n"
+        );
+        names.extend(["f", "a", "common", "indirect"].map(|name| format!("{name}{i}")));
+    }
+    let bytes = compile_bytes("layout.c", &text, &["-ffunction-sections", "-fcommon"]);
+    let first = layout(&engine, &bytes, &names);
+    // So that the allocator has other addresses to give.
+    let mut held = Vec::new();
+    for i in 0..by_qemu(8, 3) {
+        held.push(vec![0_u8; 1000 + 64 * i]);
+        held.push(object(0, 1));
+        let other = layout(&engine, &bytes, &names);
+        let differing = first.iter().zip(&other).position(|(a, b)| a != b);
+        assert!(first.len() == other.len() && differing.is_none(), "differs at word {differing:?}");
+    }
+    engine.finish();
+}
+
+fn references_out_of_range_are_listed_in_order() {
+    const MANY: usize = 200;
+    let engine = Checked::of(JitEngine::builder().out_of_range(OutOfRange::Reject).build().unwrap());
+    let far = std::ptr::without_provenance::<()>(0x007e_adbe_f000_0000);
+    let text: String = (0..MANY)
+        .map(|i| {
+            let field = by_arch(".long far - .", ".word far - .");
+            format!(".section .data.d{i},\"aw\"\n.globl d{i}\nd{i}: .quad d{}\n {field}\n", (i + 7) % MANY)
+        })
+        .collect();
+    let bytes = compile_bytes("order.s", &text, &[]);
+    let mut first = None;
+    for _ in 0..by_qemu(6, 2) {
+        // SAFETY: no shared library is opened, and `far` is not followed.
+        let library = unsafe { engine.library("order").symbol("far", far).build().unwrap() };
+        library.add_object_named("order.o", &bytes).unwrap();
+        // SAFETY: there are no initialisers.
+        let error = unsafe { library.initialize() }.unwrap_err();
+        let Error::ReferencesOutOfRange { references, .. } = &error else { panic!("{error:?}") };
+        let sections: Vec<_> = references.iter().map(|r| r.section.clone()).collect();
+        let in_order: Vec<_> = (0..sections.len()).map(|i| format!(".data.d{i}")).collect();
+        assert_eq!(sections, in_order);
+        assert_eq!(first.get_or_insert_with(|| error.to_string()), &error.to_string());
+        freed(&library);
+    }
+    engine.finish();
+}

@@ -1,0 +1,175 @@
+//! Thread-local variables where things happen at the same time, or half way: links that fail, threads that load and unload, forks.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use slabjit::{Error, JitEngine, Library, Removal, Symbol};
+
+use crate::common::{Checked, child, compile_bytes, freed, tests, within};
+use crate::target::by_qemu;
+
+tests![
+    variables_of_a_failed_link_are_forgotten_before_its_memory,
+    threads_load_and_unload_while_others_use_theirs,
+    a_thread_with_open_files_of_its_own_loads;
+    alone: a_child_of_fork_runs_destructors_and_frees_nothing;
+    parts: forking,
+];
+
+const LIMIT: Duration = Duration::from_secs(120);
+const DYNAMIC: &[&str] = &["-ftls-model=global-dynamic"];
+
+type Int = unsafe extern "C" fn() -> i32;
+
+#[track_caller]
+fn int(library: &Library, name: &str) -> Symbol<Int> {
+    // SAFETY: every function of this file's objects that is asked for so is `int (void)`.
+    unsafe { library.get(name).unwrap() }
+}
+
+#[track_caller]
+fn call(library: &Library, name: &str) -> i32 {
+    // SAFETY: as above.
+    unsafe { int(library, name)() }
+}
+
+/// While one thread still links the rest of a batch that has failed, another gets the memory of the object that failed.
+fn variables_of_a_failed_link_are_forgotten_before_its_memory() {
+    within(LIMIT, "failing and good links side by side", || {
+        let variables: String = (0..8).map(|i| format!("__thread int v{i}[16] = {{{i}}};")).collect();
+        let sum = (0..8).map(|i| format!("v{i}[0] * {}", 10_i32.pow(i))).collect::<Vec<_>>().join(" + ");
+        let good = format!("{variables} int sum(void) {{ return {sum}; }}");
+        let far = "__asm__(\".data\\n.globl field\\nfield: .long far\\n.text\\n\");";
+        let one_section = compile_bytes("good.c", &good, DYNAMIC);
+        let sections = compile_bytes("failing.c", &format!("{good} {far}"), &[DYNAMIC[0], "-fdata-sections"]);
+        let slow = ".data\n.globl many\nmany:\n.rept 40000\n.quad many\n.endr\n";
+        let slow = compile_bytes("slow.s", slow, &[]);
+        let engine = Checked::new();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..by_qemu(40, 8) {
+                    let far = std::ptr::without_provenance(0x007e_adbe_f000_0000);
+                    // SAFETY: nothing is opened, and nothing runs.
+                    let library = unsafe { engine.library("failing").symbol("far", far).build().unwrap() };
+                    library.add_object(&sections).unwrap();
+                    library.add_object(&slow).unwrap();
+                    // SAFETY: it is to fail.
+                    let error = unsafe { library.initialize() }.unwrap_err();
+                    assert!(matches!(error, Error::ReferencesOutOfRange { .. }), "{error:?}");
+                    freed(&library);
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+            while !done.load(Ordering::Relaxed) {
+                let library = engine.add_object(&one_section).unwrap();
+                assert_eq!(call(&library, "sum"), 76_543_210);
+                freed(&library);
+            }
+        });
+        engine.finish();
+    });
+}
+
+fn threads_load_and_unload_while_others_use_theirs() {
+    within(LIMIT, "threads that load, unload and use", || {
+        let source = "extern __thread int process_errno __asm__(\"errno\"); int close(int);
+            int __cxa_thread_atexit_impl(void (*)(void *), void *, void *); extern char __dso_handle;
+            static __thread int n = 100; static __thread char room[3000] = {1};
+            static void end(void *p) { ++*(int *)p; }
+            int use(void) {
+                if (n == 100) __cxa_thread_atexit_impl(end, &n, &__dso_handle);
+                process_errno = 0; close(-1);
+                room[n]++;
+                return ++n * 100 + process_errno + room[n];
+            }";
+        let bytes = compile_bytes("use.c", source, DYNAMIC);
+        let engine = Checked::new();
+        let rounds = by_qemu(100, 20);
+        // EBADF
+        let used = |nth: i32| (100 + nth) * 100 + 9;
+        thread::scope(|scope| {
+            // It is there before any library is, and has a block of each.
+            let (to_old, work) = channel::<Symbol<Int>>();
+            let old = scope.spawn(move || {
+                for f in work {
+                    // SAFETY: as in `call`.
+                    assert_eq!([0; 2].map(|_| unsafe { f() }), [used(1), used(2)]);
+                }
+            });
+            let load = |_| {
+                let (engine, bytes, to_old) = (&engine, &bytes, to_old.clone());
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        let library = engine.add_object(bytes).unwrap();
+                        let f = int(&library, "use");
+                        to_old.send(f.clone()).unwrap();
+                        // A destructor that waits on a thread of its own: the loading threads would keep all.
+                        let young = thread::spawn(move || {
+                            // SAFETY: as in `call`.
+                            [0; 2].map(|_| unsafe { f() })
+                        });
+                        if round % 2 == 0 {
+                            let _ = library.remove().unwrap();
+                        }
+                        assert_eq!(young.join().unwrap(), [used(1), used(2)]);
+                    }
+                })
+            };
+            for loading in [0; 3].map(load) {
+                loading.join().unwrap();
+            }
+            drop(to_old);
+            // A scope waits for its threads' closures, not for their destructors.
+            old.join().unwrap();
+        });
+        engine.finish();
+    });
+}
+
+/// The loader opens the image by a path that names one of the thread's open files, not one of the process's first thread.
+fn a_thread_with_open_files_of_its_own_loads() {
+    let bytes = compile_bytes("own_files.c", "static __thread int n = 3; int next(void) { return ++n; }", DYNAMIC);
+    let loaded = thread::spawn(move || {
+        // SAFETY: a plain call; from here on this thread's table of open files is a copy.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0, "{}", std::io::Error::last_os_error());
+        let engine = Checked::new();
+        let library = engine.add_object(&bytes).unwrap();
+        assert_eq!(call(&library, "next"), 4);
+        freed(&library);
+        engine.finish();
+    });
+    loaded.join().unwrap();
+}
+
+fn forking() {
+    let source = "#include <unistd.h>
+        int __cxa_thread_atexit_impl(void (*)(void *), void *, void *); extern char __dso_handle;
+        static void end(void *p) { (void)!write(1, \"end\\n\", 4); }
+        __attribute__((destructor)) static void fini(void) { (void)!write(1, \"fini\\n\", 5); }
+        int use(void) { return __cxa_thread_atexit_impl(end, 0, &__dso_handle); }";
+    let engine = JitEngine::new().unwrap();
+    let library = engine.add_object(compile_bytes("forking.c", source, &[])).unwrap();
+    assert_eq!(call(&library, "use"), 0);
+    assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 });
+    // SAFETY: the child only ends, as a program does.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::exit(0);
+        }
+        let mut status = 0;
+        libc::waitpid(child, &raw mut status, 0);
+        assert_eq!(status, 0);
+        assert_eq!(libc::write(1, c"parent\n".as_ptr().cast(), 7), 7);
+        libc::exit(0);
+    }
+}
+
+/// A child must take no lock that another thread may have held, and finalisers are the parent's.
+fn a_child_of_fork_runs_destructors_and_frees_nothing() {
+    let end = child("forking");
+    assert_eq!((end.code, end.stdout.as_str()), (Some(0), "end\nparent\nend\nfini\n"), "{end:?}");
+}
