@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use slabjit_llvm_wrap as shim;
 
+use super::callbacks::CALLBACKS;
 use super::name::Name;
-use super::object::{CALLBACKS, ObjectLink, PreparedObject, Progress};
+use super::object::{ObjectLink, PreparedObject, Progress};
 use super::reach::{OutOfRange, Reach};
 use crate::elf::{EM_AARCH64, EM_X86_64, ObjectIndex, Preparation, Target, hide_unmapped};
 use crate::memory::{Arena, ArenaConfig};
