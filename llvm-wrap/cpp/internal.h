@@ -32,6 +32,8 @@ struct Link {
     uint64_t Cookie;
   };
   llvm::jitlink::LinkGraph *Graph = nullptr;
+  /// The object that the graph was made of.
+  llvm::StringRef Bytes;
   /// Addresses that LLVM is told, less those of the memory. Only LLVM's own tests have another than 0 (ci/llvm-suite): they link for
   /// addresses of their choosing, and nothing of that runs.
   uint64_t Displacement = 0;
@@ -91,7 +93,7 @@ std::vector<llvm::jitlink::Section *> sectionsInOrder(llvm::jitlink::LinkGraph &
 /// A section's blocks by their addresses.
 llvm::SmallVector<llvm::jitlink::Block *, 4> blocksInOrder(llvm::jitlink::Section &Sec);
 /// Gives the blocks of each section an order that does not depend on where they are stored.
-llvm::Error orderBlocks(llvm::jitlink::LinkGraph &G);
+llvm::Error orderBlocks(llvm::jitlink::LinkGraph &G, llvm::StringRef Object);
 /// Shows the caller all references before there are addresses, and makes the room it asks for.
 llvm::Error surveyReferences(Link &L, llvm::jitlink::LinkGraph &G);
 /// Shows the caller all references at final addresses.

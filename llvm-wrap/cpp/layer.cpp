@@ -100,6 +100,7 @@ extern "C" char *slabjit_graph_create(slabjit_session *Session, const char *Byte
   if (!Graph)
     return slabjit::takeText(Graph.takeError());
   *Out = new slabjit_graph{Session, std::move(*Graph)};
+  (*Out)->Link->Bytes = Buffer.getBuffer();
   return nullptr;
 }
 

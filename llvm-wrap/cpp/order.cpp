@@ -39,9 +39,21 @@ public:
     }
   }
 
-  /// By the first reference to each, in the order of the file.
+  /// What has bytes in the object: by where they are. Sections of one name are one section here, such as the members of a set that are
+  /// in COMDAT groups.
+  void rankByFile(StringRef Object) {
+    std::vector<Block *> Blocks;
+    for (auto &[B, Rank] : Ranks)
+      if (!B->isZeroFill() && B->getContent().data() >= Object.begin() && B->getContent().data() < Object.end())
+        Blocks.push_back(B);
+    llvm::sort(Blocks, [](Block *L, Block *R) { return L->getContent().data() < R->getContent().data(); });
+    for (auto *B : Blocks)
+      rank(*B);
+  }
+
+  /// What linking made, and what has no bytes: by the first reference to each, in the order of the file.
   void rankByReferences() {
-    if (Ranks.empty())
+    if (Ranked.size() == Ranks.size())
       return;
     for (auto *Sec : Sections)
       for (auto *B : slabjit::blocksInOrder(*Sec))
@@ -58,8 +70,10 @@ public:
     for (auto *S : G.defined_symbols())
       if (Ranks.count(&S->getBlock()) && S->hasName())
         Names.emplace_back(slabjit::symbolName(*S), &S->getBlock());
-    // One of two that have all names in common is as good as the other.
-    llvm::sort(Names, [](auto &L, auto &R) { return L.first < R.first; });
+    // Names that end in a number by the number.
+    llvm::sort(Names, [](auto &L, auto &R) {
+      return std::make_pair(L.first.size(), L.first) < std::make_pair(R.first.size(), R.first);
+    });
     for (auto &[Name, B] : Names)
       rank(*B);
     followRanked();
@@ -107,10 +121,11 @@ private:
 } // namespace
 
 /// JITLink keeps the blocks of a section in a set that is ordered by where they happen to be allocated, and BasicLayout orders them by
-/// address, then by size, then as they come. A section of a relocatable object is one block, but what linking adds (GOT entries,
-/// stubs, slots) and COMMON symbols are many with one address. Numbers as addresses tell BasicLayout their order, and end with it.
-Error slabjit::orderBlocks(LinkGraph &G) {
+/// address, then by size, then as they come. Sections of one name, what linking adds (GOT entries, stubs, slots) and COMMON symbols
+/// are many blocks with one address. Numbers as addresses tell BasicLayout their order, and end with it.
+Error slabjit::orderBlocks(LinkGraph &G, StringRef Object) {
   Order Order(G);
+  Order.rankByFile(Object);
   Order.rankByReferences();
   Order.rankByNames(G);
   Order.settle();

@@ -175,7 +175,7 @@ public:
     // After JITLink has made its GOT entries and stubs.
     if (IsX86_64 || IsAArch64)
       Config.PostPrunePasses.push_back(pointPastStubs);
-    Config.PostPrunePasses.push_back(slabjit::orderBlocks);
+    Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return slabjit::orderBlocks(G, Link->Bytes); });
     Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return slabjit::surveyReferences(*Link, G); });
     // After JITLink has relaxed what it can.
     Config.PreFixupPasses.push_back([Link](LinkGraph &G) { return slabjit::checkReferences(*Link, G); });

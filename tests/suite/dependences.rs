@@ -17,6 +17,7 @@ common::tests![
     cycles_of_objects,
     removal_while_linking,
     every_link_of_an_object_has_the_same_layout,
+    sections_of_one_name_keep_their_order,
     references_out_of_range_are_listed_in_order,
 ];
 
@@ -284,6 +285,36 @@ fn every_link_of_an_object_has_the_same_layout() {
         let other = layout(&engine, &bytes, &names);
         let differing = first.iter().zip(&other).position(|(a, b)| a != b);
         assert!(first.len() == other.len() && differing.is_none(), "differs at word {differing:?}");
+    }
+    engine.finish();
+}
+
+/// Sections of one name that are in groups of their own: their order is the file's, as in every linker (gABI, "Sections"), whoever
+/// refers to them. The bounds of a set of C's name are those of all of them.
+fn sections_of_one_name_keep_their_order() {
+    const MEMBERS: i32 = 16;
+    let engine = Checked::new();
+    let mut text = String::from("extern int __start_members[], __stop_members[];\n");
+    for i in 0..MEMBERS {
+        text += &format!(
+            "__asm__(\".section members,\\\"awG\\\",%progbits,group{i},comdat\\n.globl m{i}\\nm{i}: .long {i}\\n.text\");"
+        );
+    }
+    // Every other one is referred to, from the last to the first.
+    for i in (0..MEMBERS).rev().step_by(2) {
+        text += &format!("extern int m{i}; int *a{i}(void) {{ return &m{i}; }}\n");
+    }
+    text += "int at(int i) { return __start_members + i < __stop_members ? __start_members[i] : -1; }";
+    let bytes = compile_bytes("members.c", &text, &[]);
+    for _ in 0..by_qemu(10, 3) {
+        let library = engine.add_object(&bytes).unwrap();
+        // SAFETY: `int at(int)`.
+        let at = unsafe { library.get::<Function>("at").unwrap() };
+        // SAFETY: as above.
+        let found: Vec<_> = (0..MEMBERS + 1).map(|i| unsafe { at(i) }).collect();
+        assert_eq!(found, (0..MEMBERS).chain([-1]).collect::<Vec<_>>());
+        drop(at);
+        freed(&library);
     }
     engine.finish();
 }
