@@ -73,6 +73,13 @@ impl Lifted {
         self.fields.len()
     }
 
+    /// The kinds of those whose fields are at these offsets.
+    fn within(&self, offsets: std::ops::Range<u64>) -> impl Iterator<Item = u32> {
+        let first = self.fields.partition_point(|(offset, _)| *offset < offsets.start);
+        let rest = self.fields.get(first..).unwrap_or_default();
+        rest.iter().take_while(move |(offset, _)| *offset < offsets.end).map(|(_, kind)| *kind)
+    }
+
     /// The kind of the relocation whose field is at this offset of the prepared bytes, if it was lifted.
     pub(crate) fn at(&self, field: u64) -> Option<u32> {
         let found = self.fields.binary_search_by_key(&field, |(offset, _)| *offset).ok()?;
@@ -81,6 +88,17 @@ impl Lifted {
 }
 
 impl ObjectIndex {
+    /// Sections with a narrow field that we compute stay near, whatever they say of themselves: it may lead to an entry that we make.
+    pub(super) fn keep_near_what_is_lifted(&mut self) {
+        let (table, sections, lifted) = (Table::of(self.machine), &self.sections, &self.lifted);
+        let is_narrow = |kind: u32| table.get(kind).is_none_or(|(_, kind)| kind.width < 8);
+        self.large_sections.retain(|&i| {
+            let Some(section) = sections.get(i as usize).filter(|s| s.has_contents) else { return true };
+            let end = section.offset.saturating_add(section.size);
+            !lifted.within(section.offset..end).any(is_narrow)
+        });
+    }
+
     /// The kind of a lifted relocation, by the file offset of its field.
     pub(crate) fn lifted(&self, field: u64) -> Option<&'static Kind> {
         Some(Table::of(self.machine).get(self.lifted.at(field)?)?.1)

@@ -48,6 +48,7 @@ pub(crate) fn validate(
     symbols::note_statics(view, &tables, &found, &mut builder)?;
     let mut index = builder.finish(view)?;
     index.lifted = found.lifted;
+    index.keep_near_what_is_lifted();
     index.indirect.sort_unstable_by_key(|(_, resolver)| *resolver);
     Ok(Valid { index, patch })
 }

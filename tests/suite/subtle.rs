@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slabjit::{Error, Library, Symbol};
+use slabjit::{ArenaPlacement, Error, JitEngine, Library, Symbol};
 
 use crate::common::{Checked, compile, compile_bytes, compile_with, freed, link_shared, temporary, tests, tool};
 use crate::target::{by_arch, only_on_x86_64, tool_command};
@@ -20,6 +20,7 @@ tests![
     a_nested_batch_is_undone_with_the_outer_one,
     discarded_users_of_another_objects_symbols_on_two_threads,
     large_sections_lie_outside_the_arena,
+    large_code_stays_with_its_tables,
     scopes_that_cannot_work_are_refused,
     undefined_symbols_can_be_asked_for,
     raw_is_the_lljit_and_links_only_ours;
@@ -375,6 +376,22 @@ fn large_sections_lie_outside_the_arena() {
         assert_eq!(far.iter().map(|slab| slab.addresses.len()).sum::<usize>(), 2 << 20, "{slabs:?}");
         freed(&library);
     }
+    engine.finish();
+}
+
+/// Code that says it may be far away, and that has a 32-bit reference to an entry that we make for it.
+fn large_code_stays_with_its_tables() {
+    if only_on_x86_64("AArch64 has no large sections") {
+        return;
+    }
+    let arena = JitEngine::builder().arena_placement(ArenaPlacement::Low2GiB).build().unwrap();
+    let engine = Checked::of(arena);
+    let source = "__thread int y __attribute__((tls_model(\"initial-exec\"))) = 7; int f(void) { return ++y; }";
+    let object = compile_with("clang-19", "large_tls.c", source, &["-mcmodel=large"]);
+    assert!(tool("readelf", &["-SW".as_ref(), object.as_os_str()]).contains(".ltext"));
+    let library = engine.add_object_file(&object).unwrap();
+    assert_eq!((call(&library, "f"), call(&library, "f")), (8, 9));
+    freed(&library);
     engine.finish();
 }
 
