@@ -1,5 +1,9 @@
 //! Thread-local storage and indirect functions: which thread sees what, who holds what, and what is refused.
 
+/// What another copy of the crate in the process has: its counters are its own.
+#[path = "../../src/runtime/image_file.rs"]
+mod image_file_of_another_copy;
+
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -29,7 +33,8 @@ tests![
     resolvers_run_outside_every_lock,
     a_resolver_that_throws,
     indirect_functions_that_are_weak_or_discarded;
-    alone: the_surplus_is_used_up_and_comes_back, nothing_is_left, no_open_file_is_left_for_storage, loaders_names_are_never_mistaken;
+    alone: the_surplus_is_used_up_and_comes_back, nothing_is_left, no_open_file_is_left_for_storage, loaders_names_are_never_mistaken,
+        two_copies_of_the_crate_share_no_variables;
     parts: larger_surplus,
 ];
 
@@ -554,6 +559,33 @@ fn loaders_names_are_never_mistaken() {
         assert_eq!(call(library, "first"), i as i32);
     }
     libraries.iter().for_each(freed);
+    engine.finish();
+}
+
+/// The other copy's images are opened as the crate does (`Module::open`).
+fn two_copies_of_the_crate_share_no_variables() {
+    use image_file_of_another_copy::{image_file, unique_path};
+    let theirs = compile("theirs.c", "__thread int theirs[100] = {77}; int first(void) { return theirs[0]; }", DYNAMIC);
+    let theirs = std::fs::read(link_shared("libtheirs.so", &[&theirs], &[])).unwrap();
+    let open = |_| {
+        let mut file = std::fs::File::from(image_file().unwrap());
+        std::io::Write::write_all(&mut file, &theirs).unwrap();
+        let file = std::os::fd::OwnedFd::from(file);
+        let path = unique_path(&file);
+        // SAFETY: ours; it has no initialisers.
+        unsafe { libloading::Library::new(path.to_str().unwrap()) }.unwrap()
+    };
+    let engine = Checked::new();
+    // Theirs are there when ours come, and the other way round.
+    let opened: Vec<_> = (0..4).map(open).collect();
+    let ours: Vec<_> = (0..8).map(|_| library(&engine, &[("counter.c", COUNTER, DYNAMIC)])).collect();
+    ours.iter().for_each(|library| assert_eq!(call(library, "next"), 6));
+    let later: Vec<_> = (4..8).map(open).collect();
+    for theirs in opened.iter().chain(&later) {
+        // SAFETY: it is `int (void)`.
+        assert_eq!(unsafe { theirs.get::<Int>("first").unwrap()() }, 77);
+    }
+    ours.iter().for_each(freed);
     engine.finish();
 }
 
