@@ -15,7 +15,7 @@ use super::code::{Code, Image};
 use super::name::Name;
 use super::object::{Linked, PreparedObject};
 use super::resolve::{Host, Outside};
-use super::thread_local::Storage;
+use super::thread_local::{Storage, Turn};
 use super::{Context, batch, exit, resolve};
 use crate::elf::{Archive, LinkPlan, SymbolKind, Whereabouts, hide_unmapped};
 use crate::memory::SlabRange;
@@ -161,22 +161,31 @@ impl Library {
                 Err(error) => return Err(error),
             }
         }
-        let mut host = self.look_up_host();
-        let code = self.state().code.clone();
-        if let Some(code) = code {
-            self.find_storage(&code, &mut host)?;
-        }
-        match claims::claim(std::ptr::from_ref(self).addr()) {
-            Claim::Circular => Ok(()),
-            // SAFETY: by the caller.
-            Claim::OursAlready | Claim::Ours(_) if self.state().pending().is_empty() => Ok(()),
-            // SAFETY: by the caller.
-            Claim::OursAlready => unsafe { self.link_pending(&mut host) },
-            Claim::Ours(_guard) => {
-                // SAFETY: by the caller.
-                unsafe { self.link_pending(&mut host) }
+        loop {
+            // With nothing in hand that others may need: storage at a fixed distance is scarce.
+            claims::wait(self.key());
+            let mut host = self.look_up_host();
+            let code = self.state().code.clone();
+            if let Some(code) = code {
+                self.find_storage(&code, &mut host)?;
             }
+            return match claims::claim(self.key()) {
+                Claim::Taken => continue,
+                Claim::Circular => Ok(()),
+                Claim::OursAlready | Claim::Ours(_) if self.state().pending().is_empty() => Ok(()),
+                // SAFETY: by the caller.
+                Claim::OursAlready => unsafe { self.link_pending(&mut host) },
+                Claim::Ours(_guard) => {
+                    // SAFETY: by the caller.
+                    unsafe { self.link_pending(&mut host) }
+                }
+            };
         }
+    }
+
+    /// What it is claimed by.
+    fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     /// Looks up in the host what waiting objects import and this library does not define. No lock is held.
@@ -196,6 +205,7 @@ impl Library {
     /// Has storage made for thread-local variables of waiting objects, and looks for those of the process, where that has not
     /// been done. No lock is held meanwhile.
     fn find_storage(&self, code: &Code, host: &mut Host) -> Result<()> {
+        let mut waited = false;
         loop {
             let (storage, names) = {
                 let state = self.state();
@@ -208,6 +218,15 @@ impl Library {
                 host.look_up(name, wanted, self.scope(), code);
             }
             if let Some(lacking) = storage {
+                if lacking.fixed.is_some() && !waited {
+                    host.turn = Turn::wait();
+                    waited = true;
+                    continue;
+                }
+                // That thread has made it.
+                if claims::is_taken(self.key()) {
+                    return Ok(());
+                }
                 // What is there and not right goes first, so that its room can be used again.
                 host.storage = None;
                 host.storage = Some(Arc::new(Storage::open(&lacking.objects, lacking.fixed.as_deref())?));
@@ -218,6 +237,7 @@ impl Library {
     /// # Safety
     /// As for [`make_ready`](Self::make_ready); this thread has the claim.
     unsafe fn link_pending(&self, host: &mut Host) -> Result<()> {
+        host.turn = None;
         let code = {
             let mut state = self.state();
             let code = state.code.clone().ok_or_else(|| self.removed())?;
@@ -227,6 +247,10 @@ impl Library {
         // SAFETY: by the caller.
         let result = unsafe { self.link_and_initialise(&code, host) };
         self.state().busy -= 1;
+        if result.is_err() && host.storage.as_ref().is_some_and(|storage| storage.is_fixed()) {
+            // The next to have the library needs the room of what goes with `host`.
+            host.turn = Turn::wait();
+        }
         result
     }
 
@@ -276,6 +300,7 @@ impl Library {
         let (batch, decided) = loop {
             // For members that were just taken.
             self.find_storage(code, host)?;
+            host.turn = None;
             let mut state = self.state();
             if !state.has_storage(host) {
                 continue;

@@ -11,7 +11,7 @@ use super::name::Name;
 use super::names::{Names, Symbol};
 use super::object::{Defined, External, PreparedObject};
 use super::session::Tracker;
-use super::thread_local::{self, Stand, Storage};
+use super::thread_local::{self, Stand, Storage, Turn};
 use crate::elf::{Import, SymbolKind, Whereabouts};
 use crate::error::UndefinedSymbol;
 use crate::memory::Arena;
@@ -76,6 +76,8 @@ pub(super) struct Host {
     pub(super) storage: Option<Arc<Storage>>,
     /// What was undone. The dynamic loader takes their storage back, which it must not be asked for under a claim.
     pub(super) gone: Vec<Image>,
+    /// While nothing is linked with the storage. Dropped after that.
+    pub(super) turn: Option<Turn>,
 }
 
 /// How an object wants a name that it does not define.

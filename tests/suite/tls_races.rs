@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ tests![
     variables_of_a_failed_link_are_forgotten_before_its_memory,
     threads_load_and_unload_while_others_use_theirs,
     a_thread_with_open_files_of_its_own_loads;
-    alone: a_child_of_fork_runs_destructors_and_frees_nothing;
+    alone: a_child_of_fork_runs_destructors_and_frees_nothing, threads_that_ask_first_need_room_once, threads_that_wait_need_no_room;
     parts: forking,
 ];
 
@@ -142,6 +143,81 @@ fn a_thread_with_open_files_of_its_own_loads() {
         engine.finish();
     });
     loaded.join().unwrap();
+}
+
+/// The room for blocks at a fixed distance is for one of these, and not for two (FACTS: 1664 bytes).
+fn threads_that_ask_first_need_room_once() {
+    within(LIMIT, "threads that ask for one library at a time", || {
+        let plain = "static __thread char room[900] = {1}; int next(void) { return ++room[0]; }";
+        let pointing = "static int two = 2; static __thread int *at = &two; static __thread char room[900];
+            int next(void) { return *at + room[0]++; }";
+        let engine = Checked::new();
+        let failing =
+            "static __thread char room[900]; int nowhere(void); int next(void) { return nowhere() + room[0]; }";
+        for (name, source, works) in
+            [("plain.c", plain, true), ("pointing.c", pointing, true), ("failing.c", failing, false)]
+        {
+            let bytes = compile_bytes(name, source, &["-ftls-model=initial-exec"]);
+            for round in 0..by_qemu(100, 10) {
+                let library = engine.add_object(&bytes).unwrap();
+                let together = Barrier::new(8);
+                let results: Vec<_> = thread::scope(|scope| {
+                    let ask = || {
+                        together.wait();
+                        // SAFETY: as in `call`.
+                        unsafe { library.get::<Int>("next").map(|f| f()) }
+                    };
+                    let threads: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+                    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+                });
+                let as_expected = |result: &Result<i32, Error>| match result {
+                    Ok(two) => works && *two == 2,
+                    Err(error) => !works && matches!(error, Error::UndefinedSymbols { .. }),
+                };
+                assert!(results.iter().all(as_expected), "{name}, round {round}: {results:?}");
+                freed(&library);
+            }
+        }
+        engine.finish();
+    });
+}
+
+/// While threads wait for another's initialiser, none of them keeps room.
+fn threads_that_wait_need_no_room() {
+    static GO_ON: Mutex<()> = Mutex::new(());
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    extern "C" fn wait_here() {
+        STARTED.store(true, Ordering::Relaxed);
+        drop(GO_ON.lock().unwrap());
+    }
+    within(LIMIT, "threads that wait for an initialiser", || {
+        let waiting = "void wait_here(void); __attribute__((constructor)) static void init(void) { wait_here(); }";
+        let waiting = compile_bytes("waiting.c", waiting, &[]);
+        let source = "static __thread char room[900] = {1}; int next(void) { return ++room[0]; }";
+        let bytes = compile_bytes("plain.c", source, &["-ftls-model=initial-exec"]);
+        let engine = Checked::new();
+        // SAFETY: `wait_here` is `void (void)`.
+        let library = unsafe { engine.library("waiting").symbol("wait_here", wait_here as *const ()).build().unwrap() };
+        library.add_object(waiting).unwrap();
+        let stopped = GO_ON.lock().unwrap();
+        thread::scope(|scope| {
+            // SAFETY: as above.
+            scope.spawn(|| unsafe { library.initialize() }.unwrap());
+            while !STARTED.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            library.add_object(bytes).unwrap();
+            let ask = || call(&library, "next");
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+            thread::sleep(Duration::from_millis(100));
+            drop(stopped);
+            for thread in threads {
+                assert_eq!(thread.join().unwrap(), 2);
+            }
+        });
+        freed(&library);
+        engine.finish();
+    });
 }
 
 fn forking() {

@@ -7,12 +7,14 @@
 #![allow(unsafe_code)] // copies linked contents
 
 mod descriptor;
+mod turn;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub(super) use descriptor::Descriptor;
+pub(super) use turn::Turn;
 
 use super::object::PreparedObject;
 use crate::elf::{Section, TlsBlock, TlsImage};
