@@ -164,10 +164,12 @@ impl Library {
         loop {
             // With nothing in hand that others may need: storage at a fixed distance is scarce.
             claims::wait(self.key());
-            let mut host = self.look_up_host();
+            // What members need is then found without the claim, as all else.
+            self.add_archive_members()?;
+            let mut host = Host::default();
             let code = self.state().code.clone();
             if let Some(code) = code {
-                self.find_storage(&code, &mut host)?;
+                self.find_outside(&code, &mut host)?;
             }
             return match claims::claim(self.key()) {
                 Claim::Taken => continue,
@@ -188,34 +190,33 @@ impl Library {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Looks up in the host what waiting objects import and this library does not define. No lock is held.
-    fn look_up_host(&self) -> Host {
-        let (code, names) = {
+    /// Looks up in the host what waiting objects import and this library does not define. No lock is held meanwhile.
+    fn look_up_host(&self, code: &Code, host: &mut Host) {
+        let names = {
             let state = self.state();
-            (state.code.clone(), state.foreign_imports())
+            host.objects = state.pending().iter().map(|(number, _)| *number).collect();
+            state.foreign_imports()
         };
-        let mut host = Host::default();
-        let Some(code) = code else { return host };
         for (name, wanted) in names {
-            host.look_up(name, wanted, self.scope(), &code);
+            host.look_up(name, wanted, self.scope(), code);
         }
-        host
     }
 
-    /// Has storage made for thread-local variables of waiting objects, and looks for those of the process, where that has not
+    /// Looks up what waiting objects need of the host, and has storage made for their thread-local variables, where that has not
     /// been done. No lock is held meanwhile.
-    fn find_storage(&self, code: &Code, host: &mut Host) -> Result<()> {
+    fn find_outside(&self, code: &Code, host: &mut Host) -> Result<()> {
         let mut waited = false;
         loop {
-            let (storage, names) = {
+            let (looked_up, storage) = {
                 let state = self.state();
-                (state.lacking_storage(host), state.lacking_variables(host))
+                (state.was_looked_up(host), state.lacking_storage(host))
             };
-            if storage.is_none() && names.is_empty() {
-                return Ok(());
+            if !looked_up {
+                self.look_up_host(code, host);
+                continue;
             }
-            for (name, wanted) in names {
-                host.look_up(name, wanted, self.scope(), code);
+            if storage.is_none() {
+                return Ok(());
             }
             if let Some(lacking) = storage {
                 if lacking.fixed.is_some() && !waited {
@@ -298,11 +299,11 @@ impl Library {
         let session = &self.context.session;
         let tracker = session.tracker();
         let (batch, decided) = loop {
-            // For members that were just taken.
-            self.find_storage(code, host)?;
+            // For what was added since this was done without the claim.
+            self.find_outside(code, host)?;
             host.turn = None;
             let mut state = self.state();
-            if !state.has_storage(host) {
+            if !state.was_looked_up(host) || state.lacking_storage(host).is_some() {
                 continue;
             }
             let pending = state.pending();
@@ -354,8 +355,13 @@ impl Library {
             for (archive, member) in wanted {
                 let (name, bytes) = archive.member(member);
                 let object = self.prepare(name.as_str().into(), bytes)?;
-                self.add(object)?;
-                self.state().take_member(&archive, member);
+                let mut state = self.state();
+                let code = state.code.clone().ok_or_else(|| self.removed())?;
+                // Another thread may have been faster.
+                if !state.has_taken(&archive, member) {
+                    state.add(&self.name, &code, object)?;
+                    state.take_member(&archive, member);
+                }
             }
         }
     }
@@ -363,10 +369,11 @@ impl Library {
     /// What a link would find missing now. Nothing is linked; members are taken from archives.
     pub(crate) fn undefined_symbols(&self) -> Result<Vec<UndefinedSymbol>> {
         self.add_archive_members()?;
-        let host = self.look_up_host();
+        let mut host = Host::default();
+        let code = self.state().code.clone().ok_or_else(|| self.removed())?;
+        self.look_up_host(&code, &mut host);
         let tracker = self.context.session.tracker();
         let state = self.state();
-        let code = state.code.clone().ok_or_else(|| self.removed())?;
         let outside = self.outside(&code, &host);
         match resolve::decide(&self.name, &outside, &state.names, state.pending(), &tracker) {
             Ok(_) => Ok(Vec::new()),

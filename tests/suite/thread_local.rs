@@ -419,6 +419,18 @@ fn kinds_of_names_that_disagree_are_refused() {
         "{refused:?}"
     );
     freed(&library);
+    // The same in a member of an archive.
+    let member = compile("errno_member.c", plain_errno, &[]);
+    let archive = member.with_extension("a");
+    tool("ar", &["rcs".as_ref(), archive.as_os_str(), member.as_os_str()]);
+    let library = self::library(&engine, &[("user.c", "int f(void); int g(void) { return f(); }", &[])]);
+    library.add_archive_file(&archive).unwrap();
+    let refused = error(&library);
+    assert!(
+        matches!(&refused, Error::ThreadLocal { object, what } if object.contains("errno_member.o") && what.contains("'errno'")),
+        "{refused:?}"
+    );
+    freed(&library);
     engine.finish();
 }
 
