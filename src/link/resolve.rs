@@ -1,6 +1,7 @@
 //! What an import binds to.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
 use std::sync::Arc;
 
 use super::batch::Decided;
@@ -69,7 +70,7 @@ pub(super) fn decide(
 pub(super) struct Host {
     addresses: HashMap<Box<str>, Option<u64>>,
     /// What stands for thread-local variables of the process.
-    variables: HashMap<Box<str>, Option<Stand>>,
+    variables: HashMap<Box<str>, io::Result<Option<Stand>>>,
     /// Names that the process has for thread-local variables, though an object takes them for something else.
     mistaken: HashSet<Box<str>>,
     /// Numbers of the objects whose imports were looked up.
@@ -95,8 +96,8 @@ impl Host {
     pub(super) fn look_up(&mut self, name: Box<str>, wanted: Wanted, scope: Option<&Scope>, code: &Code) {
         let address = look_up(&name, scope, code);
         if wanted.thread_local {
-            let variable = address.and_then(|address| thread_local::of_process(address, wanted.fixed));
-            self.variables.insert(name, variable.map(Stand::of_process));
+            let variable = address.map_or(Ok(None), |address| thread_local::of_process(address, wanted.fixed));
+            self.variables.insert(name, variable.map(|variable| variable.map(Stand::of_process)));
         } else {
             if address.is_some_and(thread_local::is_variable) {
                 self.mistaken.insert(name.clone());
@@ -208,8 +209,14 @@ impl Decision<'_> {
             return code.own_function(own, arena).map(|address| Some(External::Absolute(address)));
         }
         if thread_local {
-            let variable = host.variables.get(name).and_then(Option::as_ref);
-            return Ok(variable.map(|stand| External::Absolute(stand.address())));
+            return match host.variables.get(name) {
+                Some(Ok(Some(stand))) => Ok(Some(External::Absolute(stand.address()))),
+                Some(Ok(None)) | None => Ok(None),
+                Some(Err(error)) => {
+                    let message = format!("no thread could be started to compare where '{name}' is: {error}");
+                    Err(Error::ThreadLocalStorage { object: object.name.to_string(), message })
+                }
+            };
         }
         if host.mistaken.contains(name) {
             let what = format!("the process defines '{name}' as thread-local, but it takes it for something else");
