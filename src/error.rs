@@ -217,8 +217,9 @@ pub enum Error {
         /// The dynamic loader's words.
         message: String,
     },
-    /// The dynamic loader did not accept an object's thread-local variables, or the system did not let us ask it.
-    #[error("'{object}': making storage for its thread-local variables failed: {message}")]
+    /// The dynamic loader did not accept an object's thread-local variables, or the system did not let us ask it, or start the thread
+    /// that it takes to find out whether a variable of the process is at a fixed distance from the thread pointer.
+    #[error("'{object}': finding or making storage for its thread-local variables failed: {message}")]
     ThreadLocalStorage {
         /// The object's name.
         object: String,

@@ -23,6 +23,8 @@ pub(super) enum Claim {
     Ours(Guard),
     /// This thread has it already: an initialiser asks for its own library.
     OursAlready,
+    /// Another thread has it: [`wait`], and ask again.
+    Taken,
     /// Waiting would close a circle.
     Circular,
 }
@@ -31,25 +33,41 @@ pub(super) struct Guard {
     library: usize,
 }
 
-/// Claims `library` (its address), waiting for whoever has it.
+/// Claims `library` (its address) without waiting.
 pub(super) fn claim(library: usize) -> Claim {
+    let me = thread::current().id();
+    let mut guard = lock();
+    let table = guard.get_or_insert_default();
+    match table.owners.get(&library) {
+        None => {
+            table.owners.insert(library, me);
+            Claim::Ours(Guard { library })
+        }
+        Some(owner) if *owner == me => Claim::OursAlready,
+        Some(owner) if table.waits_for(*owner, me) => Claim::Circular,
+        Some(_) => Claim::Taken,
+    }
+}
+
+/// Waits while another thread has `library`, unless that would close a circle.
+pub(super) fn wait(library: usize) {
     let me = thread::current().id();
     let mut guard = lock();
     loop {
         let table = guard.get_or_insert_default();
         match table.owners.get(&library) {
-            None => {
-                table.owners.insert(library, me);
-                return Claim::Ours(Guard { library });
-            }
-            Some(owner) if *owner == me => return Claim::OursAlready,
-            Some(owner) if table.waits_for(*owner, me) => return Claim::Circular,
-            Some(_) => {}
-        }
-        table.waiting.insert(me, library);
+            Some(owner) if *owner != me && !table.waits_for(*owner, me) => table.waiting.insert(me, library),
+            _ => return,
+        };
         guard = CHANGED.wait(guard).unwrap_or_else(PoisonError::into_inner);
         guard.get_or_insert_default().waiting.remove(&me);
     }
+}
+
+/// Whether another thread has `library`.
+pub(super) fn is_taken(library: usize) -> bool {
+    let guard = lock();
+    guard.as_ref().and_then(|table| table.owners.get(&library)).is_some_and(|owner| *owner != thread::current().id())
 }
 
 impl Table {

@@ -15,7 +15,7 @@ use super::code::{Code, Image};
 use super::name::Name;
 use super::object::{Linked, PreparedObject};
 use super::resolve::{Host, Outside};
-use super::thread_local::Storage;
+use super::thread_local::{Storage, Turn};
 use super::{Context, batch, exit, resolve};
 use crate::elf::{Archive, LinkPlan, SymbolKind, Whereabouts, hide_unmapped};
 use crate::memory::SlabRange;
@@ -161,53 +161,73 @@ impl Library {
                 Err(error) => return Err(error),
             }
         }
-        let mut host = self.look_up_host();
-        let code = self.state().code.clone();
-        if let Some(code) = code {
-            self.find_storage(&code, &mut host)?;
-        }
-        match claims::claim(std::ptr::from_ref(self).addr()) {
-            Claim::Circular => Ok(()),
-            // SAFETY: by the caller.
-            Claim::OursAlready | Claim::Ours(_) if self.state().pending().is_empty() => Ok(()),
-            // SAFETY: by the caller.
-            Claim::OursAlready => unsafe { self.link_pending(&mut host) },
-            Claim::Ours(_guard) => {
-                // SAFETY: by the caller.
-                unsafe { self.link_pending(&mut host) }
-            }
-        }
-    }
-
-    /// Looks up in the host what waiting objects import and this library does not define. No lock is held.
-    fn look_up_host(&self) -> Host {
-        let (code, names) = {
-            let state = self.state();
-            (state.code.clone(), state.foreign_imports())
-        };
-        let mut host = Host::default();
-        let Some(code) = code else { return host };
-        for (name, wanted) in names {
-            host.look_up(name, wanted, self.scope(), &code);
-        }
-        host
-    }
-
-    /// Has storage made for thread-local variables of waiting objects, and looks for those of the process, where that has not
-    /// been done. No lock is held meanwhile.
-    fn find_storage(&self, code: &Code, host: &mut Host) -> Result<()> {
         loop {
-            let (storage, names) = {
-                let state = self.state();
-                (state.lacking_storage(host), state.lacking_variables(host))
+            // With nothing in hand that others may need: storage at a fixed distance is scarce.
+            claims::wait(self.key());
+            // What members need is then found without the claim, as all else.
+            self.add_archive_members()?;
+            let mut host = Host::default();
+            let code = self.state().code.clone();
+            if let Some(code) = code {
+                self.find_outside(&code, &mut host)?;
+            }
+            return match claims::claim(self.key()) {
+                Claim::Taken => continue,
+                Claim::Circular => Ok(()),
+                Claim::OursAlready | Claim::Ours(_) if self.state().pending().is_empty() => Ok(()),
+                // SAFETY: by the caller.
+                Claim::OursAlready => unsafe { self.link_pending(&mut host) },
+                Claim::Ours(_guard) => {
+                    // SAFETY: by the caller.
+                    unsafe { self.link_pending(&mut host) }
+                }
             };
-            if storage.is_none() && names.is_empty() {
+        }
+    }
+
+    /// What it is claimed by.
+    fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Looks up in the host what waiting objects import and this library does not define. No lock is held meanwhile.
+    fn look_up_host(&self, code: &Code, host: &mut Host) {
+        let names = {
+            let state = self.state();
+            host.objects = state.pending().iter().map(|(number, _)| *number).collect();
+            state.foreign_imports()
+        };
+        for (name, wanted) in names {
+            host.look_up(name, wanted, self.scope(), code);
+        }
+    }
+
+    /// Looks up what waiting objects need of the host, and has storage made for their thread-local variables, where that has not
+    /// been done. No lock is held meanwhile.
+    fn find_outside(&self, code: &Code, host: &mut Host) -> Result<()> {
+        let mut waited = false;
+        loop {
+            let (looked_up, storage) = {
+                let state = self.state();
+                (state.was_looked_up(host), state.lacking_storage(host))
+            };
+            if !looked_up {
+                self.look_up_host(code, host);
+                continue;
+            }
+            if storage.is_none() {
                 return Ok(());
             }
-            for (name, wanted) in names {
-                host.look_up(name, wanted, self.scope(), code);
-            }
             if let Some(lacking) = storage {
+                if lacking.fixed.is_some() && !waited {
+                    host.turn = Turn::wait();
+                    waited = true;
+                    continue;
+                }
+                // That thread has made it.
+                if claims::is_taken(self.key()) {
+                    return Ok(());
+                }
                 // What is there and not right goes first, so that its room can be used again.
                 host.storage = None;
                 host.storage = Some(Arc::new(Storage::open(&lacking.objects, lacking.fixed.as_deref())?));
@@ -218,6 +238,7 @@ impl Library {
     /// # Safety
     /// As for [`make_ready`](Self::make_ready); this thread has the claim.
     unsafe fn link_pending(&self, host: &mut Host) -> Result<()> {
+        host.turn = None;
         let code = {
             let mut state = self.state();
             let code = state.code.clone().ok_or_else(|| self.removed())?;
@@ -227,6 +248,10 @@ impl Library {
         // SAFETY: by the caller.
         let result = unsafe { self.link_and_initialise(&code, host) };
         self.state().busy -= 1;
+        if result.is_err() && host.storage.as_ref().is_some_and(|storage| storage.is_fixed()) {
+            // The next to have the library needs the room of what goes with `host`.
+            host.turn = Turn::wait();
+        }
         result
     }
 
@@ -274,10 +299,11 @@ impl Library {
         let session = &self.context.session;
         let tracker = session.tracker();
         let (batch, decided) = loop {
-            // For members that were just taken.
-            self.find_storage(code, host)?;
+            // For what was added since this was done without the claim.
+            self.find_outside(code, host)?;
+            host.turn = None;
             let mut state = self.state();
-            if !state.has_storage(host) {
+            if !state.was_looked_up(host) || state.lacking_storage(host).is_some() {
                 continue;
             }
             let pending = state.pending();
@@ -329,8 +355,13 @@ impl Library {
             for (archive, member) in wanted {
                 let (name, bytes) = archive.member(member);
                 let object = self.prepare(name.as_str().into(), bytes)?;
-                self.add(object)?;
-                self.state().take_member(&archive, member);
+                let mut state = self.state();
+                let code = state.code.clone().ok_or_else(|| self.removed())?;
+                // Another thread may have been faster.
+                if !state.has_taken(&archive, member) {
+                    state.add(&self.name, &code, object)?;
+                    state.take_member(&archive, member);
+                }
             }
         }
     }
@@ -338,10 +369,11 @@ impl Library {
     /// What a link would find missing now. Nothing is linked; members are taken from archives.
     pub(crate) fn undefined_symbols(&self) -> Result<Vec<UndefinedSymbol>> {
         self.add_archive_members()?;
-        let host = self.look_up_host();
+        let mut host = Host::default();
+        let code = self.state().code.clone().ok_or_else(|| self.removed())?;
+        self.look_up_host(&code, &mut host);
         let tracker = self.context.session.tracker();
         let state = self.state();
-        let code = state.code.clone().ok_or_else(|| self.removed())?;
         let outside = self.outside(&code, &host);
         match resolve::decide(&self.name, &outside, &state.names, state.pending(), &tracker) {
             Ok(_) => Ok(Vec::new()),

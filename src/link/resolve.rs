@@ -1,6 +1,7 @@
 //! What an import binds to.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
 use std::sync::Arc;
 
 use super::batch::Decided;
@@ -11,7 +12,7 @@ use super::name::Name;
 use super::names::{Names, Symbol};
 use super::object::{Defined, External, PreparedObject};
 use super::session::Tracker;
-use super::thread_local::{self, Stand, Storage};
+use super::thread_local::{self, Stand, Storage, Turn};
 use crate::elf::{Import, SymbolKind, Whereabouts};
 use crate::error::UndefinedSymbol;
 use crate::memory::Arena;
@@ -69,13 +70,17 @@ pub(super) fn decide(
 pub(super) struct Host {
     addresses: HashMap<Box<str>, Option<u64>>,
     /// What stands for thread-local variables of the process.
-    variables: HashMap<Box<str>, (Wanted, Option<Stand>)>,
+    variables: HashMap<Box<str>, io::Result<Option<Stand>>>,
     /// Names that the process has for thread-local variables, though an object takes them for something else.
     mistaken: HashSet<Box<str>>,
+    /// Numbers of the objects whose imports were looked up.
+    pub(super) objects: Vec<u32>,
     /// Storage for thread-local variables of waiting objects.
     pub(super) storage: Option<Arc<Storage>>,
     /// What was undone. The dynamic loader takes their storage back, which it must not be asked for under a claim.
     pub(super) gone: Vec<Image>,
+    /// While nothing is linked with the storage. Dropped after that.
+    pub(super) turn: Option<Turn>,
 }
 
 /// How an object wants a name that it does not define.
@@ -87,17 +92,12 @@ pub(super) struct Wanted {
 }
 
 impl Host {
-    /// Whether a thread-local variable was looked up, as it is wanted now.
-    pub(super) fn knows(&self, name: &str, wanted: Wanted) -> bool {
-        self.variables.get(name).is_some_and(|(known, _)| known.fixed || !wanted.fixed)
-    }
-
     /// Looks a name up. No lock of ours may be held.
     pub(super) fn look_up(&mut self, name: Box<str>, wanted: Wanted, scope: Option<&Scope>, code: &Code) {
         let address = look_up(&name, scope, code);
         if wanted.thread_local {
-            let variable = address.and_then(|address| thread_local::of_process(address, wanted.fixed));
-            self.variables.insert(name, (wanted, variable.map(Stand::of_process)));
+            let variable = address.map_or(Ok(None), |address| thread_local::of_process(address, wanted.fixed));
+            self.variables.insert(name, variable.map(|variable| variable.map(Stand::of_process)));
         } else {
             if address.is_some_and(thread_local::is_variable) {
                 self.mistaken.insert(name.clone());
@@ -209,13 +209,20 @@ impl Decision<'_> {
             return code.own_function(own, arena).map(|address| Some(External::Absolute(address)));
         }
         if thread_local {
-            let variable = host.variables.get(name).and_then(|(_, stand)| stand.as_ref());
-            return Ok(variable.map(|stand| External::Absolute(stand.address())));
+            return match host.variables.get(name) {
+                Some(Ok(Some(stand))) => Ok(Some(External::Absolute(stand.address()))),
+                Some(Ok(None)) | None => Ok(None),
+                Some(Err(error)) => {
+                    let message = format!("no thread could be started to compare where '{name}' is: {error}");
+                    Err(Error::ThreadLocalStorage { object: object.name.to_string(), message })
+                }
+            };
         }
         if host.mistaken.contains(name) {
             let what = format!("the process defines '{name}' as thread-local, but it takes it for something else");
             return Err(Error::ThreadLocal { object: object.name.to_string(), what });
         }
+        // Imports were looked up beforehand; names that only a discarded copy of a COMDAT group has were not.
         let in_host = host.addresses.get(name).copied().unwrap_or_else(|| look_up(name, scope, code));
         Ok(in_host.map(External::Absolute))
     }

@@ -1,6 +1,7 @@
 //! Symbols of the host: the process and shared libraries.
 
 mod fixed_storage;
+mod image_file;
 mod loaded;
 pub(crate) mod process;
 mod shared;

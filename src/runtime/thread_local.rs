@@ -1,21 +1,17 @@
 //! Thread-local storage of the process: blocks that the dynamic loader makes for us, and where variables of others are.
 #![allow(unsafe_code)] // dlopen of a generated file, and the thread pointer
 
-use std::ffi::{CStr, CString, c_int, c_void};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::ffi::{CStr, c_int, c_void};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, thread};
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::io::Errno;
+use rustix::fs::ftruncate;
 
 use super::fixed_storage;
+pub(super) use super::image_file::IMAGE_PREFIX;
+use super::image_file::{image_file, unique_path};
 use crate::elf::TlsImage;
-
-/// What the loader's name for one of our images begins with; see [`Module::open`]. Of the thread: it may have a table of open files of
-/// its own, and the process's first thread, which `/proc/self` is, may have ended.
-pub(super) const IMAGE_PREFIX: &str = "/proc/thread-self/fd/";
 
 /// One module of the dynamic loader that has a block of thread-local variables and nothing else. Dropping it has the loader
 /// take the blocks back; nobody may refer to them any more.
@@ -139,16 +135,6 @@ impl Drop for Module {
     }
 }
 
-/// A file without a name. Nobody is to execute it: some systems refuse files that do not say so (`vm.memfd_noexec`), and kernels before
-/// 6.3 do not know how to.
-fn image_file() -> Result<OwnedFd, Errno> {
-    let name = c"slabjit-tls";
-    match memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => memfd_create(name, MemfdFlags::CLOEXEC),
-        result => result,
-    }
-}
-
 fn write_all_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         let n = rustix::io::retry_on_intr(|| rustix::io::pwrite(file.as_fd(), bytes, offset))?;
@@ -159,16 +145,6 @@ fn write_all_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> io::Result
         offset += n as u64;
     }
     Ok(())
-}
-
-/// A path to an open file that no other image has had: the loader compares paths first, and would take a new file with an old
-/// number for the old one. Each bit of a counter is a component that leads nowhere else, or an empty one.
-fn unique_path(file: &OwnedFd) -> CString {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let bits = (0..u64::BITS - number.leading_zeros()).map(|bit| if number >> bit & 1 == 1 { "./" } else { "/" });
-    let path = format!("{IMAGE_PREFIX}{}./{}", bits.collect::<String>(), file.as_raw_fd());
-    CString::new(path).unwrap_or_default()
 }
 
 // ---- variables of others ----

@@ -1,5 +1,9 @@
 //! Thread-local storage and indirect functions: which thread sees what, who holds what, and what is refused.
 
+/// What another copy of the crate in the process has: its counters are its own.
+#[path = "../../src/runtime/image_file.rs"]
+mod image_file_of_another_copy;
+
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -18,6 +22,7 @@ tests![
     a_destructor_registered_by_a_finaliser_runs_after_it,
     a_library_uses_variables_of_another_library,
     variables_of_the_process_and_of_shared_libraries,
+    a_variable_whose_distance_cannot_be_measured,
     isolated_libraries_have_their_own_variables,
     archive_members_bring_their_variables,
     a_later_batch_finds_variables_of_an_earlier_one,
@@ -29,8 +34,9 @@ tests![
     resolvers_run_outside_every_lock,
     a_resolver_that_throws,
     indirect_functions_that_are_weak_or_discarded;
-    alone: the_surplus_is_used_up_and_comes_back, nothing_is_left, no_open_file_is_left_for_storage, loaders_names_are_never_mistaken;
-    parts: larger_surplus,
+    alone: the_surplus_is_used_up_and_comes_back, nothing_is_left, no_open_file_is_left_for_storage, loaders_names_are_never_mistaken,
+        two_copies_of_the_crate_share_no_variables;
+    parts: larger_surplus, no_room_for_a_thread,
 ];
 
 type Int = unsafe extern "C" fn() -> i32;
@@ -272,6 +278,25 @@ fn variables_of_the_process_and_of_shared_libraries() {
     engine.finish();
 }
 
+/// Two threads have to agree on where a variable of the process is.
+fn a_variable_whose_distance_cannot_be_measured() {
+    // The stack of a thread is to be larger than any address space.
+    let end = child_with("no_room_for_a_thread", &[("RUST_MIN_STACK", &(1_u64 << 60).to_string())]);
+    assert_eq!(end.code, Some(0), "{end:?}");
+}
+
+fn no_room_for_a_thread() {
+    let cause = thread::Builder::new().spawn(|| ()).unwrap_err();
+    let engine = Checked::new();
+    let source = "extern __thread int process_errno __asm__(\"errno\"); int f(void) { return process_errno; }";
+    let library = library(&engine, &[("fixed.c", source, STATIC)]);
+    let refused = error(&library);
+    assert!(matches!(&refused, Error::ThreadLocalStorage { object, .. } if object == "fixed.c"), "{refused:?}");
+    assert!(refused.to_string().contains(&cause.to_string()), "{refused} does not tell of {cause}");
+    freed(&library);
+    engine.finish();
+}
+
 fn isolated_libraries_have_their_own_variables() {
     let engine = Checked::new();
     // SAFETY: nothing is opened or given.
@@ -411,6 +436,18 @@ fn kinds_of_names_that_disagree_are_refused() {
     let refused = error(&library);
     assert!(
         matches!(&refused, Error::ThreadLocal { object, what } if object == "errno.c" && what.contains("'errno'")),
+        "{refused:?}"
+    );
+    freed(&library);
+    // The same in a member of an archive.
+    let member = compile("errno_member.c", plain_errno, &[]);
+    let archive = member.with_extension("a");
+    tool("ar", &["rcs".as_ref(), archive.as_os_str(), member.as_os_str()]);
+    let library = self::library(&engine, &[("user.c", "int f(void); int g(void) { return f(); }", &[])]);
+    library.add_archive_file(&archive).unwrap();
+    let refused = error(&library);
+    assert!(
+        matches!(&refused, Error::ThreadLocal { object, what } if object.contains("errno_member.o") && what.contains("'errno'")),
         "{refused:?}"
     );
     freed(&library);
@@ -554,6 +591,33 @@ fn loaders_names_are_never_mistaken() {
         assert_eq!(call(library, "first"), i as i32);
     }
     libraries.iter().for_each(freed);
+    engine.finish();
+}
+
+/// The other copy's images are opened as the crate does (`Module::open`).
+fn two_copies_of_the_crate_share_no_variables() {
+    use image_file_of_another_copy::{image_file, unique_path};
+    let theirs = compile("theirs.c", "__thread int theirs[100] = {77}; int first(void) { return theirs[0]; }", DYNAMIC);
+    let theirs = std::fs::read(link_shared("libtheirs.so", &[&theirs], &[])).unwrap();
+    let open = |_| {
+        let mut file = std::fs::File::from(image_file().unwrap());
+        std::io::Write::write_all(&mut file, &theirs).unwrap();
+        let file = std::os::fd::OwnedFd::from(file);
+        let path = unique_path(&file);
+        // SAFETY: ours; it has no initialisers.
+        unsafe { libloading::Library::new(path.to_str().unwrap()) }.unwrap()
+    };
+    let engine = Checked::new();
+    // Theirs are there when ours come, and the other way round.
+    let opened: Vec<_> = (0..4).map(open).collect();
+    let ours: Vec<_> = (0..8).map(|_| library(&engine, &[("counter.c", COUNTER, DYNAMIC)])).collect();
+    ours.iter().for_each(|library| assert_eq!(call(library, "next"), 6));
+    let later: Vec<_> = (4..8).map(open).collect();
+    for theirs in opened.iter().chain(&later) {
+        // SAFETY: it is `int (void)`.
+        assert_eq!(unsafe { theirs.get::<Int>("first").unwrap()() }, 77);
+    }
+    ours.iter().for_each(freed);
     engine.finish();
 }
 

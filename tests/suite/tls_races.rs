@@ -1,20 +1,25 @@
 //! Thread-local variables where things happen at the same time, or half way: links that fail, threads that load and unload, forks.
 
+use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Barrier, LazyLock, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use slabjit::{Error, JitEngine, Library, Removal, Symbol};
+use slabjit::{Error, JitEngine, Library, ObjectInput, ObjectPlugin, ObjectReport, Removal, Symbol};
 
-use crate::common::{Checked, child, compile_bytes, freed, tests, within};
+use crate::common::{Checked, child, compile, compile_bytes, freed, link_shared, tests, tool, within};
 use crate::target::by_qemu;
 
 tests![
     variables_of_a_failed_link_are_forgotten_before_its_memory,
     threads_load_and_unload_while_others_use_theirs,
-    a_thread_with_open_files_of_its_own_loads;
-    alone: a_child_of_fork_runs_destructors_and_frees_nothing;
+    a_thread_with_open_files_of_its_own_loads,
+    threads_take_a_member_once;
+    alone: a_child_of_fork_runs_destructors_and_frees_nothing, threads_that_ask_first_need_room_once, threads_that_wait_need_no_room,
+        an_initialiser_in_dlopen_asks_while_members_are_taken;
     parts: forking,
 ];
 
@@ -142,6 +147,173 @@ fn a_thread_with_open_files_of_its_own_loads() {
         engine.finish();
     });
     loaded.join().unwrap();
+}
+
+/// The room for blocks at a fixed distance is for one of these, and not for two (FACTS: 1664 bytes).
+fn threads_that_ask_first_need_room_once() {
+    within(LIMIT, "threads that ask for one library at a time", || {
+        let plain = "static __thread char room[900] = {1}; int next(void) { return ++room[0]; }";
+        let pointing = "static int two = 2; static __thread int *at = &two; static __thread char room[900];
+            int next(void) { return *at + room[0]++; }";
+        let engine = Checked::new();
+        let failing =
+            "static __thread char room[900]; int nowhere(void); int next(void) { return nowhere() + room[0]; }";
+        for (name, source, works) in
+            [("plain.c", plain, true), ("pointing.c", pointing, true), ("failing.c", failing, false)]
+        {
+            let bytes = compile_bytes(name, source, &["-ftls-model=initial-exec"]);
+            for round in 0..by_qemu(100, 10) {
+                let library = engine.add_object(&bytes).unwrap();
+                let together = Barrier::new(8);
+                let results: Vec<_> = thread::scope(|scope| {
+                    let ask = || {
+                        together.wait();
+                        // SAFETY: as in `call`.
+                        unsafe { library.get::<Int>("next").map(|f| f()) }
+                    };
+                    let threads: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+                    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+                });
+                let as_expected = |result: &Result<i32, Error>| match result {
+                    Ok(two) => works && *two == 2,
+                    Err(error) => !works && matches!(error, Error::UndefinedSymbols { .. }),
+                };
+                assert!(results.iter().all(as_expected), "{name}, round {round}: {results:?}");
+                freed(&library);
+            }
+        }
+        engine.finish();
+    });
+}
+
+/// While threads wait for another's initialiser, none of them keeps room.
+fn threads_that_wait_need_no_room() {
+    static GO_ON: Mutex<()> = Mutex::new(());
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    extern "C" fn wait_here() {
+        STARTED.store(true, Ordering::Relaxed);
+        drop(GO_ON.lock().unwrap());
+    }
+    within(LIMIT, "threads that wait for an initialiser", || {
+        let waiting = "void wait_here(void); __attribute__((constructor)) static void init(void) { wait_here(); }";
+        let waiting = compile_bytes("waiting.c", waiting, &[]);
+        let source = "static __thread char room[900] = {1}; int next(void) { return ++room[0]; }";
+        let bytes = compile_bytes("plain.c", source, &["-ftls-model=initial-exec"]);
+        let engine = Checked::new();
+        // SAFETY: `wait_here` is `void (void)`.
+        let library = unsafe { engine.library("waiting").symbol("wait_here", wait_here as *const ()).build().unwrap() };
+        library.add_object(waiting).unwrap();
+        let stopped = GO_ON.lock().unwrap();
+        thread::scope(|scope| {
+            // SAFETY: as above.
+            scope.spawn(|| unsafe { library.initialize() }.unwrap());
+            while !STARTED.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            library.add_object(bytes).unwrap();
+            let ask = || call(&library, "next");
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+            thread::sleep(Duration::from_millis(100));
+            drop(stopped);
+            for thread in threads {
+                assert_eq!(thread.join().unwrap(), 2);
+            }
+        });
+        freed(&library);
+        engine.finish();
+    });
+}
+
+fn member_of_archive(name: &str, source: &str) -> PathBuf {
+    let member = compile(name, source, DYNAMIC);
+    let archive = member.with_extension("a");
+    tool("ar", &["rcs".as_ref(), archive.as_os_str(), member.as_os_str()]);
+    archive
+}
+
+const MEMBER: &str = "static __thread int in_member = 3; int from_member(void) { return ++in_member; }";
+const USER: &str = "int from_member(void); int all(void) { return 10 * from_member(); }";
+
+fn threads_take_a_member_once() {
+    let (archive, user) = (member_of_archive("member.c", MEMBER), compile_bytes("user.c", USER, &[]));
+    let engine = Checked::new();
+    for _ in 0..by_qemu(100, 10) {
+        let library = engine.add_object(&user).unwrap();
+        library.add_archive_file(&archive).unwrap();
+        let together = Barrier::new(8);
+        thread::scope(|scope| {
+            let ask = || {
+                together.wait();
+                assert_eq!(call(&library, "all"), 40);
+            };
+            (0..8).for_each(|_| drop(scope.spawn(ask)));
+        });
+        freed(&library);
+    }
+    engine.finish();
+}
+
+/// Has something done when a member of an archive is prepared on a thread of this name.
+struct AtMember(&'static str, fn());
+
+impl ObjectPlugin for AtMember {
+    fn name(&self) -> &str {
+        "at member"
+    }
+
+    fn prepare<'data>(
+        &self,
+        object: ObjectInput<'data>,
+        _: &mut ObjectReport,
+    ) -> Result<Cow<'data, [u8]>, Box<dyn std::error::Error + Send + Sync>> {
+        if object.name().contains("member.o") && thread::current().name() == Some(self.0) {
+            self.1();
+        }
+        Ok(Cow::Borrowed(object.bytes()))
+    }
+}
+
+/// One thread has got as far as a library's archives when another, in `dlopen`, asks for that library.
+fn an_initialiser_in_dlopen_asks_while_members_are_taken() {
+    static LIBRARY: Mutex<Option<Library>> = Mutex::new(None);
+    static OPENS: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(2));
+    static INSIDE: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(2));
+    static SEEN: Mutex<i32> = Mutex::new(0);
+    fn has_the_other_open() {
+        OPENS.wait();
+        INSIDE.wait();
+    }
+    extern "C" fn in_initialiser() {
+        INSIDE.wait();
+        let library = LIBRARY.lock().unwrap().clone().unwrap();
+        *SEEN.lock().unwrap() = call(&library, "all");
+    }
+    let initialiser = format!(
+        "__attribute__((constructor)) static void init(void) {{ ((void (*)(void)){:#x})(); }}",
+        in_initialiser as *const () as usize
+    );
+    let shared = link_shared("libasking.so", &[&compile("asking.c", &initialiser, &[])], &[]);
+    let engine = JitEngine::builder().plugin(AtMember("asks", has_the_other_open)).build().unwrap();
+    let library = engine.add_object(compile_bytes("user.c", USER, &[])).unwrap();
+    library.add_archive_file(member_of_archive("member.c", MEMBER)).unwrap();
+    *LIBRARY.lock().unwrap() = Some(library.clone());
+    let (done, wait) = channel();
+    let opens = thread::spawn(move || {
+        OPENS.wait();
+        // SAFETY: its initialiser is above.
+        unsafe { libloading::Library::new(&shared) }.unwrap()
+    });
+    let asks = thread::Builder::new().name("asks".to_owned());
+    let asks = asks.spawn(move || done.send(call(&library, "all")).unwrap()).unwrap();
+    if wait.recv_timeout(Duration::from_secs(30)).is_err() {
+        // The process's exit handlers would wait for the dynamic loader, too.
+        eprintln!("they wait for each other");
+        std::process::abort();
+    }
+    asks.join().unwrap();
+    drop(opens.join().unwrap());
+    assert_eq!(*SEEN.lock().unwrap(), 40);
+    freed(&LIBRARY.lock().unwrap().take().unwrap());
 }
 
 fn forking() {

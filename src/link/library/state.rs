@@ -122,19 +122,9 @@ impl State {
         foreign.map(wanted).collect()
     }
 
-    /// Thread-local ones among them that `host` does not know.
-    pub(super) fn lacking_variables(&self, host: &Host) -> Vec<(Box<str>, Wanted)> {
-        let any = |(_, object): &Pending| object.index.imports.iter().any(|import| import.thread_local);
-        if !self.pending().iter().any(any) {
-            return Vec::new();
-        }
-        let lacking = |(name, wanted): &(Box<str>, Wanted)| wanted.thread_local && !host.knows(name, *wanted);
-        self.foreign_imports().into_iter().filter(lacking).collect()
-    }
-
-    /// Whether `host` has all that waiting objects need for thread-local variables.
-    pub(super) fn has_storage(&self, host: &Host) -> bool {
-        self.lacking_storage(host).is_none() && self.lacking_variables(host).is_empty()
+    /// Whether `host` has what the objects that wait now import.
+    pub(super) fn was_looked_up(&self, host: &Host) -> bool {
+        self.pending().iter().map(|(number, _)| number).eq(&host.objects)
     }
 
     /// Names of variables that code of waiting objects needs at a fixed distance from the thread pointer.
@@ -264,6 +254,11 @@ impl State {
             let member = source.archive.find(name).filter(|member| !source.taken.contains(member))?;
             Some((Arc::clone(&source.archive), member))
         })
+    }
+
+    pub(super) fn has_taken(&self, archive: &Arc<Archive>, member: MemberId) -> bool {
+        let source = self.archives().iter().find(|source| Arc::ptr_eq(&source.archive, archive));
+        source.is_some_and(|source| source.taken.contains(&member))
     }
 
     pub(super) fn take_member(&mut self, archive: &Arc<Archive>, member: MemberId) {

@@ -7,12 +7,15 @@
 #![allow(unsafe_code)] // copies linked contents
 
 mod descriptor;
+mod turn;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub(super) use descriptor::Descriptor;
+pub(super) use turn::Turn;
 
 use super::object::PreparedObject;
 use crate::elf::{Section, TlsBlock, TlsImage};
@@ -291,10 +294,13 @@ fn put(block: &mut [u8], offset: u64, bytes: &[u8]) {
 }
 
 /// A variable of the process that this thread has at an address. `fixed`: its distance from the thread pointer is wanted, too.
-pub(super) fn of_process(address: u64, fixed: bool) -> Option<Variable> {
-    let Place { module, offset } = Place::of(address)?;
-    let distance = if fixed { Place { module, offset }.distance().ok().flatten() } else { None };
-    Some(Variable { module, offset, distance })
+///
+/// # Errors
+/// There can be no second thread, which that takes.
+pub(super) fn of_process(address: u64, fixed: bool) -> io::Result<Option<Variable>> {
+    let Some(Place { module, offset }) = Place::of(address) else { return Ok(None) };
+    let distance = if fixed { Place { module, offset }.distance()? } else { None };
+    Ok(Some(Variable { module, offset, distance }))
 }
 
 /// Whether this thread has a variable of the process at an address; see [`Place::is_at`].

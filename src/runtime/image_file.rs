@@ -1,0 +1,39 @@
+//! Files without names in the file system for images that the dynamic loader is to open, and names for the loader.
+
+use std::ffi::CString;
+use std::hash::{BuildHasher as _, RandomState};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
+
+/// What the loader's name for one of our images begins with. Of the thread: it may have a table of open files of
+/// its own, and the process's first thread, which `/proc/self` is, may have ended.
+pub(super) const IMAGE_PREFIX: &str = "/proc/thread-self/fd/";
+
+/// A file without a name. Nobody is to execute it: some systems refuse files that do not say so (`vm.memfd_noexec`), and kernels before
+/// 6.3 do not know how to.
+pub(super) fn image_file() -> Result<OwnedFd, Errno> {
+    let name = c"slabjit-tls";
+    match memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => memfd_create(name, MemfdFlags::CLOEXEC),
+        result => result,
+    }
+}
+
+/// A path to an open file that no other image has had: the loader compares paths first, and would take a new file with an old
+/// number for the old one. Each bit of two numbers is a component that leads nowhere else, or an empty one: a counter, and what
+/// other copies of this crate in the process do not have, for which the loader is the same. (It is random: the address of something
+/// would come again after such a copy was unloaded.)
+pub(super) fn unique_path(file: &OwnedFd) -> CString {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    static COPY: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let bits = |number: u64, count| (0..count).map(move |bit| if number >> bit & 1 == 1 { "./" } else { "/" });
+    // The second has all its bits: where lengths are the same, so are places.
+    let bits = bits(number, u64::BITS - number.leading_zeros()).chain(bits(*COPY, u64::BITS));
+    let path = format!("{IMAGE_PREFIX}{}./{}", bits.collect::<String>(), file.as_raw_fd());
+    CString::new(path).unwrap_or_default()
+}
