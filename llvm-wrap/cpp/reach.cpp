@@ -68,6 +68,8 @@ slabjit_edge describe(const Edge &E, Block &B, Triple::ArchType Arch, bool Final
   R.symbol_len = Name.size();
   R.target = Target.getAddress().getValue();
   R.place = SLABJIT_AT_ADDRESS;
+  if (Final && Target.isDefined())
+    R.target_block = Target.getBlock().getAddress().getValue();
   if (Final || Target.isAbsolute())
     return R;
   if (!Target.isDefined())

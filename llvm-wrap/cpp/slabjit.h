@@ -89,6 +89,7 @@ typedef struct {
   uint32_t drop;       /* out, of `check`: 1 if the caller has written the field and LLVM must not */
   int64_t addend;      /* the ABI's */
   uint64_t target;
+  uint64_t target_block; /* where the block begins that the target is in, which may be its end; 0 before that is known, and for none */
   const char *symbol; /* the target's name; empty for one without */
   size_t symbol_len;
 } slabjit_edge;

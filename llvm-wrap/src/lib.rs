@@ -81,6 +81,7 @@ pub struct slabjit_edge {
     pub drop: u32,
     pub addend: i64,
     pub target: u64,
+    pub target_block: u64,
     pub symbol: *const c_char,
     pub symbol_len: usize,
 }

@@ -311,7 +311,7 @@ impl ObjectLink {
             let lifted = self.lifted(block.origin, raw);
             let of_threads = lifted.is_some_and(|kind| kind.tls);
             let local = Local {
-                variable: of_threads.then(|| thread_local::find(raw.target)).flatten(),
+                variable: of_threads.then(|| thread_local::find(raw.target, raw.target_block)).flatten(),
                 module: self.storage.as_ref().map(|storage| storage.module()),
             };
             raw.drop = reach.check(&edge(raw), &mut block, lifted, local, |at| locate(&self.object.bytes, at)).into();

@@ -13,8 +13,8 @@ pub(crate) struct LoadedLibrary {
     pub(crate) addresses: Range<usize>,
 }
 
-/// Every shared library that the dynamic loader has loaded: not the executable, not what we made for thread-local storage, and not the vDSO, which is the kernel's and
-/// lies where it likes.
+/// Every shared library that the dynamic loader has loaded: not the executable, not what we made for thread-local storage (any copy of
+/// us: images without code, of a memory file), and not the vDSO, which is the kernel's and lies where it likes.
 pub(crate) fn loaded_libraries() -> Vec<LoadedLibrary> {
     let mut libraries: Vec<LoadedLibrary> = Vec::new();
     // SAFETY: the callback gets the pointer to the list, which lives until the call returns and is not used meanwhile.
@@ -39,11 +39,13 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, list: *mut c_v
     };
     // SAFETY: as above.
     let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
-    // The executable has an empty name (dl_iterate_phdr(3)). Images that we have it open hold no code or data of others.
-    if name.is_empty() || name.to_bytes().starts_with(super::thread_local::IMAGE_PREFIX.as_bytes()) {
+    let segments = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
+    let has_code = segments.clone().any(|h| h.p_flags & libc::PF_X != 0);
+    let is_image = !has_code && name.to_bytes().starts_with(super::thread_local::IMAGE_PREFIX.as_bytes());
+    // The executable has an empty name (dl_iterate_phdr(3)).
+    if name.is_empty() || is_image {
         return 0;
     }
-    let segments = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
     let at = |offset: u64| (info.dlpi_addr as usize).wrapping_add(offset as usize);
     let spans = segments.map(|h| at(h.p_vaddr)..at(h.p_vaddr.wrapping_add(h.p_memsz)));
     if let Some(addresses) = spans.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)) {
@@ -54,7 +56,14 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, list: *mut c_v
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::CString;
+    use std::os::fd::AsRawFd as _;
+    use std::sync::{Mutex, PoisonError};
+
     use super::*;
+
+    /// One test loads what another would count.
+    static ALONE: Mutex<()> = Mutex::new(());
 
     /// Against the kernel's own list.
     #[test]
@@ -63,6 +72,7 @@ mod tests {
             println!("not run under qemu-user: the loader's names of files are not the kernel's there (-L)");
             return;
         }
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let text = std::fs::read_to_string("/proc/self/maps").unwrap();
         let executable = std::fs::read_link("/proc/self/exe").unwrap();
         let libraries = loaded_libraries();
@@ -85,5 +95,27 @@ mod tests {
         // libc, the dynamic loader, and LLVM or what it needs.
         assert!(code >= 3, "{text}");
         assert_eq!(libraries.len(), code, "{libraries:?}");
+    }
+
+    /// Not every library without a name in the file system is ours.
+    #[test]
+    fn libraries_of_others_in_memory_files_are_there() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let libraries = loaded_libraries();
+        let libm = libraries.iter().find(|l| l.name.contains("/libm.so")).unwrap();
+        let file = rustix::fs::memfd_create("copy", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::io::pwrite(&file, &std::fs::read(&libm.name).unwrap(), 0).unwrap();
+        let path = format!("{}{}", super::super::thread_local::IMAGE_PREFIX, file.as_raw_fd());
+        let name = CString::new(&*path).unwrap();
+        // SAFETY: libm's initialisers, which have run before; and nobody has anything of the copy.
+        unsafe {
+            let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+            assert!(!handle.is_null());
+            let found = loaded_libraries().into_iter().find(|l| l.name == path);
+            let cos = libc::dlsym(handle, c"cos".as_ptr()) as usize;
+            assert_eq!(libc::dlclose(handle), 0);
+            let found = found.unwrap_or_else(|| panic!("{path} is missing"));
+            assert!(found.addresses.contains(&cos), "{found:?}, {cos:#x}");
+        }
     }
 }

@@ -29,6 +29,7 @@ tests![
     every_form_of_code_finds_its_variables,
     variables_cannot_be_asked_for,
     kinds_of_names_that_disagree_are_refused,
+    signal_handlers_find_variables_on_small_stacks,
     a_failed_initialiser_leaves_fresh_variables,
     large_alignments,
     resolvers_run_outside_every_lock,
@@ -207,6 +208,36 @@ fn a_destructor_registered_by_a_finaliser_runs_after_it() {
     assert!(take_told(4).is_empty());
     freed(&library);
     assert_eq!(take_told(4), [6, 7]);
+    engine.finish();
+}
+
+/// On x86-64, descriptors' functions keep vector registers on the stack; how large the processor's whole state is, is no matter.
+fn signal_handlers_find_variables_on_small_stacks() {
+    let source = "#define _GNU_SOURCE
+        #include <signal.h>
+        static __thread volatile int count = 1;
+        static void handle(int n) { count++; }
+        static _Alignas(64) unsigned char memory[32768];
+        enum { SIZE = 8192, BELOW = sizeof memory - SIZE };
+        int handled(void) {
+            count++; // This thread has its copy.
+            for (int i = 0; i < BELOW; i++) memory[i] = 0xa5;
+            stack_t small = {.ss_sp = memory + BELOW, .ss_size = SIZE}, old;
+            struct sigaction action = {.sa_handler = handle, .sa_flags = SA_ONSTACK}, before;
+            if (sigaltstack(&small, &old) || sigaction(SIGURG, &action, &before)) return -1;
+            raise(SIGURG);
+            sigaction(SIGURG, &before, 0);
+            sigaltstack(&old, 0);
+            int beyond = 0;
+            for (int i = 0; i < BELOW; i++) beyond += memory[i] != 0xa5;
+            return beyond * 10 + count;
+        }";
+    let x86_64: &[&str] = &["-ftls-model=global-dynamic", "-mtls-dialect=gnu2"];
+    let flags = by_arch(x86_64, DYNAMIC);
+    let engine = Checked::new();
+    let library = library(&engine, &[("small_stack.c", source, flags)]);
+    assert_eq!(call(&library, "handled"), 3);
+    freed(&library);
     engine.finish();
 }
 

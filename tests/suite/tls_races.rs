@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Barrier, LazyLock, Mutex};
 use std::thread;
@@ -19,8 +19,8 @@ tests![
     a_thread_with_open_files_of_its_own_loads,
     threads_take_a_member_once;
     alone: a_child_of_fork_runs_destructors_and_frees_nothing, threads_that_ask_first_need_room_once, threads_that_wait_need_no_room,
-        an_initialiser_in_dlopen_asks_while_members_are_taken;
-    parts: forking,
+        an_initialiser_in_dlopen_asks_while_members_are_taken, fork_handlers_of_the_host_may_call_linked_code;
+    parts: forking, forking_with_handlers,
 ];
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -344,4 +344,45 @@ fn forking() {
 fn a_child_of_fork_runs_destructors_and_frees_nothing() {
     let end = child("forking");
     assert_eq!((end.code, end.stdout.as_str()), (Some(0), "end\nparent\nend\nfini\n"), "{end:?}");
+}
+
+/// What the host's fork handlers call.
+static USE: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn call_use() {
+    // SAFETY: `forking_with_handlers` puts the address of an `int (void)` there, and holds the library.
+    let used = unsafe { std::mem::transmute::<usize, Int>(USE.load(Ordering::Relaxed))() };
+    assert_eq!(used, 0);
+}
+
+fn forking_with_handlers() {
+    let source = "int __cxa_thread_atexit_impl(void (*)(void *), void *, void *); extern char __dso_handle;
+        int atexit(void (*)(void));
+        static void end(void *p) {}
+        static void at_exit(void) {}
+        int use(void) { return __cxa_thread_atexit_impl(end, 0, &__dso_handle) | atexit(at_exit); }";
+    // SAFETY: before any handler of the engine's, so that these run between them; it ends a process that hangs. The child only ends.
+    unsafe {
+        libc::alarm(30);
+        assert_eq!(libc::pthread_atfork(Some(call_use), Some(call_use), Some(call_use)), 0);
+        let engine = JitEngine::new().unwrap();
+        let library = engine.add_object(compile_bytes("with_handlers.c", source, &[])).unwrap();
+        let symbol = int(&library, "use");
+        USE.store(*symbol as usize, Ordering::Relaxed);
+        let child = libc::fork();
+        if child == 0 {
+            libc::_exit(call(&library, "use"));
+        }
+        let mut status = -1;
+        libc::waitpid(child, &raw mut status, 0);
+        assert_eq!(status, 0);
+        assert_eq!(call(&library, "use"), 0);
+        libc::_exit(0);
+    }
+}
+
+/// They run while the engine keeps other threads from what a child could not take.
+fn fork_handlers_of_the_host_may_call_linked_code() {
+    let end = child("forking_with_handlers");
+    assert_eq!(end.code, Some(0), "{end:?}");
 }

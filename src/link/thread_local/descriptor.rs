@@ -28,20 +28,38 @@ impl Descriptor {
     }
 }
 
+/// The components that `xsave` is to keep: what a function may change of SSE, AVX, MPX, AVX-512 and APX (Intel SDM 1, 13.1). The processor
+/// leaves out what the system has not turned on. (Not AMX's tiles: they take 8 KiB, and nothing that `__tls_get_addr`
+/// calls uses them.)
+#[cfg(target_arch = "x86_64")]
+const COMPONENTS: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 19;
+
 /// Bytes that `xsave` writes; 0 where the system has none. Asked here, and not in each call: virtual machines leave the guest for it.
 #[cfg(target_arch = "x86_64")]
 static STATE_BYTES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// What the processor says, for the features that the system has turned on (CPUID leaf 13; bit 27 of ECX of leaf 1: OSXSAVE).
+/// What the processor says: bit 27 of ECX of CPUID leaf 1 is OSXSAVE; leaf 13 has the components in EAX, and its sub-leaf of a
+/// component that one's size in EAX and its offset in EBX, where `xsave` has it, whatever else it leaves out.
 #[cfg(target_arch = "x86_64")]
 #[allow(unused_unsafe)] // CPUID is safe in newer versions of Rust
 fn state_bytes() -> u64 {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
+    /// The legacy region, which has SSE, and the header.
+    const LEAST: u32 = 512 + 64;
     static ONCE: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     *ONCE.get_or_init(|| {
         // SAFETY: every x86-64 processor has the instruction.
-        let (features, state) = unsafe { (__cpuid(1).ecx, __cpuid_count(13, 0).ebx) };
-        if features & 1 << 27 != 0 { state.into() } else { 0 }
+        let leaf = |component| unsafe { __cpuid_count(13, component) };
+        // SAFETY: as above.
+        if unsafe { __cpuid(1).ecx } & 1 << 27 == 0 {
+            return 0;
+        }
+        let kept = leaf(0).eax & COMPONENTS;
+        let ends = (2..u32::BITS).filter(|component| kept >> component & 1 == 1).map(|component| {
+            let component = leaf(component);
+            component.ebx + component.eax
+        });
+        ends.fold(LEAST, u32::max).into()
     })
 }
 
@@ -52,8 +70,8 @@ extern "C" fn fixed() {
     naked_asm!("endbr64", "mov 8(%rax), %rax", "ret", options(att_syntax))
 }
 
-/// For any other. `xsave` keeps what its mask says: SSE, AVX, MPX and AVX-512 state (glibc's own choice is the same,
-/// sysdeps/x86/cpu-features). The header of its area must be zero. `fxsave` where the system has no `xsave`.
+/// For any other. `xsave` keeps [`COMPONENTS`]; the header of its area must be zero. `fxsave` where the system has no `xsave`. The area
+/// is smaller than a guard page.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 extern "C" fn dynamic() {
@@ -89,12 +107,12 @@ extern "C" fn dynamic() {
         "mov %rax, 552(%rsp)",
         "mov %rax, 560(%rsp)",
         "mov %rax, 568(%rsp)",
-        "mov $0xee, %eax",
+        "mov ${components}, %eax",
         "xor %edx, %edx",
         "xsave (%rsp)",
         "call *__tls_get_addr@GOTPCREL(%rip)",
         "mov %rax, %rbx",
-        "mov $0xee, %eax",
+        "mov ${components}, %eax",
         "xor %edx, %edx",
         "xrstor (%rsp)",
         "jmp 3f",
@@ -122,6 +140,7 @@ extern "C" fn dynamic() {
         ".cfi_def_cfa %rsp, 8",
         "ret",
         ".cfi_endproc",
+        components = const COMPONENTS,
         state_bytes = sym STATE_BYTES,
         options(att_syntax)
     )

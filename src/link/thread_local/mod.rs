@@ -46,12 +46,14 @@ type Key = (u64, u64, u64);
 /// What stands for variables: addresses in slabs, and such as no memory has for variables of the process.
 static STANDS_FOR: RwLock<BTreeMap<Key, Variable>> = RwLock::new(BTreeMap::new());
 
-/// The variable that an address stands for.
-pub(super) fn find(address: u64) -> Option<Variable> {
+/// The variable that an address stands for. `block`: where what it belongs to begins, 0 if that is not known. (The end of one section may
+/// be the beginning of another.)
+pub(super) fn find(address: u64, block: u64) -> Option<Variable> {
     let all = STANDS_FOR.read().unwrap_or_else(PoisonError::into_inner);
-    let (key, variable) = all.range(..=(address, u64::MAX, u64::MAX)).next_back()?;
+    let start = if block == 0 { address } else { block };
+    let (key, variable) = all.range(..=(start, u64::MAX, u64::MAX)).next_back()?;
     // A variable without bytes may be at the end.
-    (address <= key.1).then(|| variable.moved(address - key.0))
+    ((block == 0 || block == key.0) && address <= key.1).then(|| variable.moved(address - key.0))
 }
 
 /// A range of addresses that stands for variables, until it is dropped.
