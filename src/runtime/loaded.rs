@@ -100,6 +100,12 @@ mod tests {
     /// Not every library without a name in the file system is ours.
     #[test]
     fn libraries_of_others_in_memory_files_are_there() {
+        if std::env::var_os("SLABJIT_TEST_RUNNER").is_some() && rustix::param::page_size() > 4096 {
+            println!(
+                "not run: qemu-user with pages larger than the machine's crashes where such a file ends in the middle of one"
+            );
+            return;
+        }
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let libraries = loaded_libraries();
         let libm = libraries.iter().find(|l| l.name.contains("/libm.so")).unwrap();

@@ -72,7 +72,11 @@ fn main() -> ExitCode {
     } else {
         let of_tables = TABLES.iter().flat_map(|(table, tests, _)| tests.iter().map(|t| common::trial(table, *t)));
         let trials = of_tables.chain(case::all().into_iter().map(case::Variant::trial)).collect();
-        !libtest_mimic::run(&libtest_mimic::Arguments::from_args(), trials).has_failed()
+        let mut arguments = libtest_mimic::Arguments::from_args();
+        if target::under_qemu() {
+            arguments.test_threads.get_or_insert(target::QEMU_THREADS);
+        }
+        !libtest_mimic::run(&arguments, trials).has_failed()
     };
     common::remove_temporary_files();
     if passed { ExitCode::SUCCESS } else { ExitCode::from(101) }

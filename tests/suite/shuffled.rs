@@ -1,6 +1,6 @@
 //! The whole suite in one process: every case and every test of the tables, on several threads, in random order.
 //!
-//! Half of the cases share one engine. `SLABJIT_SEED` repeats an order; `SLABJIT_THREADS` sets the number of threads (4).
+//! Half of the cases share one engine. `SLABJIT_SEED` repeats an order; `SLABJIT_THREADS` sets the number of threads (4; under qemu-user 1).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -10,6 +10,7 @@ use libtest_mimic::Failed;
 
 use crate::case;
 use crate::common::{self, Checked, Random, Test};
+use crate::target::{QEMU_THREADS, under_qemu};
 
 enum Item {
     Test(Test),
@@ -21,7 +22,8 @@ enum Item {
 pub fn run_all(only: &[String]) -> bool {
     let time = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64 % 1_000_000_000;
     let seed = std::env::var("SLABJIT_SEED").map_or(time, |s| s.parse().expect("SLABJIT_SEED is a number"));
-    let threads = std::env::var("SLABJIT_THREADS").map_or(4, |s| s.parse().expect("SLABJIT_THREADS is a number"));
+    let usual = if under_qemu() { QEMU_THREADS } else { 4 };
+    let threads = std::env::var("SLABJIT_THREADS").map_or(usual, |s| s.parse().expect("SLABJIT_THREADS is a number"));
     let mut random = Random::new(seed);
     let mut items: Vec<(String, Item)> = Vec::new();
     for (table, tests, _) in crate::TABLES {

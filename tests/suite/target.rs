@@ -62,6 +62,10 @@ pub fn page_size() -> usize {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap()
 }
 
+/// Tests at a time under qemu-user: 7.2 now and then hangs in a process that it forks while other threads are busy, in a lock of its own
+/// C library, and tests run compilers. So the only threads are those that tests make.
+pub const QEMU_THREADS: usize = 1;
+
 /// How often something is done: natively, and under qemu-user, where it takes twenty times as long.
 pub fn by_qemu(native: usize, emulated: usize) -> usize {
     if under_qemu() { emulated } else { native }
