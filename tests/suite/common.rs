@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
-use slabjit::{JitEngine, Library, Removal};
+use slabjit::{JitEngine, Library, Removal, Symbol};
 
 use crate::{case, target};
 
@@ -259,6 +259,23 @@ impl std::ops::Deref for Checked {
     fn deref(&self) -> &JitEngine {
         &self.engine
     }
+}
+
+/// A function of linked code that takes nothing.
+pub type Int = unsafe extern "C" fn() -> i32;
+
+/// Such a function, for tests all of whose functions that are asked for so are `int (void)`.
+#[track_caller]
+pub fn int(library: &Library, name: &str) -> Symbol<Int> {
+    // SAFETY: by the test, which has compiled it.
+    unsafe { library.get(name).unwrap() }
+}
+
+/// What such a function returns.
+#[track_caller]
+pub fn call(library: &Library, name: &str) -> i32 {
+    // SAFETY: as above.
+    unsafe { int(library, name)() }
 }
 
 /// Removes a library that nothing else holds.

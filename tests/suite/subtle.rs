@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use slabjit::{ArenaPlacement, Error, JitEngine, Library, Symbol};
 
-use crate::common::{Checked, compile, compile_bytes, compile_with, freed, link_shared, temporary, tests, tool};
+use crate::common::{
+    Checked, Int, call, compile, compile_bytes, compile_with, freed, link_shared, temporary, tests, tool,
+};
 use crate::target::{by_arch, only_on_x86_64, tool_command};
 
 tests![
@@ -27,8 +29,6 @@ tests![
     alone: section_bounds_are_the_objects_own
 ];
 
-type Int = unsafe extern "C" fn() -> i32;
-
 fn library(engine: &Checked, name: &str, objects: &[(&str, &str, &[&str])]) -> Library {
     // SAFETY: no shared library is opened, no symbol given.
     let library = unsafe { engine.library(name).build().unwrap() };
@@ -36,12 +36,6 @@ fn library(engine: &Checked, name: &str, objects: &[(&str, &str, &[&str])]) -> L
         library.add_object_named(file, compile_bytes(file, source, flags)).unwrap();
     }
     library
-}
-
-#[track_caller]
-fn call(library: &Library, name: &str) -> i32 {
-    // SAFETY: every function of this file's objects is `int (void)`.
-    unsafe { library.get::<Int>(name).unwrap()() }
 }
 
 fn locals_of_one_name_have_got_entries_of_their_own() {

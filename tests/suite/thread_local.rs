@@ -11,7 +11,8 @@ use std::thread;
 use slabjit::{Error, JitEngine, Library, Removal, Symbol};
 
 use crate::common::{
-    Checked, child_with, compile, compile_bytes, compile_with, freed, link_shared, open_files, resident, tests, tool,
+    Checked, Int, call, child_with, compile, compile_bytes, compile_with, freed, int, link_shared, open_files,
+    resident, tests, tool,
 };
 use crate::target::{by_arch, by_qemu, not_under_qemu};
 
@@ -40,23 +41,9 @@ tests![
     parts: larger_surplus, no_room_for_a_thread,
 ];
 
-type Int = unsafe extern "C" fn() -> i32;
-
 const DYNAMIC: &[&str] = &["-ftls-model=global-dynamic"];
 const STATIC: &[&str] = &["-ftls-model=initial-exec"];
 const COUNTER: &str = "static __thread int counter = 5; int next(void) { return ++counter; }";
-
-#[track_caller]
-fn int(library: &Library, name: &str) -> Symbol<Int> {
-    // SAFETY: every function of this file's objects that is asked for so is `int (void)`.
-    unsafe { library.get(name).unwrap() }
-}
-
-#[track_caller]
-fn call(library: &Library, name: &str) -> i32 {
-    // SAFETY: as above.
-    unsafe { int(library, name)() }
-}
 
 #[track_caller]
 fn library(engine: &JitEngine, objects: &[(&str, &str, &[&str])]) -> Library {

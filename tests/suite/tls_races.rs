@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use slabjit::{Error, JitEngine, Library, ObjectInput, ObjectPlugin, ObjectReport, Removal, Symbol};
 
-use crate::common::{Checked, child, compile, compile_bytes, freed, link_shared, tests, tool, within};
+use crate::common::{Checked, Int, call, child, compile, compile_bytes, freed, int, link_shared, tests, tool, within};
 use crate::target::by_qemu;
 
 tests![
@@ -25,20 +25,6 @@ tests![
 
 const LIMIT: Duration = Duration::from_secs(120);
 const DYNAMIC: &[&str] = &["-ftls-model=global-dynamic"];
-
-type Int = unsafe extern "C" fn() -> i32;
-
-#[track_caller]
-fn int(library: &Library, name: &str) -> Symbol<Int> {
-    // SAFETY: every function of this file's objects that is asked for so is `int (void)`.
-    unsafe { library.get(name).unwrap() }
-}
-
-#[track_caller]
-fn call(library: &Library, name: &str) -> i32 {
-    // SAFETY: as above.
-    unsafe { int(library, name)() }
-}
 
 /// While one thread still links the rest of a batch that has failed, another gets the memory of the object that failed.
 fn variables_of_a_failed_link_are_forgotten_before_its_memory() {
