@@ -215,23 +215,19 @@ impl Library {
                 self.look_up_host(code, host);
                 continue;
             }
-            if storage.is_none() {
+            let Some(lacking) = storage else { return Ok(()) };
+            if lacking.fixed.is_some() && !waited {
+                host.turn = Turn::wait();
+                waited = true;
+                continue;
+            }
+            // That thread has made it.
+            if claims::is_taken(self.key()) {
                 return Ok(());
             }
-            if let Some(lacking) = storage {
-                if lacking.fixed.is_some() && !waited {
-                    host.turn = Turn::wait();
-                    waited = true;
-                    continue;
-                }
-                // That thread has made it.
-                if claims::is_taken(self.key()) {
-                    return Ok(());
-                }
-                // What is there and not right goes first, so that its room can be used again.
-                host.storage = None;
-                host.storage = Some(Arc::new(Storage::open(&lacking.objects, lacking.fixed.as_deref())?));
-            }
+            // What is there and not right goes first, so that its room can be used again.
+            host.storage = None;
+            host.storage = Some(Arc::new(Storage::open(&lacking.objects, lacking.fixed.as_deref())?));
         }
     }
 
