@@ -66,8 +66,8 @@ install_missing() {
     local packages as_root=()
     packages=$(missing_packages "$@" | sort -u | tr '\n' ' ')
     if [ -z "${packages// /}" ]; then return; fi
-    # Never at the price of a package that is there.
-    local install="apt-get install -y --no-remove --no-install-recommends $packages"
+    # Never at the price of a package that is there; and another script may be at it.
+    local install="apt-get install -o DPkg::Lock::Timeout=600 -y --no-remove --no-install-recommends $packages"
     if ! have_command apt-get; then
         echo "missing: $packages(names of Debian's packages); there is no apt-get to install them with" >&2
         exit 1
