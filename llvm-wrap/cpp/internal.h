@@ -39,8 +39,13 @@ struct Link {
   uint64_t Displacement = 0;
   /// Leaves out what undoes relaxations of JITLink's that are wrong: one of LLVM's own tests wants them.
   bool KeepsRelaxations = false;
-  /// Blocks' bytes as the graph was made with them.
-  llvm::DenseMap<llvm::jitlink::Block *, const char *> Origins;
+  struct Source {
+    llvm::jitlink::Block *Block;
+    /// Its bytes as the graph was made with them.
+    const char *Origin;
+  };
+  /// Blocks that have references and memory, in the order of the file, which is that of failures.
+  llvm::SmallVector<Source, 4> Referring;
   /// What `reserve` asked for, in its order.
   llvm::jitlink::Block *Rooms[3] = {};
   llvm::SmallVector<Named, 4> Symbols;
@@ -88,10 +93,13 @@ private:
 std::unique_ptr<llvm::jitlink::JITLinkMemoryManager> createMemoryManager(const slabjit_callbacks &Callbacks,
                                                                          LinksInProgress &Links);
 PluginPointer createPlugin(const slabjit_callbacks &Callbacks, LinksInProgress &Links);
-/// The sections in the order of the file, which LLVM's table of them does not have in every version.
-std::vector<llvm::jitlink::Section *> sectionsInOrder(llvm::jitlink::LinkGraph &G);
+/// As many as small objects have, which need no memory for them.
+using Sections = llvm::SmallVector<llvm::jitlink::Section *, 16>;
+using Blocks = llvm::SmallVector<llvm::jitlink::Block *, 4>;
+/// The sections with blocks in the order of the file, which LLVM's table of them does not have in every version.
+Sections sectionsInOrder(llvm::jitlink::LinkGraph &G);
 /// A section's blocks by their addresses.
-llvm::SmallVector<llvm::jitlink::Block *, 4> blocksInOrder(llvm::jitlink::Section &Sec);
+Blocks blocksInOrder(llvm::jitlink::Section &Sec);
 /// Gives the blocks of each section an order that does not depend on where they are stored.
 llvm::Error orderBlocks(llvm::jitlink::LinkGraph &G, llvm::StringRef Object);
 /// Shows the caller all references before there are addresses, and makes the room it asks for.

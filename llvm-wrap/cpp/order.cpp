@@ -4,18 +4,23 @@
 using namespace llvm;
 using namespace llvm::jitlink;
 
-std::vector<Section *> slabjit::sectionsInOrder(LinkGraph &G) {
-  std::vector<Section *> Sections;
+slabjit::Sections slabjit::sectionsInOrder(LinkGraph &G) {
+  Sections InOrder;
   for (auto &Sec : G.sections())
-    Sections.push_back(&Sec);
-  llvm::sort(Sections, [](Section *L, Section *R) { return L->getOrdinal() < R->getOrdinal(); });
-  return Sections;
+    if (Sec.blocks_size() != 0)
+      InOrder.push_back(&Sec);
+  llvm::sort(InOrder, [](Section *L, Section *R) { return L->getOrdinal() < R->getOrdinal(); });
+  return InOrder;
 }
 
-SmallVector<Block *, 4> slabjit::blocksInOrder(Section &Sec) {
-  SmallVector<Block *, 4> Blocks(Sec.blocks().begin(), Sec.blocks().end());
-  llvm::sort(Blocks, [](Block *L, Block *R) { return L->getAddress() < R->getAddress(); });
-  return Blocks;
+slabjit::Blocks slabjit::blocksInOrder(Section &Sec) {
+  Blocks InOrder;
+  // As many as there are: past the last block, LLVM's set has nothing but empty buckets to look at.
+  InOrder.reserve(Sec.blocks_size());
+  for (auto I = Sec.blocks().begin(); InOrder.size() != Sec.blocks_size(); ++I)
+    InOrder.push_back(*I);
+  llvm::sort(InOrder, [](Block *L, Block *R) { return L->getAddress() < R->getAddress(); });
+  return InOrder;
 }
 
 namespace {
@@ -23,11 +28,11 @@ namespace {
 /// Ranks the blocks that share an address with others of their section, in the order in which they are reached.
 class Order {
 public:
-  explicit Order(LinkGraph &G) : Sections(slabjit::sectionsInOrder(G)) {
-    for (auto *Sec : Sections) {
-      if (Sec->blocks_size() < 2)
+  explicit Order(LinkGraph &G) : G(G) {
+    for (auto &Sec : G.sections()) {
+      if (Sec.blocks_size() < 2)
         continue;
-      auto Blocks = slabjit::blocksInOrder(*Sec);
+      auto Blocks = slabjit::blocksInOrder(Sec);
       bool Shared = false;
       for (size_t I = 1; I != Blocks.size(); ++I)
         if (Blocks[I - 1]->getAddress() == Blocks[I]->getAddress()) {
@@ -35,9 +40,11 @@ public:
           Shared = true;
         }
       if (Shared)
-        Unordered.push_back(Sec);
+        Unordered.push_back(&Sec);
     }
   }
+
+  bool isThere() const { return Unordered.empty(); }
 
   /// What has bytes in the object: by where they are. Sections of one name are one section here, such as the members of a set that are
   /// in COMDAT groups.
@@ -55,7 +62,7 @@ public:
   void rankByReferences() {
     if (Ranked.size() == Ranks.size())
       return;
-    for (auto *Sec : Sections)
+    for (auto *Sec : slabjit::sectionsInOrder(G))
       for (auto *B : slabjit::blocksInOrder(*Sec))
         if (!Ranks.count(B))
           follow(*B);
@@ -63,7 +70,7 @@ public:
   }
 
   /// What nothing refers to: by the names of their symbols.
-  void rankByNames(LinkGraph &G) {
+  void rankByNames() {
     if (Ranked.size() == Ranks.size())
       return;
     std::vector<std::pair<StringRef, Block *>> Names;
@@ -111,7 +118,8 @@ private:
       follow(*Ranked[Followed]);
   }
 
-  std::vector<Section *> Sections, Unordered = {};
+  LinkGraph &G;
+  slabjit::Sections Unordered;
   /// 0 until it is reached.
   DenseMap<Block *, size_t> Ranks;
   std::vector<Block *> Ranked;
@@ -125,9 +133,11 @@ private:
 /// are many blocks with one address. Numbers as addresses tell BasicLayout their order, and end with it.
 Error slabjit::orderBlocks(LinkGraph &G, StringRef Object) {
   Order Order(G);
+  if (Order.isThere())
+    return Error::success();
   Order.rankByFile(Object);
   Order.rankByReferences();
-  Order.rankByNames(G);
+  Order.rankByNames();
   Order.settle();
   return Error::success();
 }

@@ -82,40 +82,34 @@ slabjit_edge describe(const Edge &E, Block &B, Triple::ArchType Arch, bool Final
   return R;
 }
 
-slabjit_block describe(slabjit::Link &L, Block &B) {
+slabjit_block describe(Block &B, const char *Origin) {
   slabjit_block R{};
   auto Section = B.getSection().getName();
   R.section = Section.data();
   R.section_len = Section.size();
-  R.origin = L.Origins.lookup(&B);
+  R.origin = Origin;
   R.size = B.getSize();
   R.executable = (B.getSection().getMemProt() & orc::MemProt::Exec) != orc::MemProt::None;
   return R;
 }
 
-/// Calls `Visit` with each block that has references and memory, the block as the caller sees it, and its edges likewise, some
-/// at a time: what a large block's take together would not stay in the cache. In the order of the file, which is that of failures.
+/// Calls `Visit` with each block that refers to something, the block as the caller sees it, and its edges likewise, some at a time: what
+/// a large block's take together would not stay in the cache.
 template <typename Visitor> void visitReferences(slabjit::Link &L, LinkGraph &G, bool Final, Visitor Visit) {
   constexpr size_t AtATime = 64;
   auto Arch = G.getTargetTriple().getArch();
   SmallVector<slabjit_edge, AtATime> Shown;
   SmallVector<Edge *, AtATime> Edges;
-  for (auto *Sec : slabjit::sectionsInOrder(G)) {
-    if (!slabjit::isAllocated(*Sec))
-      continue;
-    for (auto *B : slabjit::blocksInOrder(*Sec)) {
-      if (B->edges_empty() || B->isZeroFill())
-        continue;
-      auto Described = describe(L, *B);
-      for (auto I = B->edges().begin(), End = B->edges().end(); I != End;) {
-        Shown.clear();
-        Edges.clear();
-        for (; I != End && Edges.size() < AtATime; ++I) {
-          Shown.push_back(describe(*I, *B, Arch, Final));
-          Edges.push_back(&*I);
-        }
-        Visit(*B, Described, Shown, Edges);
+  for (auto &[B, Origin] : L.Referring) {
+    auto Described = describe(*B, Origin);
+    for (auto I = B->edges().begin(), End = B->edges().end(); I != End;) {
+      Shown.clear();
+      Edges.clear();
+      for (; I != End && Edges.size() < AtATime; ++I) {
+        Shown.push_back(describe(*I, *B, Arch, Final));
+        Edges.push_back(&*I);
       }
+      Visit(*B, Described, Shown, Edges);
     }
   }
 }
@@ -143,11 +137,11 @@ Section *firstCode(LinkGraph &G) {
 
 Error slabjit::surveyReferences(Link &L, LinkGraph &G) {
   uint64_t Bytes = 0;
-  for (auto &Sec : G.sections())
-    for (auto *B : Sec.blocks()) {
+  for (auto *Sec : slabjit::sectionsInOrder(G))
+    for (auto *B : slabjit::blocksInOrder(*Sec)) {
       Bytes += B->getSize() + B->getAlignment() - 1;
-      if (!B->isZeroFill() && !B->edges_empty())
-        L.Origins[B] = B->getContent().data();
+      if (slabjit::isAllocated(*Sec) && !B->isZeroFill() && !B->edges_empty())
+        L.Referring.push_back({B, B->getContent().data()});
     }
   visitReferences(L, G, false, [&](Block &, slabjit_block &Shown, ArrayRef<slabjit_edge> Edges, ArrayRef<Edge *>) {
     L.Callbacks->survey(L.Object, Bytes, &Shown, Edges.data(), Edges.size());

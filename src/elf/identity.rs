@@ -170,7 +170,7 @@ pub(crate) fn refuse_slim_lto(view: &View<'_>) -> Result<()> {
     let mut code = false;
     for (_, header) in view.sections() {
         if header.flags & SHF_ALLOC == 0 {
-            lto |= view.name_of(&header)?.starts_with(b".gnu.lto_");
+            lto |= view.name_begins_with(&header, b".gnu.lto_");
         } else {
             code |= header.size != 0 && header.kind != SHT_NOTE && header.kind != SHT_NOBITS;
         }

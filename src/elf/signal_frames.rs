@@ -16,7 +16,7 @@ const MARK: u8 = 0x80;
 pub(crate) fn prepare(view: &View<'_>) -> Result<Option<Patch>> {
     let mut patch = Patch::new(view.bytes.len());
     for (index, header) in view.sections() {
-        if view.name_of(&header)? != b".eh_frame" {
+        if !view.name_begins_with(&header, b".eh_frame\0") {
             continue;
         }
         let contents = view.contents(index, &header)?;

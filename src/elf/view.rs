@@ -136,6 +136,11 @@ impl<'a> View<'a> {
         })
     }
 
+    /// Whether a section's name begins like this. False if it has none; that is refused where names are read.
+    pub(crate) fn name_begins_with(&self, header: &SectionHeader, prefix: &[u8]) -> bool {
+        self.names.get(header.name as usize..).is_some_and(|from| from.starts_with(prefix))
+    }
+
     /// A section's name for messages.
     pub(crate) fn label(&self, index: u32) -> String {
         match self.header(index).and_then(|h| self.name_of(&h).ok()) {

@@ -132,7 +132,9 @@ fn one(bench: &Bench, random: &mut Random, tally: &mut Tally) -> Result<(), Stri
     let (sections, refused) = link_and_check(bench, &case)?;
     tally.bridges += bench.bridges.take();
     tally.refused += refused.len() as u64;
-    let same_place = before.is_some_and(|before| before == sections);
+    // A large section stays near while it has a reference that we compute (`keep_near_what_is_lifted`).
+    let moves = refused.iter().any(|(probe, _)| case.has_large_end(&case.probes[*probe]));
+    let same_place = !moves && before.is_some_and(|before| before == sections);
     for (probe, reference) in &refused {
         judge(&case, *probe, reference, &sections, same_place)?;
     }
