@@ -13,15 +13,18 @@ std::unique_ptr<slabjit::Link> slabjit::takeFailedLink() { return std::move(Fail
 
 namespace {
 
+size_t countBlocks(LinkGraph &G) {
+  size_t Blocks = 0;
+  for (auto &Sec : G.sections())
+    Blocks += Sec.blocks_size();
+  return Blocks;
+}
+
 /// ORC derives from references between blocks which symbols become ready with which others, in more than linear time
 /// (llvm#179611). Nobody waits for single symbols here: a batch is ready as a whole. So references inside a graph are
 /// made to point to absolute symbols at the same addresses, which are no dependencies. Addresses are final by now.
 Error flattenDependencies(LinkGraph &G) {
-  constexpr size_t WorthIt = 32;
-  size_t Blocks = 0;
-  for (auto &Sec : G.sections())
-    Blocks += Sec.blocks_size();
-  if (Blocks < WorthIt)
+  if (countBlocks(G) < 32)
     return Error::success();
 
   DenseMap<Symbol *, Symbol *> Fixed;
@@ -41,6 +44,35 @@ Error flattenDependencies(LinkGraph &G) {
   return Error::success();
 }
 
+/// Up to 16, ORC does so before there are addresses, at the end of the post-prune phase: for thousands of blocks that refer to each other
+/// it takes seconds (ObjectLinkingLayer.cpp, computeBlockNonLocalDeps). For that time, each block refers to itself. Comes last of the
+/// plugin's passes of that phase; small graphs gain nothing by it.
+void hideDependencies(PassConfiguration &Config) {
+  auto Hidden = std::make_shared<std::vector<std::pair<Edge *, Symbol *>>>();
+  Config.PostPrunePasses.push_back([Hidden](LinkGraph &G) {
+    if (countBlocks(G) < 256)
+      return Error::success();
+    for (auto *B : G.blocks()) {
+      Symbol *Self = nullptr;
+      for (auto &E : B->edges()) {
+        auto &Target = E.getTarget();
+        if (!Target.isDefined() || &Target.getBlock() == B)
+          continue;
+        if (!Self)
+          Self = &G.addAnonymousSymbol(*B, 0, 0, false, false);
+        Hidden->emplace_back(&E, &Target);
+        E.setTarget(*Self);
+      }
+    }
+    return Error::success();
+  });
+  Config.PostAllocationPasses.insert(Config.PostAllocationPasses.begin(), [Hidden](LinkGraph &) {
+    for (auto &[E, Target] : *Hidden)
+      E->setTarget(*Target);
+    return Error::success();
+  });
+}
+
 /// What a GOT entry or a stub refers to: each is a block with one edge.
 Symbol &behind(Symbol &S) { return S.getBlock().edges().begin()->getTarget(); }
 
@@ -54,22 +86,20 @@ bool relaxesTooFar(Block &B, Edge &E, Symbol &Target) {
 /// Takes references out of the reach of JITLink's relaxations, which up to 22 are wrong here: `call *f@GOTPCREL(%rip)`
 /// becomes a call with an absolute 32-bit field when `f` is below 4 GiB, and jumps likewise, but calls are relative
 /// (llvm#190968); and what just does not reach. Without relaxation a GOT load is a Delta32 to the GOT entry.
-Error keepWhatMustNotRelax(LinkGraph &G) {
-  for (auto &Sec : G.sections())
-    for (auto *B : Sec.blocks())
-      for (auto &E : B->edges()) {
-        if (E.getKind() == x86_64::BranchPCRel32ToPtrJumpStubBypassable &&
-            relaxesTooFar(*B, E, behind(behind(E.getTarget()))))
-          E.setKind(x86_64::BranchPCRel32ToPtrJumpStub);
-        if (E.getKind() != x86_64::PCRel32GOTLoadRelaxable && E.getKind() != x86_64::PCRel32GOTLoadREXRelaxable)
-          continue;
-        bool IsBranch = E.getOffset() >= 2 && static_cast<uint8_t>(B->getContent()[E.getOffset() - 2]) == 0xff;
-        if (!IsBranch && !relaxesTooFar(*B, E, behind(E.getTarget())))
-          continue;
-        E.setKind(x86_64::Delta32);
-        E.setAddend(E.getAddend() - 4);
-      }
-  return Error::success();
+void keepWhatMustNotRelax(slabjit::Link &Link) {
+  for (auto &[B, Origin] : Link.Referring)
+    for (auto &E : B->edges()) {
+      if (E.getKind() == x86_64::BranchPCRel32ToPtrJumpStubBypassable &&
+          relaxesTooFar(*B, E, behind(behind(E.getTarget()))))
+        E.setKind(x86_64::BranchPCRel32ToPtrJumpStub);
+      if (E.getKind() != x86_64::PCRel32GOTLoadRelaxable && E.getKind() != x86_64::PCRel32GOTLoadREXRelaxable)
+        continue;
+      bool IsBranch = E.getOffset() >= 2 && static_cast<uint8_t>(B->getContent()[E.getOffset() - 2]) == 0xff;
+      if (!IsBranch && !relaxesTooFar(*B, E, behind(E.getTarget())))
+        continue;
+      E.setKind(x86_64::Delta32);
+      E.setAddend(E.getAddend() - 4);
+    }
 }
 
 /// The field of a call or jump ends its instruction.
@@ -126,7 +156,7 @@ Error giveGOTAPlace(LinkGraph &G) {
 }
 
 /// LLVM 19 leaves `_GLOBAL_OFFSET_TABLE_` to others on AArch64; later ones put it where this does.
-Error placeGOTSymbol(LinkGraph &G) {
+void placeGOTSymbol(LinkGraph &G) {
   Symbol *Wanted = nullptr;
   for (auto *S : G.external_symbols())
     if (slabjit::symbolName(*S) == "_GLOBAL_OFFSET_TABLE_")
@@ -134,11 +164,10 @@ Error placeGOTSymbol(LinkGraph &G) {
   auto *GOT = G.findSectionByName(aarch64::GOTTableManager::getSectionName());
   if (Wanted && GOT)
     slabjit::makeAbsolute(G, *Wanted, SectionRange(*GOT).getStart());
-  return Error::success();
 }
 
 /// `__start_NAME` and `__stop_NAME`, which are the bounds of the object's section NAME.
-Error defineSectionBounds(LinkGraph &G) {
+void defineSectionBounds(LinkGraph &G) {
   SmallVector<Symbol *, 8> Externals(G.external_symbols().begin(), G.external_symbols().end());
   for (auto *S : Externals) {
     auto Name = slabjit::symbolName(*S);
@@ -150,7 +179,24 @@ Error defineSectionBounds(LinkGraph &G) {
       slabjit::makeAbsolute(G, *S, IsStart ? Range.getStart() : Range.getEnd());
     }
   }
-  return Error::success();
+}
+
+// LLVM's own tests link for i386 too (ci/llvm-suite), where kinds of edges have other numbers.
+bool isX86_64(LinkGraph &G) { return G.getTargetTriple().getArch() == Triple::x86_64; }
+bool isAArch64(LinkGraph &G) { return G.getTargetTriple().isAArch64(); }
+
+Error beforeLayout(slabjit::Link &Link, LinkGraph &G) {
+  if (auto Err = slabjit::makeIndirectFunctions(Link, G))
+    return Err;
+  if (isX86_64(G) || isAArch64(G)) {
+    if (auto Err = giveGOTAPlace(G))
+      return Err;
+    if (auto Err = pointPastStubs(G))
+      return Err;
+  }
+  if (auto Err = slabjit::orderBlocks(G, Link.Bytes))
+    return Err;
+  return slabjit::surveyReferences(Link, G);
 }
 
 class Plugin final : public slabjit::PluginWithoutResources {
@@ -161,33 +207,19 @@ public:
     auto *Link = Links.find(&G);
     if (!Link)
       return;
-    Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return slabjit::makeIndirectFunctions(*Link, G); });
-    // LLVM's own tests link for i386 too (ci/llvm-suite), where kinds of edges have other numbers.
-    bool IsX86_64 = G.getTargetTriple().getArch() == Triple::x86_64, IsAArch64 = G.getTargetTriple().isAArch64();
-    if (IsX86_64 || IsAArch64)
-      Config.PostPrunePasses.push_back(giveGOTAPlace);
-    if (IsX86_64 && !Link->KeepsRelaxations)
-      Config.PostAllocationPasses.push_back(keepWhatMustNotRelax);
-    if (IsAArch64)
-      Config.PostAllocationPasses.push_back(placeGOTSymbol);
-    if (!slabjit::DefinesSectionBounds)
-      Config.PostAllocationPasses.push_back(defineSectionBounds);
-    // After JITLink has made its GOT entries and stubs.
-    if (IsX86_64 || IsAArch64)
-      Config.PostPrunePasses.push_back(pointPastStubs);
-    Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return slabjit::orderBlocks(G, Link->Bytes); });
-    Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return slabjit::surveyReferences(*Link, G); });
-    // After JITLink has relaxed what it can.
-    Config.PreFixupPasses.push_back([Link](LinkGraph &G) { return slabjit::checkReferences(*Link, G); });
-    // Before the layer's own pass of this phase, which registers dependencies.
-    if (slabjit::FlattensDependencies)
-      Config.PreFixupPasses.push_back(flattenDependencies);
+    // One pass each: lists of passes are made for every object. These come after JITLink has made its GOT entries and stubs.
+    Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return beforeLayout(*Link, G); });
     // Last of the post-allocation passes: addresses are final from here on.
-    Config.PostAllocationPasses.push_back([this, Link](LinkGraph &G) {
-      report(*Link, G);
-      return Error::success();
+    Config.PostAllocationPasses.push_back([this, Link](LinkGraph &G) { return afterLayout(*Link, G); });
+    // After JITLink has relaxed what it can, and before the layer's own pass of this phase, which registers dependencies.
+    Config.PreFixupPasses.push_back([Link](LinkGraph &G) {
+      if (auto Err = slabjit::checkReferences(*Link, G))
+        return Err;
+      return slabjit::FlattensDependencies ? flattenDependencies(G) : Error::success();
     });
     slabjit::terminateFrames(Config);
+    if (!slabjit::FlattensDependencies)
+      hideDependencies(Config);
     slabjit::guardAbsoluteSymbols(Config);
   }
 
@@ -203,6 +235,17 @@ public:
   }
 
 private:
+  Error afterLayout(slabjit::Link &Link, LinkGraph &G) {
+    if (isX86_64(G) && !Link.KeepsRelaxations)
+      keepWhatMustNotRelax(Link);
+    if (isAArch64(G))
+      placeGOTSymbol(G);
+    if (!slabjit::DefinesSectionBounds)
+      defineSectionBounds(G);
+    report(Link, G);
+    return Error::success();
+  }
+
   void report(slabjit::Link &Link, LinkGraph &G) {
     SmallVector<slabjit_placed, 8> Symbols, Blocks;
     Symbols.reserve(Link.Symbols.size());

@@ -52,7 +52,7 @@ constexpr auto Branch26PCRel = Branch26;
 
 namespace slabjit {
 
-/// Whether flattening dependencies pays: what it avoids came with 19, before it costs 8 to 23 %.
+/// Whether ORC looks for dependencies when addresses are final, so that references can be made absolute for it.
 constexpr bool FlattensDependencies = LLVM_VERSION_MAJOR >= 19;
 
 /// Whether JITLink defines `__start_NAME` and `__stop_NAME`: up to 16 it looks for the section `_NAME`, and for `__end`.
