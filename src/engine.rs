@@ -4,11 +4,13 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::elf::{LinkPlan, ObjectPlugin, Preparation, Target};
 use crate::library::{Library, LibraryBuilder};
-use crate::link::{Context, Name, OutOfRange};
-use crate::memory::{ArenaConfig, ArenaStats};
+use crate::link::{Context, OutOfRange};
+use crate::memory::{ArenaConfig, ArenaStats, Occupant};
+use crate::name::{Name, ShortName};
 use crate::runtime::SharedLibrary;
 use crate::{ArenaPlacement, Error, Limits, Result, SectionConflicts};
 
@@ -57,16 +59,26 @@ pub struct EngineStats {
 #[non_exhaustive]
 pub struct Explanation {
     /// The library.
-    pub library: String,
+    pub library: ShortName,
     /// The object.
-    pub object: String,
+    pub object: ShortName,
+    /// Counts what the engine has loaded: the same addresses have another generation each time.
+    pub generation: u64,
+    /// When it was removed; none as long as it lives.
+    pub removed: Option<SystemTime>,
     /// Offset of the address in the object's slab, or in its own mapping where the section lies outside the arena.
     pub offset: usize,
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' of library '{}', offset {:#x} of its slab", self.object, self.library, self.offset)
+        let Self { library, object, generation, removed, offset } = self;
+        write!(f, "'{object}' of library '{library}' (generation {generation}), offset {offset:#x} of its slab")?;
+        let Some(removed) = removed else { return Ok(()) };
+        match removed.elapsed() {
+            Ok(ago) => write!(f, ", removed {}.{:03} s ago", ago.as_secs(), ago.subsec_millis()),
+            Err(_) => f.write_str(", removed"),
+        }
     }
 }
 
@@ -162,14 +174,13 @@ impl JitEngine {
         EngineStats { arena: self.context.arena.stats(), libraries: live.len(), bridges }
     }
 
-    /// Which live object has this address.
+    /// Which object has this address, or had it last: what is removed is known until the addresses have
+    /// [rested](JitEngineBuilder::quarantine).
+    ///
+    /// May be called from a signal handler: it takes no lock, waits for nobody and allocates nothing.
     pub fn explain_address(&self, address: *const ()) -> Option<Explanation> {
-        let address = address.addr();
-        self.context.live().iter().find_map(|code| {
-            let (object, span) = code.object_containing(address)?;
-            let library = code.library().to_string();
-            Some(Explanation { library, object: object.to_string(), offset: address - span.start })
-        })
+        let Occupant { start, library, object, generation, removed } = self.context.arena.occupant(address.addr())?;
+        Some(Explanation { library, object, generation, removed, offset: address.addr() - start })
     }
 
     /// The addresses of the arena, in which all slabs lie.
@@ -210,6 +221,15 @@ impl JitEngineBuilder {
     #[must_use]
     pub fn arena_placement(mut self, placement: ArenaPlacement) -> Self {
         self.placement = placement;
+        self
+    }
+
+    /// Bytes of addresses of removed objects that rest before other objects get them, 64 MiB unless said otherwise; what
+    /// has rested longest goes first. Resting addresses have no memory, and every access to them traps. They are taken before the
+    /// arena counts as exhausted, and 4096 slabs rest at most. 0 for none: then a stale pointer may lead into another object.
+    #[must_use]
+    pub fn quarantine(mut self, bytes: usize) -> Self {
+        self.arena.quarantine = bytes;
         self
     }
 
@@ -269,6 +289,7 @@ impl fmt::Debug for JitEngineBuilder {
         f.debug_struct("JitEngineBuilder")
             .field("arena_size", &self.arena.size)
             .field("arena_placement", &self.placement)
+            .field("quarantine", &self.arena.quarantine)
             .field("section_conflicts", &self.conflicts)
             .field("out_of_range", &self.out_of_range)
             .field("limits", &self.limits)

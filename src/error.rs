@@ -411,6 +411,29 @@ pub enum Error {
         /// The library.
         library: String,
     },
+    /// A library that was removed is not gone in time. It goes with its last holder.
+    #[error(
+        "library '{library}' was removed, but is not gone after {waited:?}: {holders} symbols, libraries or calls that are under way hold it, and {drains} of what it has to wait for has not finished; drop what holds it (this thread may, too), or wait longer"
+    )]
+    RemovalTimedOut {
+        /// The library.
+        library: String,
+        /// As long as was asked for.
+        waited: std::time::Duration,
+        /// What holds it, as [`Removal::Waiting`](crate::Removal::Waiting) counts it.
+        holders: usize,
+        /// Those of its [`Drain`](crate::Drain)s that have not finished.
+        drains: usize,
+    },
+    /// Code of a library, or of one that needs it, would have waited for the library's end, which cannot come before that code
+    /// returns. The library is removed, and goes with its last holder.
+    #[error(
+        "library '{library}' was removed, but its end cannot be waited for by its own code, nor by that of a library that needs it; call remove there, or wait on another thread"
+    )]
+    RemovalFromOwnCode {
+        /// The library.
+        library: String,
+    },
     /// A shared library could not be opened.
     #[error("cannot open shared library '{}': {}; give a path, or a name that the dynamic loader finds (LD_LIBRARY_PATH)", path.display(), innermost(source))]
     SharedLibrary {

@@ -23,13 +23,14 @@
 //!   nothing is ever truncated.
 //! - **Preparation.** Objects are checked, and where needed rewritten, before LLVM sees them; see [`JitEngine::check_object`].
 //! - **W^X.** No mapping of an engine is ever writable and executable.
-//! - **Ownership.** A [`Symbol`] keeps its code alive, also past its [`Library`] and its engine.
+//! - **Ownership.** A [`Symbol`] keeps its code alive, also past its [`Library`] and its engine; a [`CallPlan`] keeps all that a call needs.
+//!   Removed code traps, and [`JitEngine::explain_address`] says what it was.
 //! - **Nothing lost on failure.** Bad input and exhausted resources are an [`Error`]; what was loaded before goes on
 //!   working. Only exhausted `malloc` aborts, as it does in Rust and in LLVM.
 //!
 //! # Limits, for now
 //! Linux with glibc on x86-64, and on AArch64 as far as qemu-user shows; memory operands and 32-bit fields that refer to something
-//! far away are refused, so compile with `-fPIC`. Removed addresses may be reused at once. A child of `fork` may call what was loaded before,
+//! far away are refused, so compile with `-fPIC`. A child of `fork` may call what was loaded before,
 //! but must not load or remove. The README has the rest.
 //!
 //! # LLVM
@@ -43,25 +44,31 @@
 
 #![deny(unsafe_code)]
 
+mod drain;
 mod elf;
 mod engine;
 mod error;
+mod kernel;
 mod library;
 mod link;
 mod memory;
+mod name;
 mod placement;
 mod runtime;
 mod symbol;
 
+pub use drain::Drain;
 pub use elf::{
     Change, ChangeKind, ChangedSection, Limits, LinkPlan, ObjectInput, ObjectPlugin, ObjectReport, PlannedDefinition,
     PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem, SectionConflicts, Severity, Verdict,
 };
 pub use engine::{EngineStats, Explanation, JitEngine, JitEngineBuilder, SlabLayout};
 pub use error::{Error, FarReference, Result, UndefinedSymbol};
+pub use kernel::{CallPlan, Capture};
 pub use library::{Library, LibraryBuilder, Removal, Slab, SlabSegment};
 pub use link::OutOfRange;
 pub use memory::{ArenaStats, Protection};
+pub use name::ShortName;
 pub use placement::ArenaPlacement;
 pub use symbol::Symbol;
 

@@ -5,20 +5,22 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::engine::read;
-use crate::link::{Context, Name, library as inner};
+use crate::link::{Context, library as inner};
 use crate::memory::SlabRange;
+use crate::name::Name;
 use crate::runtime::SharedLibrary;
 use crate::symbol::{Symbol, pointer_from};
-use crate::{Error, LinkPlan, Protection, Result, UndefinedSymbol};
+use crate::{Drain, Error, LinkPlan, Protection, Result, UndefinedSymbol};
 
 /// Objects in one namespace, the unit of ownership.
 ///
 /// Objects are linked and initialised when something is first asked of them, all of a library in the order in which they
 /// were added. The code lives until the last of these is gone: clones of the library (unless [removed](Self::remove)),
-/// [`Symbol`]s, and libraries that were [linked](LibraryBuilder::link) against it. Then exit handlers and finalisers run,
-/// on the thread that dropped the last, and the memory is freed.
+/// [`Symbol`]s, and libraries with references to it. Then exit handlers and finalisers run, on the thread that dropped the last,
+/// and the memory is freed.
 #[derive(Clone)]
 pub struct Library {
     inner: Arc<inner::Library>,
@@ -31,7 +33,8 @@ pub enum Removal {
     Freed,
     /// It goes when the last holder does.
     Waiting {
-        /// Symbols and libraries that hold it, and calls that are just linking it.
+        /// Symbols and libraries that hold it, calls that are just linking it, and [what it has to wait for](Library::drain). 0 when
+        /// its finalisers are just running.
         holders: usize,
     },
 }
@@ -229,6 +232,27 @@ impl Library {
     pub fn remove(&self) -> Result<Removal> {
         Ok(self.inner.remove())
     }
+
+    /// [`remove`](Self::remove), and waits until finalisers have run and the memory is freed: until what holds the library has let go, and
+    /// everything that it has to [wait for](Self::drain) has finished.
+    ///
+    /// # Errors
+    /// [`Error::RemovalTimedOut`], [`Error::RemovalFromOwnCode`]. The library is removed also then.
+    pub fn remove_and_wait(&self, timeout: Duration) -> Result<()> {
+        self.inner.remove_and_wait(timeout)
+    }
+
+    /// Has the library's code wait for something before finalisers run and its memory goes: for work on a device that reads it, say.
+    /// It may be added also after the library was removed, as long as something holds it.
+    ///
+    /// When the last holder is gone before that has finished, the code is kept. Nothing polls by itself: it goes when a library is
+    /// made or removed after that, by any engine of the process, or within [`remove_and_wait`](Self::remove_and_wait).
+    ///
+    /// # Errors
+    /// [`Error::Removed`] if nothing holds the code any more.
+    pub fn drain(&self, drain: impl Drain + 'static) -> Result<()> {
+        self.inner.drain(Box::new(drain))
+    }
 }
 
 impl fmt::Debug for Library {
@@ -270,7 +294,8 @@ impl LibraryBuilder {
     }
 
     /// Looks in another library of this or another engine of the process, at its symbols with default visibility. It is
-    /// kept alive, and is initialised before this one. Libraries that the other was linked against are not looked in.
+    /// initialised before this one, and kept alive by it: its names as long as this library is not dropped, its code as long as that of
+    /// this one, if references lead to it. Libraries that the other was linked against are not looked in.
     pub fn link(mut self, library: &Library) -> Self {
         self.scope.links.push(Arc::clone(&library.inner));
         self

@@ -4,10 +4,9 @@
 use std::any::type_name;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 
 use crate::elf::SymbolKind;
-use crate::link::Code;
+use crate::link::Hold;
 use crate::link::library::Found;
 use crate::{Error, Result};
 
@@ -17,7 +16,7 @@ use crate::{Error, Result};
 /// `Sync` where `T` is, as function pointers are. A `T` copied out of it keeps nothing alive.
 pub struct Symbol<T> {
     value: T,
-    code: Arc<Code>,
+    code: Hold,
 }
 
 impl<T: Copy> Symbol<T> {
@@ -25,6 +24,11 @@ impl<T: Copy> Symbol<T> {
     pub fn address(&self) -> *const () {
         // SAFETY: only `pointer_from` makes a symbol, and of an address.
         unsafe { std::mem::transmute_copy::<T, *const ()>(&self.value) }
+    }
+
+    /// What keeps the code.
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.code
     }
 
     /// The function or data pointer itself. Using it after the last holder is gone is the caller's own risk.
@@ -74,7 +78,7 @@ impl<T> Deref for Symbol<T> {
 
 impl<T: Clone> Clone for Symbol<T> {
     fn clone(&self) -> Self {
-        Self { value: self.value.clone(), code: Arc::clone(&self.code) }
+        Self { value: self.value.clone(), code: self.code.clone() }
     }
 }
 

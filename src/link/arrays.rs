@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 
 use slabjit_llvm_wrap as shim;
 
-use super::name::Name;
 use super::session::take_text;
 use crate::elf::{Array, ArrayKind};
+use crate::name::Name;
 
 /// The functions of one object's initialiser and finaliser sections, in the order in which they are called.
 ///

@@ -70,6 +70,12 @@ pub(super) fn is_taken(library: usize) -> bool {
     guard.as_ref().and_then(|table| table.owners.get(&library)).is_some_and(|owner| *owner != thread::current().id())
 }
 
+/// Whether this thread has `library`.
+pub(super) fn is_ours(library: usize) -> bool {
+    let guard = lock();
+    guard.as_ref().and_then(|table| table.owners.get(&library)).is_some_and(|owner| *owner == thread::current().id())
+}
+
 impl Table {
     /// Whether `thread` waits, over any number of others, for a library that `target` has. Ends: a thread waits for one
     /// library, and no circle is ever closed.

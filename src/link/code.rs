@@ -3,26 +3,28 @@
 
 use std::fmt;
 use std::num::NonZero;
-use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use once_cell::race::OnceBox;
 use slabjit_llvm_wrap as shim;
 
 use super::arrays::Arrays;
+use super::drains::Drains;
 use super::exit::{Handlers, Own, Support};
 use super::few::Few;
 use super::frames::Frames;
+use super::hold::{Hold, Life};
 use super::indirect;
-use super::name::Name;
 use super::object::{Linked, PreparedObject};
 use super::session::take_text;
 use super::thread_local::Variables;
-use crate::Result;
 use crate::memory::{Arena, PublishedSlab};
+use crate::name::Name;
 use crate::runtime::SharedLibrary;
+use crate::{Drain, Result};
 
 /// JITLink's deallocation actions; dropping runs them, in reverse.
 pub(super) struct Actions {
@@ -96,7 +98,10 @@ pub(super) struct Image {
 
 impl Image {
     /// Registers the object's frames and reads its initialisers.
-    pub(super) fn new(object: &PreparedObject, number: u32, linked: Linked) -> Self {
+    pub(super) fn new(library: &Name, object: &PreparedObject, number: u32, mut linked: Linked) -> Self {
+        if let Some(allocation) = &mut linked.allocation {
+            allocation.slab.belong_to(library, &object.kept_name);
+        }
         let begin = NonZero::new(linked.frames).filter(|_| linked.allocation.is_some());
         // SAFETY: JITLink terminates the section (EHFrameNullTerminator); it is published, and the image drops the frames
         // before the memory.
@@ -114,43 +119,50 @@ impl Image {
             initialised: false,
         }
     }
-
-    /// Bytes in the arena, and the place.
-    fn span(&self) -> Option<Range<usize>> {
-        self.allocation.as_ref().map(|a| a.slab.span())
-    }
 }
 
-/// All that must outlive the last handle on a library, and nothing of LLVM's: handles outlive the session.
+/// A library's code: all that must outlive the last handle on it, and nothing of LLVM's, as handles outlive the session. A [`Hold`] keeps
+/// it; what has only an `Arc` knows of it.
 #[derive(Debug)]
 pub(crate) struct Code {
+    life: Life,
     library: Name,
     images: Mutex<Few<Image>>,
     /// What few libraries need.
     support: OnceBox<Support>,
+    drains: OnceBox<Drains>,
     enlisted: AtomicBool,
     finalised: AtomicBool,
-    /// What this library was linked against, if anything; dropped after everything of its own.
-    ties: Option<Box<Ties>>,
+    /// What this library may be linked against, if anything.
+    ties: Option<Box<Mutex<Ties>>>,
 }
 
+/// What goes after everything of the library's own.
 #[derive(Debug)]
 struct Ties {
-    shared: Vec<SharedLibrary>,
-    _libraries: Vec<Arc<Code>>,
+    shared: Arc<[SharedLibrary]>,
+    /// Libraries that its references lead to.
+    libraries: Vec<Hold>,
 }
 
 impl Code {
-    pub(super) fn new(library: Name, libraries: Vec<Arc<Code>>, shared: Vec<SharedLibrary>) -> Self {
-        let any = !libraries.is_empty() || !shared.is_empty();
+    /// `linked`: there are libraries that references may lead to.
+    pub(super) fn new(library: Name, linked: bool, shared: Vec<SharedLibrary>) -> Self {
+        let any = linked || !shared.is_empty();
         Self {
+            life: Life::new(),
             library,
             images: Mutex::default(),
             support: OnceBox::new(),
+            drains: OnceBox::new(),
             enlisted: AtomicBool::new(false),
             finalised: AtomicBool::new(false),
-            ties: any.then(|| Box::new(Ties { shared, _libraries: libraries })),
+            ties: any.then(|| Box::new(Mutex::new(Ties { shared: shared.into(), libraries: Vec::new() }))),
         }
+    }
+
+    pub(super) fn life(&self) -> &Life {
+        &self.life
     }
 
     pub(crate) fn library(&self) -> &Name {
@@ -171,8 +183,57 @@ impl Code {
         }
     }
 
-    pub(super) fn shared(&self) -> &[SharedLibrary] {
-        self.ties.as_ref().map_or(&[], |ties| &ties.shared)
+    fn ties(&self) -> Option<MutexGuard<'_, Ties>> {
+        self.ties.as_ref().map(|ties| ties.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn shared(&self) -> Arc<[SharedLibrary]> {
+        self.ties().map_or_else(Arc::default, |ties| Arc::clone(&ties.shared))
+    }
+
+    /// Keeps libraries as long as this one.
+    pub(super) fn keep(&self, libraries: Vec<Hold>) {
+        if let Some(mut ties) = self.ties() {
+            let new = libraries.into_iter().filter(|new| !ties.libraries.iter().any(|old| old.is_same(new)));
+            let new: Vec<_> = new.collect();
+            ties.libraries.extend(new);
+        }
+    }
+
+    /// Whether this library keeps another one, over any number of others, or is it.
+    pub(super) fn keeps(self: &Arc<Self>, other: &Arc<Self>) -> bool {
+        let (mut seen, mut next) = (Vec::<Arc<Self>>::new(), vec![Arc::clone(self)]);
+        while let Some(code) = next.pop() {
+            if Arc::ptr_eq(&code, other) {
+                return true;
+            }
+            if !seen.iter().any(|known| Arc::ptr_eq(known, &code)) {
+                next.extend(code.ties().iter().flat_map(|ties| &ties.libraries).map(|hold| Arc::clone(hold.code())));
+                seen.push(code);
+            }
+        }
+        false
+    }
+
+    /// Has the code wait for something.
+    pub(super) fn drain(&self, drain: Box<dyn Drain>) {
+        self.drains.get_or_init(Box::default).add(drain);
+    }
+
+    /// Whether the code has to wait for something.
+    pub(super) fn drains(&self) -> bool {
+        self.unfinished_drains() != 0
+    }
+
+    pub(super) fn unfinished_drains(&self) -> usize {
+        self.drains.get().map_or(0, Drains::unfinished)
+    }
+
+    /// Waits for something that has to finish, if there is something, or so long.
+    pub(super) fn wait_for_drains(&self, time: Duration) {
+        if let Some(drains) = self.drains.get() {
+            drains.wait(time);
+        }
     }
 
     /// The name of a linked object.
@@ -302,13 +363,18 @@ impl Code {
             // SAFETY: initialised, and finalised once.
             unsafe { arrays.finalise(&object) };
         }
-        // SAFETY: the images are dropped by our Drop, hence still there.
+        // SAFETY: the images are taken by `end` afterwards, hence still there.
         unsafe { self.run_handlers(0) };
     }
 
     /// References that go through bridges.
     pub(crate) fn bridges(&self) -> u64 {
         self.images().iter().map(|i| u64::from(i.bridges)).sum()
+    }
+
+    /// Whether an address is in the code.
+    pub(super) fn contains(&self, address: usize) -> bool {
+        self.slab_containing(address).is_some()
     }
 
     /// The ranges of the slab that contains this address.
@@ -319,24 +385,21 @@ impl Code {
         })
     }
 
-    /// The object that has this address.
-    pub(crate) fn object_containing(&self, address: usize) -> Option<(Name, Range<usize>)> {
-        self.images().iter().find_map(|i| {
-            let ranges = i.allocation.as_ref()?.slab().ranges();
-            let range = ranges.into_iter().find(|r| r.addresses.contains(&address))?;
-            let span = i.span().filter(|s| s.contains(&address)).unwrap_or(range.addresses);
-            Some((i.object.clone(), span))
-        })
-    }
-}
-
-impl Drop for Code {
-    fn drop(&mut self) {
+    /// Runs finalisers, and frees everything. Returns the libraries that this one kept. Called once, when nothing holds the code and
+    /// nothing has to be waited for.
+    pub(super) fn end(&self) -> Vec<Hold> {
         let span = tracing::debug_span!(target: "slabjit", "slabjit::remove", library = &*self.library.text());
         let _entered = span.enter();
         self.finalise();
-        // Last in, first out; then `support`, the shared libraries and what this was linked against.
-        let images = self.images.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // Last in, first out.
+        let mut images = std::mem::take(&mut *self.images());
         while images.pop().is_some() {}
+        if let Some(support) = self.support.get() {
+            support.end();
+        }
+        let ties = self.ties().map(|mut ties| (std::mem::take(&mut ties.shared), std::mem::take(&mut ties.libraries)));
+        let (shared, libraries) = ties.unwrap_or_default();
+        drop(shared);
+        libraries
     }
 }

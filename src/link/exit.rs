@@ -13,10 +13,11 @@ use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, RwLock, RwLockWriteGuar
 
 use super::arrays::catching;
 use super::code::Code;
-use super::name::Name;
+use super::hold::{self, Hold};
 use super::thread_exit::cxa_thread_atexit;
 use crate::Result;
 use crate::memory::{Arena, Lifetime, Protection, PublishedSlab, SegmentRequest};
+use crate::name::Name;
 use crate::runtime::thread_local::__tls_get_addr;
 
 /// Handlers registered by one library's code.
@@ -161,7 +162,7 @@ fn change_by_dso(change: impl FnOnce(&mut ByDso)) {
 
 /// Whose a `__dso_handle` is.
 pub(super) enum Owner {
-    Library(Arc<Code>, Arc<Handlers>),
+    Library(Hold, Arc<Handlers>),
     /// A library that nothing holds any more, and whose finalisers are running.
     Ending(Arc<Handlers>),
     Process,
@@ -169,7 +170,7 @@ pub(super) enum Owner {
 
 pub(super) fn owner(dso: usize) -> Owner {
     match find(dso) {
-        Some(handlers) => match handlers.code.get().and_then(Weak::upgrade) {
+        Some(handlers) => match handlers.code.get().and_then(Weak::upgrade).as_ref().and_then(Hold::of) {
             Some(code) => Owner::Library(code, handlers),
             None => Owner::Ending(handlers),
         },
@@ -183,7 +184,8 @@ pub(super) fn owner(dso: usize) -> Owner {
 pub(super) struct Support {
     dso: usize,
     handlers: Arc<Handlers>,
-    _slab: PublishedSlab,
+    /// None once the library is gone.
+    slab: Mutex<Option<PublishedSlab>>,
 }
 
 /// What libc.so does not export, because each shared object gets a copy of its own that knows its `__dso_handle`.
@@ -261,15 +263,23 @@ impl Support {
                 slot[..code.len()].copy_from_slice(&code);
             }
         }
-        let slab = slab.publish()?;
+        let mut slab = slab.publish()?;
+        slab.belong_to(library, &"__dso_handle".into());
         let handlers = Arc::<Handlers>::default();
         hook_process();
         change_by_dso(|all| drop(all.insert(dso, Arc::downgrade(&handlers))));
-        Ok(Self { dso, handlers, _slab: slab })
+        Ok(Self { dso, handlers, slab: Mutex::new(Some(slab)) })
     }
 
     pub(super) fn handlers(&self) -> &Handlers {
         &self.handlers
+    }
+
+    /// The library's code is gone.
+    pub(super) fn end(&self) {
+        change_by_dso(|all| drop(all.remove(&self.dso)));
+        let slab = self.slab.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(slab);
     }
 
     pub(super) fn address(&self, own: Own) -> u64 {
@@ -280,12 +290,6 @@ impl Support {
             _ => 0,
         };
         own.shared_address().unwrap_or((self.dso + slot * SLOT) as u64)
-    }
-}
-
-impl Drop for Support {
-    fn drop(&mut self) {
-        change_by_dso(|all| drop(all.remove(&self.dso)));
     }
 }
 
@@ -370,7 +374,7 @@ pub(super) fn enlist(code: &Arc<Code>) {
     unforked(|| {
         let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
         if live.len() == live.capacity() {
-            live.retain(|(_, code)| code.strong_count() > 0);
+            live.retain(|(_, code)| code.upgrade().is_some_and(|code| !code.life().is_gone()));
         }
         live.push((next_sequence(), Arc::downgrade(code)));
     });
@@ -389,9 +393,10 @@ fn unforked<T>(run: impl FnOnce() -> T) -> T {
 static GATE: RwLock<()> = RwLock::new(());
 
 /// Live libraries, in the order of their initialisation.
-fn live() -> Vec<Arc<Code>> {
+fn live() -> Vec<Hold> {
     unforked(|| {
-        LIVE.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(|(_, code)| code.upgrade()).collect()
+        let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+        live.iter().filter_map(|(_, code)| Hold::of(&code.upgrade()?)).collect()
     })
 }
 
@@ -423,12 +428,18 @@ extern "C" fn process_exits() {
         let codes = live();
         let last = codes.iter().filter_map(|c| Some((c.handlers()?.last(0)?, c.handlers()?, c)));
         if let Some((_, handlers, code)) = last.max_by_key(|(sequence, ..)| *sequence) {
-            // SAFETY: the reference keeps the code.
+            // SAFETY: it is held.
             unsafe { handlers.run_last(code.library()) };
         } else if let Some(code) = codes.iter().rev().find(|code| !code.is_finalised()) {
             code.finalise();
         } else {
-            break;
+            // Nothing is freed, so that there is nothing to wait for.
+            let draining = hold::take_draining();
+            if draining.is_empty() {
+                break;
+            }
+            draining.iter().rev().for_each(|code| code.finalise());
+            std::mem::forget(draining);
         }
         // Their memory stays for whoever still runs.
         std::mem::forget(codes);
@@ -463,7 +474,7 @@ extern "C" fn process_exits_quickly() {
 thread_local! {
     /// Fork handlers under way, in the order of registration, and what keeps their code: collected by `prepare`, run by
     /// `parent` or `child`, all on the forking thread. A child must take no lock that another thread may have held.
-    static FORKING: Cell<Vec<(Fork, Arc<Code>)>> = const { Cell::new(Vec::new()) };
+    static FORKING: Cell<Vec<(Fork, Hold)>> = const { Cell::new(Vec::new()) };
 
     /// What keeps others out while this thread forks. It drops nothing, so that threads may ask to their end.
     static FORKS: RefCell<Option<ManuallyDrop<RwLockWriteGuard<'static, ()>>>> = const { RefCell::new(None) };
@@ -473,7 +484,7 @@ extern "C" fn fork_prepare() {
     let mut handlers = Vec::new();
     for code in live() {
         if let Some(of_library) = code.handlers() {
-            of_library.lists(|lists| handlers.extend(lists.fork.iter().map(|fork| (*fork, Arc::clone(&code)))));
+            of_library.lists(|lists| handlers.extend(lists.fork.iter().map(|fork| (*fork, code.clone()))));
         }
     }
     handlers.sort_by_key(|(fork, _)| fork.sequence);
@@ -502,7 +513,7 @@ extern "C" fn fork_child() {
     std::mem::forget(handlers);
 }
 
-fn run_fork_handler((fork, code): &(Fork, Arc<Code>), which: usize) {
+fn run_fork_handler((fork, code): &(Fork, Hold), which: usize) {
     let function = fork.functions.get(which).copied().unwrap_or(0);
     if function != 0 {
         // SAFETY: the reference keeps the code. The argument is one that the function does not take.

@@ -4,7 +4,8 @@
 mod state;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use once_cell::race::OnceBox;
 
@@ -12,18 +13,22 @@ use state::{Pending, Source, State};
 
 use super::claims::{self, Claim};
 use super::code::{Code, Image};
-use super::name::Name;
+use super::hold::{self, Hold};
 use super::object::{Linked, PreparedObject};
 use super::resolve::{Host, Outside};
 use super::thread_local::{Storage, Turn};
-use super::{Context, batch, exit, resolve};
+use super::{Context, batch, exit, own_stack, resolve};
 use crate::elf::{Archive, LinkPlan, SymbolKind, Whereabouts, hide_unmapped};
 use crate::memory::SlabRange;
+use crate::name::Name;
 use crate::runtime::SharedLibrary;
-use crate::{Error, Removal, Result, UndefinedSymbol};
+use crate::{Drain, Error, Removal, Result, UndefinedSymbol};
 
 /// How often a batch is linked again because storage for its thread-local variables came to lie elsewhere.
 const MOST_MOVES: usize = 16;
+
+/// How long one that waits for a removal waits for one of several things.
+const SLICE: Duration = Duration::from_millis(10);
 
 /// Where imports are looked for beside the library's own objects.
 #[derive(Default)]
@@ -37,51 +42,43 @@ pub(crate) struct Scope {
 pub(crate) struct Library {
     name: Name,
     context: Arc<Context>,
-    rare: OnceBox<Rare>,
-    state: Mutex<State>,
-}
-
-/// What most libraries do without.
-#[derive(Default)]
-struct Rare {
     /// `None` for a library that has the process's symbols and nothing else.
-    scope: Option<Scope>,
+    scope: Option<Box<Scope>>,
     /// The text of a name that has none, once somebody has asked for it.
-    text: OnceLock<String>,
+    text: OnceBox<String>,
+    /// The library's code, held by `state` until it is removed.
+    remains: Arc<Code>,
+    state: Mutex<State>,
 }
 
 /// A symbol that was found, and what keeps it.
 pub(crate) struct Found {
     pub(crate) address: u64,
     pub(crate) kind: SymbolKind,
-    pub(crate) code: Arc<Code>,
+    pub(crate) code: Hold,
 }
 
 impl Library {
     pub(crate) fn new(context: Arc<Context>, name: Name, scope: Scope, shared: Vec<SharedLibrary>) -> Arc<Self> {
-        // A library that is gone already has no names to link against, and nothing to keep.
-        let dependencies = scope.links.iter().filter_map(|l| l.state().code.clone()).collect();
-        let code = Arc::new(Code::new(name.clone(), dependencies, shared));
-        context.register(&code);
+        hold::end_what_has_drained();
+        let code = Hold::first(Code::new(name.clone(), !scope.links.is_empty(), shared));
+        context.register(code.code());
+        let remains = Arc::clone(code.code());
         let plain = scope.links.is_empty() && scope.given.is_empty() && !scope.isolated;
-        let rare = if plain {
-            OnceBox::new()
-        } else {
-            OnceBox::with_value(Box::new(Rare { scope: Some(scope), text: OnceLock::new() }))
-        };
-        let state = State { holders: Arc::downgrade(&code), code: Some(code), ..State::default() };
-        Arc::new(Self { name, context, rare, state: Mutex::new(state) })
+        let scope = (!plain).then(|| Box::new(scope));
+        let state = State { code: Some(code), ..State::default() };
+        Arc::new(Self { name, context, scope, text: OnceBox::new(), remains, state: Mutex::new(state) })
     }
 
     pub(crate) fn name(&self) -> &str {
         match &self.name {
             Name::Given(text) => text,
-            Name::Number(_) => self.rare.get_or_init(Box::default).text.get_or_init(|| self.name.to_string()),
+            Name::Number(_) => self.text.get_or_init(|| Box::new(self.name.to_string())),
         }
     }
 
     fn scope(&self) -> Option<&Scope> {
-        self.rare.get()?.scope.as_ref()
+        self.scope.as_deref()
     }
 
     fn outside<'a>(&'a self, code: &'a Code, host: &'a Host) -> Outside<'a> {
@@ -253,7 +250,7 @@ impl Library {
 
     /// # Safety
     /// As for [`link_pending`](Self::link_pending).
-    unsafe fn link_and_initialise(&self, code: &Arc<Code>, host: &mut Host) -> Result<()> {
+    unsafe fn link_and_initialise(&self, code: &Hold, host: &mut Host) -> Result<()> {
         let since = exit::now();
         let outermost = self.state().begin_undoing();
         let linked = self.link(code, host).inspect_err(|_| {
@@ -265,7 +262,7 @@ impl Library {
         let numbers: Vec<u32> = batch.iter().map(|(number, _)| *number).collect();
         // SAFETY: by the caller. `link` published these objects, and nobody else has initialised them: they are no longer
         // pending, and the claim is ours.
-        let Err((object, message)) = (unsafe { code.initialise(&numbers) }) else {
+        let Err((object, message)) = (unsafe { code.code().initialise(&numbers) }) else {
             self.state().keep(batch, outermost);
             return Ok(());
         };
@@ -276,7 +273,7 @@ impl Library {
     }
 
     /// Links everything pending, in one batch, and returns it.
-    fn link(&self, code: &Arc<Code>, host: &mut Host) -> Result<Vec<Pending>> {
+    fn link(&self, code: &Hold, host: &mut Host) -> Result<Vec<Pending>> {
         self.add_archive_members()?;
         // Storage for thread-local variables moves only if another thread is in the loader at that very moment.
         for _ in 0..MOST_MOVES {
@@ -291,9 +288,11 @@ impl Library {
     }
 
     /// As [`link`](Self::link); none if everything is as before, because storage for thread-local variables came to lie elsewhere.
-    fn link_once(&self, code: &Arc<Code>, host: &mut Host) -> Result<Option<Vec<Pending>>> {
+    fn link_once(&self, code: &Hold, host: &mut Host) -> Result<Option<Vec<Pending>>> {
         let session = &self.context.session;
         let tracker = session.tracker();
+        // Dropped without a lock.
+        let mut used = Vec::new();
         let (batch, decided) = loop {
             // For what was added since this was done without the claim.
             self.find_outside(code, host)?;
@@ -303,7 +302,8 @@ impl Library {
                 continue;
             }
             let pending = state.pending();
-            let decided = resolve::decide(&self.name, &self.outside(code, host), &state.names, pending, &tracker)?;
+            let outside = self.outside(code, host);
+            let decided = resolve::decide(&self.name, &outside, &state.names, pending, &tracker, &mut used)?;
             let batch = state.take_pending();
             state.set_linking(&batch, true);
             break (batch, decided);
@@ -331,11 +331,12 @@ impl Library {
         if state.code.is_none() {
             return Err(self.removed());
         }
+        code.keep(used);
         let mut images = Vec::with_capacity(batch.len());
         for ((number, object), linked) in batch.iter().zip(linked) {
             state.publish(*number, object, &linked);
             trace_slab(object, &linked);
-            images.push(Image::new(object, *number, linked));
+            images.push(Image::new(&self.name, object, *number, linked));
         }
         code.add(images);
         Ok(Some(batch))
@@ -369,9 +370,10 @@ impl Library {
         let code = self.state().code.clone().ok_or_else(|| self.removed())?;
         self.look_up_host(&code, &mut host);
         let tracker = self.context.session.tracker();
+        let mut used = Vec::new();
         let state = self.state();
         let outside = self.outside(&code, &host);
-        match resolve::decide(&self.name, &outside, &state.names, state.pending(), &tracker) {
+        match resolve::decide(&self.name, &outside, &state.names, state.pending(), &tracker, &mut used) {
             Ok(_) => Ok(Vec::new()),
             Err(Error::UndefinedSymbols { mut symbols, .. }) => {
                 // Linked libraries are linked first.
@@ -507,11 +509,12 @@ impl Library {
     }
 
     /// Where a linked library's default-visibility symbol is.
-    pub(super) fn exported(&self, name: &str) -> Option<(u64, SymbolKind)> {
+    pub(super) fn exported(&self, name: &str) -> Option<Found> {
         let mut state = self.state();
+        let code = state.code.clone()?;
         let symbol = state.names.get(name).copied().filter(|s| !s.hidden)?;
         state.note_taken(&symbol);
-        Some((symbol.address?, symbol.kind))
+        Some(Found { address: symbol.address?, kind: symbol.kind, code })
     }
 
     /// The slab of the object that defines a linked symbol.
@@ -522,18 +525,62 @@ impl Library {
 
     /// Hides the names at once; what they refer to goes with its last holder.
     pub(crate) fn remove(&self) -> Removal {
-        let (code, holders) = {
+        let code = {
             let mut state = self.state();
             state.names.clear();
             state.forget_what_waits();
-            (state.code.take(), state.holders.clone())
+            state.code.take()
         };
         // Finalisers run here if this was the last holder; no lock is held.
         drop(code);
-        match holders.strong_count() {
-            0 => Removal::Freed,
-            holders => Removal::Waiting { holders },
+        hold::end_what_has_drained();
+        if self.remains.life().is_gone() {
+            return Removal::Freed;
         }
+        Removal::Waiting { holders: self.remains.life().holders() + self.remains.unfinished_drains() }
+    }
+
+    /// Removes the library, and waits until it is gone.
+    pub(crate) fn remove_and_wait(&self, timeout: Duration) -> Result<()> {
+        let start = Instant::now();
+        if self.remove() == Removal::Freed {
+            return Ok(());
+        }
+        if self.is_in_use_by_this_thread() {
+            return Err(Error::RemovalFromOwnCode { library: self.name.to_string() });
+        }
+        loop {
+            let (life, drains) = (self.remains.life(), self.remains.unfinished_drains());
+            hold::end_what_has_drained();
+            if life.is_gone() {
+                return Ok(());
+            }
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                let (library, holders) = (self.name.to_string(), life.holders());
+                return Err(Error::RemovalTimedOut { library, waited: timeout, holders, drains });
+            }
+            match drains {
+                0 => hold::wait(&self.remains, left),
+                // What has finished may have been a holder.
+                _ => self.remains.wait_for_drains(left.min(SLICE)),
+            }
+        }
+    }
+
+    /// Whether this thread is running code that keeps the library, or is linking it.
+    fn is_in_use_by_this_thread(&self) -> bool {
+        let stack = own_stack::return_addresses();
+        let runs = |code: &Arc<Code>| stack.iter().any(|address| code.contains(*address)) && code.keeps(&self.remains);
+        claims::is_ours(self.key()) || self.context.live().iter().any(runs)
+    }
+
+    /// Has the library's end wait for something, also after its removal.
+    pub(crate) fn drain(&self, drain: Box<dyn Drain>) -> Result<()> {
+        // As long as it is held, it does not end.
+        let held = Hold::of(&self.remains).ok_or_else(|| self.removed())?;
+        held.drain(drain);
+        Ok(())
     }
 
     /// Names of everything that can be asked for.
@@ -543,6 +590,18 @@ impl Library {
             state.names.iter().filter(|(_, s)| !s.hidden).map(|(name, _)| name.to_owned()).collect();
         names.sort_unstable();
         names
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // Not one within the other: chains may be long.
+        let mut next = self.scope.take().map(|scope| scope.links).unwrap_or_default();
+        while let Some(library) = next.pop() {
+            if let Some(mut library) = Arc::into_inner(library) {
+                next.extend(library.scope.take().into_iter().flat_map(|scope| scope.links));
+            }
+        }
     }
 }
 

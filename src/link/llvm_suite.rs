@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use slabjit_llvm_wrap as shim;
 
 use super::callbacks::CALLBACKS;
-use super::name::Name;
 use super::object::{ObjectLink, PreparedObject, Progress};
 use super::reach::{OutOfRange, Reach};
 use crate::elf::{EM_AARCH64, EM_X86_64, ObjectIndex, Preparation, Target, hide_unmapped};
 use crate::memory::{Arena, ArenaConfig};
+use crate::name::Name;
 use crate::{Limits, SectionConflicts};
 
 /// One for the process: the tool has one session.
@@ -39,7 +39,8 @@ struct Suite {
 extern "C" fn slabjit_suite_start(size: u64, base: u64) -> u64 {
     let suite = SUITE.get_or_init(|| {
         let size = if size == 0 { ArenaConfig::MAX } else { usize::try_from(size).unwrap_or(ArenaConfig::MAX) };
-        let arena = Arena::reserve(&ArenaConfig { size, place: None }).unwrap_or_else(|error| fatal(&error));
+        let arena =
+            Arena::reserve(&ArenaConfig { size, ..ArenaConfig::default() }).unwrap_or_else(|error| fatal(&error));
         let start = arena.range().start as u64;
         let displacement = if base == u64::MAX { 0 } else { base.wrapping_sub(start) };
         let callbacks =

@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! library   one namespace: objects, what they define, what they need; claims a library, links its batch, initialises it
-//!  ├ name      what a library or object is called
 //!  ├ names     which definition of a name counts
 //!  ├ resolve   what an import binds to
 //!  ├ batch     objects that are linked together → ORC → addresses
@@ -12,7 +11,8 @@
 //!  │     ├ thread_local  storage for what each thread has of its own
 //!  │     └ reach  whether its references reach, and bridges for those that do not
 //!  ├ code      what lives as long as a handle: memory, frames, finalisers
-//!  │  └ frames, arrays, indirect, exit, thread_exit
+//!  │  ├ hold      what keeps it, and its end
+//!  │  └ frames, arrays, indirect, exit, thread_exit, drains
 //!  └ claims    which thread links and initialises which library
 //! ```
 //!
@@ -24,16 +24,19 @@ mod batch;
 mod callbacks;
 mod claims;
 mod code;
+mod drains;
 mod exit;
 mod few;
 mod frames;
+mod hold;
 mod indirect;
 pub(crate) mod library;
 #[cfg(feature = "llvm-suite")]
 mod llvm_suite;
-mod name;
+
 mod names;
 mod object;
+mod own_stack;
 mod reach;
 mod resolve;
 mod session;
@@ -44,14 +47,16 @@ mod thread_local;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-pub(crate) use code::Code;
-pub(crate) use name::Name;
+use code::Code;
+pub(crate) use hold::Hold;
+
 pub use reach::OutOfRange;
 use session::Session;
 
 use crate::Result;
 use crate::elf::{Host, LARGEST_ARENA, LinkPlan, Preparation, Surroundings, Whereabouts};
 use crate::memory::{Arena, ArenaConfig};
+use crate::name::Name;
 
 const _: () = assert!(ArenaConfig::MAX as u64 == LARGEST_ARENA);
 
@@ -109,14 +114,15 @@ impl Context {
     fn register(&self, code: &Arc<Code>) {
         let mut codes = self.codes();
         if codes.all.len() >= codes.sweep_at {
-            codes.all.retain(|c| c.strong_count() > 0);
+            codes.all.retain(|c| c.upgrade().is_some_and(|c| !c.life().is_gone()));
             codes.sweep_at = (2 * codes.all.len()).max(64);
         }
         codes.all.push(Arc::downgrade(code));
     }
 
-    /// Libraries whose code is alive.
+    /// Libraries whose code is not gone. Nothing of this keeps it.
     pub(crate) fn live(&self) -> Vec<Arc<Code>> {
-        self.codes().all.iter().filter_map(Weak::upgrade).collect()
+        let known: Vec<_> = self.codes().all.iter().filter_map(Weak::upgrade).collect();
+        known.into_iter().filter(|code| !code.life().is_gone()).collect()
     }
 }

@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 
 use hashbrown::HashTable;
 
-use super::name::Name;
 use super::object::PreparedObject;
 use crate::elf::{Binding, Definition, Group, SymbolKind, Visibility, discarded_reference};
+use crate::name::Name;
 use crate::{Error, Result};
 
 /// The definition that counts for a name.

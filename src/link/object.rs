@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use slabjit_llvm_wrap as shim;
 
 use super::code::{Actions, Allocation};
-use super::name::Name;
 use super::reach::{Block, Edge, Local, Missing, Reach};
 use super::signal::Signal;
 use super::thread_local::{self, Storage, Variables};
 use crate::elf::relocations::Kind;
 use crate::elf::{ObjectIndex, Section, locate};
 use crate::memory::{Arena, Blame, BlamedSection, Lifetime, Protection, SegmentRequest, WritableSlab};
+use crate::name::Name;
 use crate::{Error, Result};
 
 /// An object, prepared and waiting to be linked.

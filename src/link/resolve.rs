@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::batch::Decided;
 use super::code::{Code, Image};
 use super::exit::Own;
-use super::library::{Library, Scope};
-use super::name::Name;
+use super::hold::Hold;
+use super::library::{Found, Library, Scope};
 use super::names::{Names, Symbol};
 use super::object::{Defined, External, PreparedObject};
 use super::session::Tracker;
@@ -16,6 +16,7 @@ use super::thread_local::{self, Stand, Storage, Turn};
 use crate::elf::{Import, SymbolKind, Whereabouts};
 use crate::error::UndefinedSymbol;
 use crate::memory::Arena;
+use crate::name::Name;
 use crate::runtime::process;
 use crate::{Error, Result};
 
@@ -28,7 +29,8 @@ pub(super) struct Outside<'a> {
     pub(super) host: &'a Host,
 }
 
-/// Decides about every symbol of a batch.
+/// Decides about every symbol of a batch. `used` gets the linked libraries that references lead to, whatever comes of it; it is to be
+/// dropped without a lock, as finalisers may run.
 ///
 /// # Errors
 /// [`Error::UndefinedSymbols`] with everything that is missing; memory errors from making a library's `__dso_handle`.
@@ -38,8 +40,10 @@ pub(super) fn decide(
     names: &Names,
     batch: &[(u32, Arc<PreparedObject>)],
     tracker: &Tracker,
+    used: &mut Vec<Hold>,
 ) -> Result<Vec<Decided>> {
-    let mut decision = Decision { outside, names, library, tracker, exports: HashMap::new(), missing: BTreeMap::new() };
+    let (exports, missing) = Default::default();
+    let mut decision = Decision { outside, names, library, tracker, exports, missing, used };
     let mut decided = Vec::with_capacity(batch.len());
     for (number, object) in batch {
         let externals = decision.externals(object)?;
@@ -131,6 +135,8 @@ struct Decision<'a> {
     exports: HashMap<(u32, u32), Arc<str>>,
     /// Missing names, and who refers to them.
     missing: BTreeMap<String, Vec<String>>,
+    /// Linked libraries that references lead to.
+    used: &'a mut Vec<Hold>,
 }
 
 impl Decision<'_> {
@@ -200,7 +206,10 @@ impl Decision<'_> {
         }
         let Outside { scope, code, arena, host } = *self.outside;
         let exported = |library: &Arc<Library>| Some((library.exported(name)?, Arc::clone(library)));
-        if let Some(((address, kind), library)) = scope.and_then(|s| s.links.iter().find_map(exported)) {
+        if let Some((Found { address, kind, code }, library)) = scope.and_then(|s| s.links.iter().find_map(exported)) {
+            if !self.used.iter().any(|used| used.is_same(&code)) {
+                self.used.push(code);
+            }
             agrees(kind, library.name())?;
             return Ok(Some(External::Absolute(address)));
         }

@@ -5,15 +5,14 @@
 #![allow(unsafe_code)] // C ABI, calls into linked code
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 
-use super::code::Code;
 use super::exit::{self, Handler, Owner};
+use super::hold::Hold;
 
 /// A destructor that a thread has yet to run.
 struct Pending {
     handler: Handler,
-    code: Arc<Code>,
+    code: Hold,
 }
 
 unsafe extern "C" {

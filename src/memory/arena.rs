@@ -1,20 +1,24 @@
 //! The reservation of an engine, and who has what of it.
 
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::history::{History, Occupant, RecordId, Writer};
 use super::layout::{Layout, LayoutError, MAX_ALIGNMENT, SegmentRequest};
 use super::maps;
 use super::os::{self, Mapping};
 use super::outside::Outside;
 use super::place::{Place, Search};
 use super::protection::Protection;
+use super::quarantine::{Quarantine, Rested, Resting};
 use super::ranges::Ranges;
 use super::slab::WritableSlab;
 use super::stats::ArenaStats;
 use crate::error::{Error, Result};
+use crate::name::Name;
 
 /// How much address space to ask for, and where.
 #[derive(Debug, Clone)]
@@ -23,6 +27,8 @@ pub(crate) struct ArenaConfig {
     pub(crate) size: usize,
     /// Where; anywhere without it.
     pub(crate) place: Option<Place>,
+    /// Bytes of addresses of removed objects that rest before others get them.
+    pub(crate) quarantine: usize,
 }
 
 impl ArenaConfig {
@@ -30,11 +36,13 @@ impl ArenaConfig {
     pub(crate) const MAX: usize = (2 << 30) - (32 << 20);
     /// Below this, an arena is of no use.
     pub(crate) const MIN: usize = 8 << 20;
+    /// What rests.
+    pub(crate) const QUARANTINE: usize = 64 << 20;
 }
 
 impl Default for ArenaConfig {
     fn default() -> Self {
-        Self { size: Self::MAX, place: None }
+        Self { size: Self::MAX, place: None, quarantine: Self::QUARANTINE }
     }
 }
 
@@ -58,20 +66,22 @@ pub(crate) struct BlamedSection {
 }
 
 /// One reservation of addresses. Slabs keep it alive; the last holder unmaps it.
-#[derive(Debug)]
 pub(crate) struct Arena {
     mapping: Mapping,
     page: usize,
     /// The kernel knows MADV_POPULATE_WRITE (Linux 5.14), as far as was seen.
     populates: AtomicBool,
+    history: History,
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
 struct State {
     ranges: Ranges,
     /// Pages that are writable, present and taken from `ranges` already, for the next small slabs.
     ready: Range<usize>,
+    quarantine: Quarantine,
+    /// Writes `history`.
+    writer: Writer,
     stats: ArenaStats,
 }
 
@@ -82,6 +92,12 @@ const READY_PAGES: usize = 16;
 /// Larger slabs gain nothing by it. Nor do slabs of more pages than code, constants and data have in a small object, and one.
 const READY_LIMIT: usize = 16 << 10;
 const READY_LIMIT_PAGES: usize = 4;
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena").field("mapping", &self.mapping).finish_non_exhaustive()
+    }
+}
 
 impl Arena {
     /// Reserves what is asked for, or half of it, and so on down to [`ArenaConfig::MIN`].
@@ -109,8 +125,10 @@ impl Arena {
         let size = mapping.range().len();
         let stats = ArenaStats { reserved_bytes: size, ..ArenaStats::default() };
         let ranges = Ranges::new(mapping.range(), page);
-        let state = Mutex::new(State { ranges, ready: 0..0, stats });
-        Ok(Arc::new(Self { mapping, page, populates: AtomicBool::new(true), state }))
+        let history = History::new(mapping.range(), page);
+        let (quarantine, writer) = (Quarantine::new(config.quarantine), Writer::default());
+        let state = Mutex::new(State { ranges, ready: 0..0, quarantine, writer, stats });
+        Ok(Arc::new(Self { mapping, page, populates: AtomicBool::new(true), history, state }))
     }
 
     /// The addresses.
@@ -119,7 +137,13 @@ impl Arena {
     }
 
     pub(crate) fn stats(&self) -> ArenaStats {
-        self.state().stats
+        let state = self.state();
+        ArenaStats { quarantined_bytes: state.quarantine.bytes(), ..state.stats }
+    }
+
+    /// What lies, or lay last, at an address. Takes no lock and allocates nothing.
+    pub(crate) fn occupant(&self, address: usize) -> Option<Occupant> {
+        self.history.find(address)
     }
 
     /// Takes a slab for the segments of an object, writable as a whole and zero.
@@ -163,6 +187,7 @@ impl Arena {
             self.give_ready_back();
             self.take(&layout)
         });
+        let span = span.or_else(|| std::iter::from_fn(|| self.wake_oldest()).find_map(|()| self.take(&layout)));
         match span {
             Some(span) => WritableSlab::new(Arc::clone(self), object, span, false, layout, segments),
             None => Err(self.exhausted(object, layout.size as u64, name_section)),
@@ -247,7 +272,7 @@ impl Arena {
         }
     }
 
-    /// Gives a slab's addresses, or a part of them, back.
+    /// Gives the addresses of a slab that nobody was told of, or a part of them, back.
     pub(super) fn release(&self, range: Range<usize>) {
         self.state().stats.slab_bytes -= range.len();
         self.clean(range);
@@ -258,11 +283,7 @@ impl Arena {
         if range.is_empty() {
             return;
         }
-        // Out of mappings or memory, the kernel refuses to replace; two calls that need neither do the same.
-        let clean = self.mapping.replace(&range).or_else(|_| {
-            let denied = self.mapping.deny(&range);
-            self.mapping.discard(&range).and(denied)
-        });
+        let clean = self.mapping.take_away(&range);
         let mut state = self.state();
         match clean {
             Ok(()) => state.ranges.free(range),
@@ -270,19 +291,85 @@ impl Arena {
         }
     }
 
+    /// Notes whose an address range is, in the arena or outside.
+    pub(super) fn note(&self, range: &Range<usize>, library: &Name, object: &Name) -> Option<RecordId> {
+        self.history.note(&mut self.state().writer, range, library, object)
+    }
+
+    /// Takes the memory of a slab that was [noted](Self::note) away. Its addresses rest, and then are free again.
+    pub(super) fn retire(&self, range: Range<usize>, record: RecordId) {
+        // Before the memory goes: who traps there asks why.
+        self.history.remove(record);
+        let clean = self.mapping.take_away(&range);
+        let mut state = self.state();
+        state.stats.slab_bytes -= range.len();
+        match clean {
+            Ok(()) => self.rest(state, Resting::in_arena(&range, record)),
+            Err(_) => state.stats.lost_bytes += range.len(),
+        }
+    }
+
+    /// The same for a segment that was [counted](Self::count_outside) and noted.
+    pub(super) fn retire_outside(&self, outside: Outside, record: RecordId) {
+        self.history.remove(record);
+        let bytes = outside.mapped_bytes();
+        // What stays accessible goes as a whole when it is woken.
+        let _ = outside.mapping().take_away(&outside.mapping().range());
+        let mut state = self.state();
+        state.stats.outside_bytes -= bytes;
+        self.rest(state, Resting::outside(outside, record));
+    }
+
+    /// Lets addresses rest, and wakes those that have rested long enough.
+    fn rest(&self, mut state: MutexGuard<'_, State>, resting: Resting) {
+        state.quarantine.push(resting);
+        let mut unmapped = Vec::new();
+        while let Some(oldest) = state.quarantine.pop_over_limit() {
+            unmapped.extend(self.wake(&mut state, oldest));
+        }
+        drop(state);
+        unmapped.into_iter().for_each(|outside| self.unmap_outside(outside));
+    }
+
+    /// Makes the addresses free that have rested longest. None if there are none.
+    fn wake_oldest(&self) -> Option<()> {
+        let outside = {
+            let mut state = self.state();
+            let oldest = state.quarantine.pop()?;
+            self.wake(&mut state, oldest)
+        };
+        if let Some(outside) = outside {
+            self.unmap_outside(outside);
+        }
+        Some(())
+    }
+
+    fn wake(&self, state: &mut State, resting: Resting) -> Option<Outside> {
+        self.history.forget(&mut state.writer, resting.record(), resting.start());
+        match resting.wake() {
+            Rested::Arena(range) => {
+                state.ranges.free(range);
+                None
+            }
+            Rested::Outside(outside) => Some(*outside),
+        }
+    }
+
+    fn unmap_outside(&self, outside: Outside) {
+        let bytes = outside.mapped_bytes();
+        if outside.unmap().is_err() {
+            self.state().stats.lost_bytes += bytes;
+        }
+    }
+
     pub(super) fn count_outside(&self, outside: &Outside) {
         self.state().stats.outside_bytes += outside.mapped_bytes();
     }
 
-    /// Unmaps a segment that was [counted](Self::count_outside).
+    /// Unmaps a segment that was [counted](Self::count_outside), and that nobody was told of.
     pub(super) fn release_outside(&self, outside: Outside) {
-        let bytes = outside.mapped_bytes();
-        let unmapped = outside.unmap();
-        let mut state = self.state();
-        state.stats.outside_bytes -= bytes;
-        if unmapped.is_err() {
-            state.stats.lost_bytes += bytes;
-        }
+        self.state().stats.outside_bytes -= outside.mapped_bytes();
+        self.unmap_outside(outside);
     }
 
     pub(super) fn count_slab_gone(&self) {

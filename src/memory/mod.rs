@@ -9,18 +9,22 @@
 //! are written) → `PublishedSlab` (final protections). Dropping either gives pages and addresses back. No page of an
 //! arena is ever writable and executable, and pages that could not be cleaned are never handed out again.
 //!
+//! Addresses of a removed object rest (`quarantine`) before others get them, and it stays known what lay there (`history`).
+//!
 //! One concern a file: `os` has every system call, `cores` what other threads need to see new code, `place` and `maps` find
 //! the arena's addresses, `ranges` is the free list, `layout` the arithmetic, `runs` what is kept of it.
 
 mod arena;
 #[cfg(any(target_arch = "aarch64", test))]
 mod cores;
+mod history;
 mod layout;
 mod maps;
 mod os;
 mod outside;
 mod place;
 mod protection;
+mod quarantine;
 mod ranges;
 mod runs;
 mod slab;
@@ -29,6 +33,7 @@ mod stats;
 mod tests;
 
 pub(crate) use arena::{Arena, ArenaConfig, Blame, BlamedSection};
+pub(crate) use history::Occupant;
 pub(crate) use layout::{Lifetime, SegmentRequest};
 pub(crate) use place::Place;
 pub use protection::Protection;

@@ -101,7 +101,7 @@ impl Mapping {
     }
 
     /// Makes every access to whole pages trap; their contents stay.
-    pub(super) fn deny(&self, range: &Range<usize>) -> io::Result<()> {
+    fn deny(&self, range: &Range<usize>) -> io::Result<()> {
         self.set_access(Call::Deny, range, MprotectFlags::empty())
     }
 
@@ -114,7 +114,7 @@ impl Mapping {
     }
 
     /// Puts fresh pages without access in the place of what is there: protection and memory go in one call.
-    pub(super) fn replace(&self, range: &Range<usize>) -> io::Result<()> {
+    fn replace(&self, range: &Range<usize>) -> io::Result<()> {
         let at = self.checked(range)?;
         gate(Call::Replace)?;
         // SAFETY: `checked` keeps it inside this mapping, so MAP_FIXED replaces only memory of ours; the slab that
@@ -123,8 +123,17 @@ impl Mapping {
         Ok(())
     }
 
+    /// Makes every access to whole pages trap, and returns their memory.
+    pub(super) fn take_away(&self, range: &Range<usize>) -> io::Result<()> {
+        // Out of mappings or memory, the kernel refuses to replace; two calls that need neither do the same.
+        self.replace(range).or_else(|_| {
+            let denied = self.deny(range);
+            self.discard(range).and(denied)
+        })
+    }
+
     /// Returns the memory of whole pages; they read as zero afterwards.
-    pub(super) fn discard(&self, range: &Range<usize>) -> io::Result<()> {
+    fn discard(&self, range: &Range<usize>) -> io::Result<()> {
         self.advise(Call::Discard, range, Advice::LinuxDontNeed)
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 
+use super::history::RecordId;
 use super::layout::Segment;
 use super::os::Mapping;
 use super::{Lifetime, Protection};
@@ -14,6 +15,8 @@ pub(super) struct Outside {
     pub(super) range: Range<usize>,
     pub(super) protection: Protection,
     pub(super) lifetime: Lifetime,
+    /// Whose it is, once somebody may have its addresses.
+    pub(super) record: Option<RecordId>,
 }
 
 impl Outside {
@@ -23,7 +26,7 @@ impl Outside {
         let len = segment.size.checked_next_multiple_of(page).ok_or_else(too_large)?;
         let mapping = Mapping::writable(len.checked_add(segment.align - page).ok_or_else(too_large)?)?;
         let start = mapping.range().start.next_multiple_of(segment.align);
-        Ok(Self { mapping, range: start..start + len, protection, lifetime })
+        Ok(Self { mapping, range: start..start + len, protection, lifetime, record: None })
     }
 
     pub(super) fn mapping(&self) -> &Mapping {

@@ -4,12 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::arena::Arena;
+use super::history::RecordId;
 use super::layout::{Layout, Run, SegmentRequest};
 use super::os::Mapping;
 use super::outside::Outside;
 use super::runs::{Runs, SlabRun};
 use super::{Lifetime, Protection};
 use crate::error::{Error, Result};
+use crate::name::Name;
 
 /// Above this, writing a page long after it was brought in costs the cache more than its fault would.
 const POPULATE_LIMIT: usize = 1 << 20;
@@ -60,6 +62,8 @@ struct Memory {
     /// What few objects have.
     #[allow(clippy::box_collection)] // a pointer's size where there are none
     outside: Option<Box<Vec<Outside>>>,
+    /// Whose it is, once somebody may have its addresses.
+    record: Option<RecordId>,
 }
 
 impl Memory {
@@ -104,7 +108,7 @@ impl WritableSlab {
         };
         // From here on, an early return gives everything back.
         let runs = layout.runs.iter().map(run).collect();
-        let mut memory = Memory { arena, start: span.start, runs, outside: None };
+        let mut memory = Memory { arena, start: span.start, runs, outside: None, record: None };
         let arena = &memory.arena;
         if !span.is_empty() && !ready {
             arena.mapping().protect(&span, Protection::ReadWrite).map_err(|e| failed("mprotect", e))?;
@@ -171,6 +175,18 @@ impl WritableSlab {
 }
 
 impl PublishedSlab {
+    /// Notes whose the slab is, before its addresses are given to anybody. They rest when it goes.
+    pub(crate) fn belong_to(&mut self, library: &Name, object: &Name) {
+        let memory = &mut self.memory;
+        let span = memory.span();
+        if !span.is_empty() {
+            memory.record = memory.arena.note(&span, library, object);
+        }
+        for outside in memory.outside.iter_mut().flat_map(|outside| outside.iter_mut()) {
+            outside.record = memory.arena.note(&outside.range, library, object);
+        }
+    }
+
     /// The addresses in the arena; empty if the object has no memory there.
     pub(crate) fn span(&self) -> Range<usize> {
         self.memory.span()
@@ -202,9 +218,15 @@ impl PublishedSlab {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        self.arena.release(self.span());
+        match self.record {
+            Some(record) => self.arena.retire(self.span(), record),
+            None => self.arena.release(self.span()),
+        }
         for segment in self.outside.take().into_iter().flat_map(|outside| *outside) {
-            self.arena.release_outside(segment);
+            match segment.record {
+                Some(record) => self.arena.retire_outside(segment, record),
+                None => self.arena.release_outside(segment),
+            }
         }
         self.arena.count_slab_gone();
     }

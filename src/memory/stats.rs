@@ -14,6 +14,8 @@ pub struct ArenaStats {
     pub slab_bytes: usize,
     /// Bytes mapped outside the reservation, for sections that need not be near.
     pub outside_bytes: usize,
+    /// Bytes of addresses of removed slabs that rest before others get them. They have no memory.
+    pub quarantined_bytes: usize,
     /// Bytes that were freed but that the system refused to clean; they are never used again.
     pub lost_bytes: usize,
 }

@@ -63,7 +63,7 @@ fn objects_without_a_name_are_told_apart() {
         assert_eq!(told.library, told.object);
         common::freed(library);
         let removed = library.add_object(&bytes).unwrap_err();
-        assert!(matches!(&removed, Error::Removed { library } if *library == told.library), "{removed}");
+        assert!(matches!(&removed, Error::Removed { library } if **library == *told.library), "{removed}");
         library.name()
     });
     assert!(names[0] != names[1] && names.iter().all(|name| !name.is_empty()), "{names:?}");

@@ -27,10 +27,9 @@ common::tests![
     exit_runs_handlers_registered_by_calls,
     exit_unmaps_nothing,
     exit_after_removal_runs_nothing,
-    quick_exit_runs_its_handlers,
-    stale_pointer_traps;
+    quick_exit_runs_its_handlers;
     alone: ten_thousand_cycles, dropped_engine_leaves_nothing;
-    parts: exit_part, exit_later_part, exit_unmap_part, exit_removed_part, quick_exit_part, stale_part,
+    parts: exit_part, exit_later_part, exit_unmap_part, exit_removed_part, quick_exit_part,
 ];
 
 type IntFunction = extern "C" fn() -> i32;
@@ -429,22 +428,6 @@ fn quick_exit_runs_its_handlers() {
     assert_eq!(end.code, Some(4), "{end:?}");
     assert_eq!(end.stdout.matches("A quick").count(), 1, "{end:?}");
     assert!(!end.stdout.contains("B quick") && !end.stdout.contains("A fini"), "{end:?}");
-}
-
-fn stale_part() {
-    let engine = JitEngine::new().unwrap();
-    let library = engine.add_object_file(common::good_object()).unwrap();
-    let stale: IntFunction = *int(&library, "text");
-    common::freed(&library);
-    println!("removed");
-    stale();
-    println!("returned");
-}
-
-fn stale_pointer_traps() {
-    let end = child("stale_part");
-    assert_eq!(end.signal, Some(libc::SIGSEGV), "{end:?}");
-    assert_eq!(end.stdout, "removed\n");
 }
 
 // ---- leaks ----

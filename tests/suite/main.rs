@@ -17,12 +17,15 @@ mod distance;
 mod lifetime;
 mod memory;
 mod names;
+mod ownership;
 #[cfg(target_arch = "x86_64")]
 mod placement;
+mod plan;
 mod random;
 mod reach;
 mod runtime_dyld;
 mod shuffled;
+mod stale;
 mod static_variables;
 mod subtle;
 mod target;
@@ -48,11 +51,14 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
+    ("ownership", ownership::TESTS, ownership::PARTS),
     #[cfg(target_arch = "x86_64")]
     ("placement", placement::TESTS, placement::PARTS),
+    ("plan", plan::TESTS, plan::PARTS),
     ("random", random::TESTS, random::PARTS),
     ("reach", reach::TESTS, reach::PARTS),
     ("runtime_dyld", runtime_dyld::TESTS, runtime_dyld::PARTS),
+    ("stale", stale::TESTS, stale::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
     ("static_variables", static_variables::TESTS, static_variables::PARTS),
     ("thread_local", thread_local::TESTS, thread_local::PARTS),

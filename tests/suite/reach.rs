@@ -358,7 +358,7 @@ fn targets_at_the_edge_of_reach() {
     if crate::target::only_on_x86_64("nothing is relaxed on AArch64") {
         return;
     }
-    let engine = Checked::new();
+    let engine = Checked::of(JitEngine::builder().quarantine(0).build().unwrap());
     let source = ".text\n.globl load, call\nload: movq edge@GOTPCREL(%rip),%rax\n ret\ncall: jmp edge@PLT\n.globl take\ntake: leaq edge(%rip),%rax\n ret\n\
                   .data\n.globl data\ndata: .reloc ., R_X86_64_PLT32, edge\n .long 0\n";
     let bytes = compile_bytes("edge.s", source, &[]);

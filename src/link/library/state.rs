@@ -1,16 +1,17 @@
 //! What a library knows of its objects: those that wait, those that are linked, and where more may be found.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::super::code::Code;
-use super::super::name::Name;
+use super::super::hold::Hold;
 use super::super::names::{Names, Symbol};
 use super::super::object::{Linked, PreparedObject};
 use super::super::resolve::{Host, Wanted};
 use super::super::thread_local::Storage;
 use crate::Result;
 use crate::elf::{Archive, MemberId, SymbolKind};
+use crate::name::Name;
 
 #[derive(Default)]
 pub(super) struct State {
@@ -20,9 +21,7 @@ pub(super) struct State {
     pub(super) next: u32,
     pub(super) names: Names,
     /// `None` once removed.
-    pub(super) code: Option<Arc<Code>>,
-    /// To count holders after removal.
-    pub(super) holders: Weak<Code>,
+    pub(super) code: Option<Hold>,
     /// How many batches are being linked or initialised; more than one where an initialiser adds objects to its own
     /// library.
     pub(super) busy: u32,

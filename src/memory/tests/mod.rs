@@ -6,6 +6,7 @@ mod cost;
 mod failures;
 mod limits;
 mod place;
+mod quarantine;
 mod slabs;
 
 use std::ops::Range;
@@ -97,8 +98,13 @@ fn read(address: usize, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// One in which nothing rests.
 fn arena(size: usize) -> Arc<Arena> {
-    Arena::reserve(&ArenaConfig { size, place: None }).unwrap()
+    resting_arena(size, 0)
+}
+
+fn resting_arena(size: usize, quarantine: usize) -> Arc<Arena> {
+    Arena::reserve(&ArenaConfig { size, place: None, quarantine }).unwrap()
 }
 
 fn segment(protection: Protection, content_bytes: u64) -> SegmentRequest {

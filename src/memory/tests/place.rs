@@ -131,7 +131,8 @@ fn window(n: usize, len: usize) -> Range<usize> {
 }
 
 fn placed(size: usize, window: Range<usize>, anchor: usize) -> Result<Arc<Arena>> {
-    Arena::reserve(&ArenaConfig { size, place: Some(Place { window, anchor, name: "in the window".to_owned() }) })
+    let place = Some(Place { window, anchor, name: "in the window".to_owned() });
+    Arena::reserve(&ArenaConfig { size, place, quarantine: 0 })
 }
 
 #[test]

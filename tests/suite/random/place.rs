@@ -84,7 +84,8 @@ fn engine(random: &mut Random) -> JitEngine {
             _ => ArenaPlacement::Near { address: (random.next() >> 17 >> random.below(14)) as usize },
         };
         // Where something is already, there is no place, or too little for the largest objects.
-        match JitEngine::builder().arena_size(size).arena_placement(placement).build() {
+        // What is linked again is to come to lie where it was.
+        match JitEngine::builder().arena_size(size).arena_placement(placement).quarantine(0).build() {
             Ok(engine) if engine.arena().len() >= 48 << 20 => return engine,
             _ => {}
         }

@@ -1,0 +1,198 @@
+//! Who keeps a library's code, and what happens when the last of them is gone.
+//!
+//! ```text
+//! held ──last Hold dropped──▶ draining ──every Drain has finished──▶ ending ──▶ gone
+//!                                └───── there is none: at once ──────┘
+//! ```
+//!
+//! Whoever takes a step runs what it leads to: there is no thread of ours. What drains is in a list of the process, which is looked
+//! through when something is linked or removed.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::code::Code;
+
+/// Counts what keeps the code, and says whether it is gone.
+#[derive(Debug)]
+pub(super) struct Life {
+    holders: AtomicUsize,
+    gone: AtomicBool,
+}
+
+impl Life {
+    /// Held once.
+    pub(super) fn new() -> Self {
+        Self { holders: AtomicUsize::new(1), gone: AtomicBool::new(false) }
+    }
+
+    pub(super) fn holders(&self) -> usize {
+        self.holders.load(Ordering::Acquire)
+    }
+
+    /// Finalisers have run, and the memory is freed.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
+    }
+
+    /// One more holder, unless there is none any more.
+    fn hold(&self) -> bool {
+        let more = |holders: usize| (holders != 0).then_some(holders + 1);
+        self.holders.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// One less. True for the last.
+    fn release(&self) -> bool {
+        let last = self.holders.fetch_sub(1, Ordering::Release) == 1;
+        if last {
+            // What others did with the code comes before its end.
+            fence(Ordering::Acquire);
+        }
+        last
+    }
+}
+
+/// Keeps a library's code. Dropping the last runs finalisers.
+#[derive(Debug)]
+pub(crate) struct Hold(Arc<Code>);
+
+impl Hold {
+    /// That of new code, which is held once.
+    pub(super) fn first(code: Code) -> Self {
+        Self(Arc::new(code))
+    }
+
+    /// The code, if something keeps it still.
+    pub(super) fn of(code: &Arc<Code>) -> Option<Self> {
+        code.life().hold().then(|| Self(Arc::clone(code)))
+    }
+
+    /// Whether both keep the same.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// What knows the code, and does not keep it.
+    pub(super) fn code(&self) -> &Arc<Code> {
+        &self.0
+    }
+}
+
+impl Clone for Hold {
+    fn clone(&self) -> Self {
+        let held = self.0.life().hold();
+        debug_assert!(held, "this one holds it");
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl Deref for Hold {
+    type Target = Code;
+
+    fn deref(&self) -> &Code {
+        &self.0
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.0.life().release() {
+            let code = Arc::clone(&self.0);
+            if code.drains() {
+                draining().push(code);
+            } else {
+                end(code);
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// Where a library ends that others kept alive, those whose last holder it was: not one within the other, as chains may be long.
+    static FREED: RefCell<Option<Vec<Arc<Code>>>> = const { RefCell::new(None) };
+}
+
+/// Ends code that nothing holds, and what only that held.
+fn end(code: Arc<Code>) {
+    let later = FREED.try_with(|freed| freed.borrow_mut().as_mut().map(|freed| freed.push(Arc::clone(&code))));
+    if matches!(later, Ok(Some(()))) {
+        return;
+    }
+    let mut next = vec![code];
+    while let Some(code) = next.pop() {
+        let libraries = code.end();
+        code.life().gone.store(true, Ordering::SeqCst);
+        tell();
+        let outer = FREED.try_with(|freed| freed.replace(Some(Vec::new())));
+        drop(libraries);
+        if let Ok(outer) = outer {
+            let freed = FREED.try_with(|freed| freed.replace(outer)).ok().flatten();
+            next.extend(freed.into_iter().flatten().rev());
+        }
+    }
+}
+
+// ---- what drains ----
+
+/// Code that nothing holds, and that has to wait.
+static DRAINING: Mutex<Vec<Arc<Code>>> = Mutex::new(Vec::new());
+
+fn draining() -> MutexGuard<'static, Vec<Arc<Code>>> {
+    DRAINING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends what has drained. No lock may be held: finalisers run.
+pub(super) fn end_what_has_drained() {
+    // None of them runs under the lock, as they are the user's.
+    let waiting = {
+        let list = draining();
+        if list.is_empty() {
+            return;
+        }
+        list.clone()
+    };
+    for code in waiting.into_iter().filter(|code| !code.drains()) {
+        // Another thread may have been faster.
+        let taken = {
+            let mut list = draining();
+            list.iter().position(|other| Arc::ptr_eq(other, &code)).map(|at| list.swap_remove(at))
+        };
+        if let Some(code) = taken {
+            end(code);
+        }
+    }
+}
+
+/// Takes everything that drains: the process ends.
+pub(super) fn take_draining() -> Vec<Arc<Code>> {
+    std::mem::take(&mut *draining())
+}
+
+// ---- waiting for an end ----
+
+/// How many threads wait.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+static ENDED: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+
+/// Something has gone. Telling nobody would be a system call for each.
+fn tell() {
+    if WAITING.load(Ordering::SeqCst) > 0 {
+        drop(ENDED.0.lock().unwrap_or_else(PoisonError::into_inner));
+        ENDED.1.notify_all();
+    }
+}
+
+/// Waits until the code is gone, or so long. There may be false alarms.
+pub(super) fn wait(code: &Code, time: Duration) {
+    WAITING.fetch_add(1, Ordering::SeqCst);
+    {
+        let lock = ENDED.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !code.life().is_gone() {
+            drop(ENDED.1.wait_timeout(lock, time).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+    WAITING.fetch_sub(1, Ordering::SeqCst);
+}

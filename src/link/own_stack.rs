@@ -1,0 +1,34 @@
+//! What the calling thread is in the middle of.
+#![allow(unsafe_code)] // libgcc's interface
+
+use std::ffi::{c_int, c_void};
+
+unsafe extern "C" {
+    // libgcc_s (Itanium C++ ABI: Exception Handling, and libgcc/unwind.inc). It asks no allocator of the caller's.
+    fn _Unwind_Backtrace(
+        callback: extern "C" fn(context: *mut c_void, addresses: *mut c_void) -> c_int,
+        addresses: *mut c_void,
+    ) -> c_int;
+    fn _Unwind_GetIP(context: *mut c_void) -> usize;
+}
+
+/// Frames that are looked at.
+const MOST: usize = 4096;
+/// `_URC_NO_REASON`.
+const GO_ON: c_int = 0;
+/// `_URC_END_OF_STACK`; every other answer would do.
+const ENOUGH: c_int = 5;
+
+/// Where the functions return to that this thread is running, as far as they have unwind tables, and the first that has none.
+pub(super) fn return_addresses() -> Vec<usize> {
+    extern "C" fn add(context: *mut c_void, addresses: *mut c_void) -> c_int {
+        // SAFETY: libgcc lends the context, and passes on what it was given below.
+        let (addresses, address) = unsafe { (&mut *addresses.cast::<Vec<usize>>(), _Unwind_GetIP(context)) };
+        addresses.push(address);
+        if addresses.len() < MOST { GO_ON } else { ENOUGH }
+    }
+    let mut addresses = Vec::new();
+    // SAFETY: the callback is called before this returns, and does not unwind: pushing may abort, but not panic.
+    unsafe { _Unwind_Backtrace(add, (&raw mut addresses).cast()) };
+    addresses
+}

@@ -1,0 +1,163 @@
+//! Which object lies, or lay, at an address: for whoever has nothing but the address, such as the handler of a signal. Reading takes no
+//! lock, waits for nobody and allocates nothing.
+
+mod record;
+
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::SystemTime;
+
+use once_cell::race::OnceBox;
+
+use self::record::{Readers, Record, Unpublished};
+use crate::name::{Name, ShortName};
+
+/// What lies, or lay, at an address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Occupant {
+    /// Where its slab, or its own mapping, begins.
+    pub(crate) start: usize,
+    pub(crate) library: ShortName,
+    pub(crate) object: ShortName,
+    pub(crate) generation: u64,
+    pub(crate) removed: Option<SystemTime>,
+}
+
+/// Which record: its position, and one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RecordId(NonZero<u32>);
+
+/// The records of an arena. They are made as they are needed, some at a time, and stay where they are.
+pub(super) struct History {
+    arena: Range<usize>,
+    page: usize,
+    /// For each page, which record it had last, or 0.
+    pages: Box<[OnceBox<[AtomicU32; PAGES]>]>,
+    /// In two levels, so that little is there before it is used.
+    records: [OnceBox<Group>; GROUPS],
+    /// Records of what lies outside the arena.
+    outside: AtomicUsize,
+    /// Positions in use so far; what is behind was never written.
+    used: AtomicU32,
+    readers: Readers,
+}
+
+/// Pages in one piece of the table: 4 MiB of addresses, where a page has 4 KiB.
+const PAGES: usize = 1024;
+/// Records in a chunk, and chunks in a group.
+const CHUNK: usize = 64;
+/// As many records as 2 GiB have pages of 4 KiB.
+const GROUPS: usize = (2 << 30) / 4096 / CHUNK / CHUNK;
+
+type Group = [OnceBox<[Record; CHUNK]>; CHUNK];
+
+/// What the one writer has to itself.
+#[derive(Default)]
+pub(super) struct Writer {
+    free: Vec<RecordId>,
+    generation: u64,
+    /// Names that a reader may still be looking at.
+    seen: Vec<[Unpublished; 2]>,
+}
+
+impl History {
+    pub(super) fn new(arena: Range<usize>, page: usize) -> Self {
+        let pages = (arena.len() / page).div_ceil(PAGES);
+        Self {
+            arena,
+            page,
+            pages: (0..pages).map(|_| OnceBox::new()).collect(),
+            records: [const { OnceBox::new() }; GROUPS],
+            outside: AtomicUsize::new(0),
+            used: AtomicU32::new(0),
+            readers: Readers::default(),
+        }
+    }
+
+    /// Notes what has come to lie somewhere, with a generation that no other has. None if there are too many.
+    pub(super) fn note(
+        &self,
+        writer: &mut Writer,
+        range: &Range<usize>,
+        library: &Name,
+        object: &Name,
+    ) -> Option<RecordId> {
+        let id = writer.free.pop().or_else(|| self.fresh())?;
+        writer.generation += 1;
+        self.record(id)?.write(range, writer.generation, library.clone(), object.clone());
+        if self.is_inside(range.start) {
+            let first = (range.start - self.arena.start) / self.page;
+            for page in first..first + range.len() / self.page {
+                let piece =
+                    self.pages.get(page / PAGES)?.get_or_init(|| Box::new([const { AtomicU32::new(0) }; PAGES]));
+                piece[page % PAGES].store(id.0.get(), Ordering::Release);
+            }
+        } else {
+            self.outside.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(id)
+    }
+
+    /// Notes that it is removed. To be called before its memory goes: who traps there is to find it so.
+    pub(super) fn remove(&self, id: RecordId) {
+        if let Some(record) = self.record(id) {
+            record.remove();
+        }
+    }
+
+    /// Forgets what lay at `start`. To be called before others come to lie there.
+    pub(super) fn forget(&self, writer: &mut Writer, id: RecordId, start: usize) {
+        let Some(record) = self.record(id) else { return };
+        writer.seen.push(record.clear());
+        if self.readers.none() {
+            // Not kept for the next time: there may have been many at once.
+            writer.seen = Vec::new();
+        }
+        if !self.is_inside(start) {
+            self.outside.fetch_sub(1, Ordering::Relaxed);
+        }
+        writer.free.push(id);
+    }
+
+    /// What lies, or lay last, at an address, if it has not been forgotten.
+    pub(super) fn find(&self, address: usize) -> Option<Occupant> {
+        let reading = self.readers.enter();
+        if self.is_inside(address) {
+            let page = (address - self.arena.start) / self.page;
+            let id = self.pages.get(page / PAGES)?.get()?[page % PAGES].load(Ordering::Acquire);
+            return self.record(RecordId(NonZero::new(id)?))?.read(address, &reading);
+        }
+        if self.outside.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let used = self.used.load(Ordering::Acquire);
+        let ids = (1..=used).filter_map(|id| Some(RecordId(NonZero::new(id)?)));
+        ids.filter_map(|id| self.record(id)).find_map(|record| record.read(address, &reading))
+    }
+
+    fn is_inside(&self, address: usize) -> bool {
+        self.arena.contains(&address)
+    }
+
+    /// A record that was never written.
+    fn fresh(&self) -> Option<RecordId> {
+        let position = self.used.load(Ordering::Relaxed);
+        let (group, chunk, _) = place(position);
+        let group = self.records.get(group)?.get_or_init(|| Box::new([const { OnceBox::new() }; CHUNK]));
+        group.get(chunk)?.get_or_init(|| Box::new(std::array::from_fn(|_| Record::default())));
+        self.used.store(position + 1, Ordering::Release);
+        Some(RecordId(NonZero::new(position + 1)?))
+    }
+
+    fn record(&self, id: RecordId) -> Option<&Record> {
+        let (group, chunk, record) = place(id.0.get() - 1);
+        self.records.get(group)?.get()?.get(chunk)?.get()?.get(record)
+    }
+}
+
+/// Group, chunk and place of a record.
+fn place(position: u32) -> (usize, usize, usize) {
+    let position = position as usize;
+    (position / CHUNK / CHUNK, position / CHUNK % CHUNK, position % CHUNK)
+}

@@ -1,0 +1,109 @@
+//! Addresses of what was removed, which nobody gets until others were removed after them: a stale pointer traps for so long, and does
+//! not lead into another object's code.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::history::RecordId;
+use super::outside::Outside;
+
+/// How many slabs rest, however small: each takes some memory for what is known of it.
+const MOST: usize = 4096;
+
+/// First in, first out. Nothing that rests has memory, or can be accessed.
+#[derive(Debug)]
+pub(super) struct Quarantine {
+    resting: VecDeque<Resting>,
+    /// Bytes of addresses that rest.
+    bytes: usize,
+    /// How many may.
+    limit: usize,
+}
+
+/// There may be thousands.
+#[derive(Debug)]
+pub(super) struct Resting {
+    place: Place,
+    record: RecordId,
+}
+
+#[derive(Debug)]
+enum Place {
+    Arena { start: usize, bytes: u32 },
+    Outside(Box<Outside>),
+}
+
+const _: () = assert!(size_of::<Resting>() <= 24);
+
+/// Addresses that have rested.
+pub(super) enum Rested {
+    Arena(Range<usize>),
+    Outside(Box<Outside>),
+}
+
+impl Resting {
+    /// A range of the arena, which has fewer than 4 GiB.
+    pub(super) fn in_arena(range: &Range<usize>, record: RecordId) -> Self {
+        Self { place: Place::Arena { start: range.start, bytes: range.len() as u32 }, record }
+    }
+
+    pub(super) fn outside(outside: Outside, record: RecordId) -> Self {
+        Self { place: Place::Outside(Box::new(outside)), record }
+    }
+
+    pub(super) fn record(&self) -> RecordId {
+        self.record
+    }
+
+    pub(super) fn start(&self) -> usize {
+        match &self.place {
+            Place::Arena { start, .. } => *start,
+            Place::Outside(outside) => outside.range.start,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match &self.place {
+            Place::Arena { bytes, .. } => *bytes as usize,
+            Place::Outside(outside) => outside.mapped_bytes(),
+        }
+    }
+
+    pub(super) fn wake(self) -> Rested {
+        match self.place {
+            Place::Arena { start, bytes } => Rested::Arena(start..start + bytes as usize),
+            Place::Outside(outside) => Rested::Outside(outside),
+        }
+    }
+}
+
+impl Quarantine {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { resting: VecDeque::new(), bytes: 0, limit }
+    }
+
+    /// Bytes of addresses that rest.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn push(&mut self, resting: Resting) {
+        self.bytes += resting.bytes();
+        self.resting.push_back(resting);
+    }
+
+    /// The oldest, if more rest than may.
+    pub(super) fn pop_over_limit(&mut self) -> Option<Resting> {
+        // The last that came rests even if it is larger than all that may, unless nothing may.
+        let least = usize::from(self.limit != 0);
+        let over = self.bytes > self.limit || self.resting.len() > MOST;
+        if over && self.resting.len() > least { self.pop() } else { None }
+    }
+
+    /// The oldest.
+    pub(super) fn pop(&mut self) -> Option<Resting> {
+        let oldest = self.resting.pop_front()?;
+        self.bytes -= oldest.bytes();
+        Some(oldest)
+    }
+}

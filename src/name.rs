@@ -1,0 +1,147 @@
+//! Names of libraries and objects.
+
+use std::fmt::{self, Write};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A name that was given, or the number of an object that was given none. Most kernels have none, and there may be many:
+/// their text is made where somebody reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Name {
+    Given(Arc<str>),
+    Number(u32),
+}
+
+impl Name {
+    pub(crate) fn text(&self) -> Arc<str> {
+        match self {
+            Self::Given(text) => Arc::clone(text),
+            Self::Number(_) => self.to_string().into(),
+        }
+    }
+}
+
+impl From<&str> for Name {
+    fn from(text: &str) -> Self {
+        Self::Given(text.into())
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Given(text) => f.write_str(text),
+            Self::Number(number) => write!(f, "object {number}"),
+        }
+    }
+}
+
+/// A name without memory of its own, as signal handlers need it: up to 94 bytes of text. Of a longer name, the last ones, which tell
+/// paths apart, behind an ellipsis.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ShortName {
+    len: u8,
+    bytes: [u8; Self::CAPACITY],
+}
+
+impl ShortName {
+    const CAPACITY: usize = 94;
+    const ELLIPSIS: &str = "…";
+
+    pub(crate) fn new(text: &str) -> Self {
+        let mut short = Self { len: 0, bytes: [0; Self::CAPACITY] };
+        if text.len() <= Self::CAPACITY {
+            short.push(text);
+            return short;
+        }
+        short.push(Self::ELLIPSIS);
+        let from = text.len() - (Self::CAPACITY - Self::ELLIPSIS.len());
+        short.push((from..).find_map(|from| text.get(from..)).unwrap_or_default());
+        short
+    }
+
+    /// The name of something that was given none.
+    pub(crate) fn of_number(number: u32) -> Self {
+        let mut short = Self { len: 0, bytes: [0; Self::CAPACITY] };
+        let _ = write!(short, "{}", Name::Number(number));
+        short
+    }
+
+    fn push(&mut self, text: &str) {
+        let start = usize::from(self.len);
+        if let Some(room) = self.bytes.get_mut(start..start + text.len()) {
+            room.copy_from_slice(text.as_bytes());
+            self.len += text.len() as u8;
+        }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        self.bytes.get(..self.len.into()).and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+}
+
+impl Write for ShortName {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text);
+        Ok(())
+    }
+}
+
+impl Deref for ShortName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl fmt::Display for ShortName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self)
+    }
+}
+
+impl fmt::Debug for ShortName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl PartialEq<str> for ShortName {
+    fn eq(&self, other: &str) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl PartialEq<&str> for ShortName {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_str() == *other
+    }
+}
+
+impl PartialEq<ShortName> for &str {
+    fn eq(&self, other: &ShortName) -> bool {
+        *self == other.as_str()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_names_are_whole_or_say_that_they_are_not() {
+        for text in ["", "a", &"b".repeat(94)] {
+            assert_eq!(ShortName::new(text), *text);
+        }
+        let long = format!("/somewhere/{}/kernel.o", "x".repeat(94));
+        let short = ShortName::new(&long);
+        assert!(short.starts_with('…') && long.ends_with(short.trim_start_matches('…')), "{short}");
+        assert_eq!(short.len(), 94);
+        // Not through the middle of a character.
+        let short = ShortName::new(&"é".repeat(100));
+        assert_eq!(short, *format!("…{}", "é".repeat(45)));
+        assert_eq!(ShortName::of_number(u32::MAX), *Name::Number(u32::MAX).to_string());
+    }
+}
