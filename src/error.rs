@@ -434,6 +434,15 @@ pub enum Error {
         /// The library.
         library: String,
     },
+    /// Another thread was linking or initialising the library when this process was forked, and is not here to end it. What was linked
+    /// before is still found.
+    #[error(
+        "library '{library}' was being linked or initialised by another thread when this process was forked, which that thread was not; load it again, as a library of its own"
+    )]
+    LostInFork {
+        /// The library.
+        library: String,
+    },
     /// A shared library could not be opened.
     #[error("cannot open shared library '{}': {}; give a path, or a name that the dynamic loader finds (LD_LIBRARY_PATH)", path.display(), innermost(source))]
     SharedLibrary {

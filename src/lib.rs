@@ -48,6 +48,7 @@ mod drain;
 mod elf;
 mod engine;
 mod error;
+mod gate;
 mod kernel;
 mod library;
 mod link;

@@ -2,10 +2,11 @@
 
 use std::ffi::CString;
 use std::hash::{BuildHasher as _, RandomState};
+use std::num::NonZero;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use once_cell::race::OnceNonZeroUsize;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 
@@ -29,11 +30,12 @@ pub(super) fn image_file() -> Result<OwnedFd, Errno> {
 /// would come again after such a copy was unloaded.)
 pub(super) fn unique_path(file: &OwnedFd) -> CString {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    static COPY: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
+    static COPY: OnceNonZeroUsize = OnceNonZeroUsize::new();
+    let copy = COPY.get_or_init(|| NonZero::<usize>::MIN | RandomState::new().hash_one(0) as usize).get() as u64;
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let bits = |number: u64, count| (0..count).map(move |bit| if number >> bit & 1 == 1 { "./" } else { "/" });
     // The second has all its bits: where lengths are the same, so are places.
-    let bits = bits(number, u64::BITS - number.leading_zeros()).chain(bits(*COPY, u64::BITS));
+    let bits = bits(number, u64::BITS - number.leading_zeros()).chain(bits(copy, u64::BITS));
     let path = format!("{IMAGE_PREFIX}{}./{}", bits.collect::<String>(), file.as_raw_fd());
     CString::new(path).unwrap_or_default()
 }

@@ -14,6 +14,7 @@ mod cli;
 mod common;
 mod dependences;
 mod distance;
+mod forks;
 mod lifetime;
 mod memory;
 mod names;
@@ -48,6 +49,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("cli", cli::TESTS, cli::PARTS),
     ("dependences", dependences::TESTS, dependences::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
+    ("forks", forks::TESTS, forks::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
