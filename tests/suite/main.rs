@@ -35,6 +35,7 @@ mod threads;
 mod tls_races;
 mod trace;
 mod unwind;
+mod user_code;
 
 use std::process::ExitCode;
 
@@ -68,6 +69,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("tls_races", tls_races::TESTS, tls_races::PARTS),
     ("trace", trace::TESTS, trace::PARTS),
     ("unwind", unwind::TESTS, unwind::PARTS),
+    ("user_code", user_code::TESTS, user_code::PARTS),
 ];
 
 fn main() -> ExitCode {
