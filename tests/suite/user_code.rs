@@ -47,7 +47,8 @@ fn with_engine(engine: JitEngine, times: usize, body: impl FnOnce(&JitEngine)) {
     let object = "#include <stdlib.h>\nint base(void); static int ready; static void end(void) { ready = 0; }
         __attribute__((constructor)) static void init(void) { ready = base(); atexit(end); }
         __attribute__((destructor)) static void fini(void) { ready = 0; }
-        int value(void) { return 20 * ready; }";
+        static int twenty(void) { return 20; } static void *resolve(void) { return (void *)twenty; }
+        int chosen(void) __attribute__((ifunc(\"resolve\"))); int value(void) { return chosen() * ready; }";
     let object = compile_bytes("other.c", object, &[]);
     let failing = compile_bytes("failing.c", "int absent(void); int f(void) { return absent(); }", &[]);
     let other = Other { engine: engine.clone(), base, object, failing };
@@ -223,9 +224,11 @@ fn plugins() {
 /// Has another thread work whenever anything is reported by the thread that the test runs on.
 struct Subscribes(thread::ThreadId);
 
+static TOLD: AtomicBool = AtomicBool::new(false);
+
 impl Subscribes {
     fn works(&self) {
-        if thread::current().id() == self.0 {
+        if thread::current().id() == self.0 && TOLD.load(Ordering::SeqCst) {
             another_thread_works();
         }
     }
@@ -264,9 +267,11 @@ fn subscribers_part() {
         let library = unsafe { engine.library("told").build().unwrap() };
         let object = compile_bytes("told.c", "int value(void) { return 42; }", &[]);
         tracing::subscriber::set_global_default(Subscribes(thread::current().id())).unwrap();
+        TOLD.store(true, Ordering::SeqCst);
         library.add_object(&object).unwrap();
         assert_eq!(call(&library, "value"), 42);
         freed(&library);
+        TOLD.store(false, Ordering::SeqCst);
         // Of prepare, link and remove: made, entered and left; and what was linked.
         assert_eq!(TIMES.swap(0, Ordering::SeqCst), 3 * 3 + 1);
     });
