@@ -33,6 +33,8 @@ struct Other {
 }
 
 static OTHER: Mutex<Option<Arc<Other>>> = Mutex::new(None);
+/// The library whose code runs: the other thread looks at it, too.
+static OWN: Mutex<Option<Library>> = Mutex::new(None);
 static TIMES: AtomicUsize = AtomicUsize::new(0);
 
 /// One test at a time, as linked code calls back without an argument.
@@ -56,6 +58,7 @@ fn with_engine(engine: JitEngine, times: usize, body: impl FnOnce(&JitEngine)) {
     TIMES.store(0, Ordering::SeqCst);
     body(&engine);
     assert_eq!(TIMES.load(Ordering::SeqCst), times);
+    *OWN.lock().unwrap() = None;
     *OTHER.lock().unwrap() = None;
 }
 
@@ -73,6 +76,9 @@ extern "C" fn another_thread_works() {
         unsafe { engine.add_object(failing).unwrap().initialize() }.unwrap_err();
         assert!(engine.explain_address(*int(base, "base") as *const ()).is_some());
         engine.stats();
+        if let Some(own) = &*OWN.lock().unwrap() {
+            own.symbols();
+        }
         freed(&library);
         done.send(()).unwrap();
     });
@@ -90,6 +96,7 @@ fn calling(engine: &JitEngine, name: &str, source: &str) -> Library {
     let library = unsafe {
         engine.library(name).symbol("another_thread_works", another_thread_works as *const ()).build().unwrap()
     };
+    *OWN.lock().unwrap() = Some(library.clone());
     library.add_object(&compile_bytes(name, source, &[])).unwrap();
     library
 }
@@ -265,6 +272,7 @@ fn subscribers_part() {
     with_engine(engine, 0, |engine| {
         // SAFETY: no shared libraries.
         let library = unsafe { engine.library("told").build().unwrap() };
+        *OWN.lock().unwrap() = Some(library.clone());
         let object = compile_bytes("told.c", "int value(void) { return 42; }", &[]);
         tracing::subscriber::set_global_default(Subscribes(thread::current().id())).unwrap();
         TOLD.store(true, Ordering::SeqCst);
