@@ -275,7 +275,7 @@ impl ObjectCache {
         for name in file::names(&temporary).map_err(|error| failed("getdents", &path, error))? {
             let Ok(status) = file::status_of(&temporary, &name) else { continue };
             let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
-            if is_file && i64::from(status.st_mtime) <= before {
+            if is_file && status.st_mtime <= before {
                 let _ = file::remove(&temporary, &name);
             }
         }
