@@ -16,6 +16,8 @@ mod common;
 mod dependences;
 mod distance;
 mod lifetime;
+#[path = "../stock/lljit.rs"]
+mod lljit;
 mod memory;
 mod names;
 mod ownership;
