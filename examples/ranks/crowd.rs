@@ -1,5 +1,6 @@
 //! A crowded address space, as a process has that talks to a GPU: large reservations, and only small holes between them.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ptr;
 
 /// Addresses in one reservation: sections on its two sides do not reach each other in 32 bits.
@@ -9,14 +10,12 @@ const PAGE: usize = 4096;
 
 /// Leaves holes of 1 to 16 pages, where the kernel puts the next mappings that fit. They stay until the process ends.
 pub fn crowd(seed: u64) -> Result<(), String> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut hole = move || {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        PAGE * (1 + (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 60) as usize)
+    let hole = |at: usize| {
+        let mut hasher = DefaultHasher::new();
+        (seed, at).hash(&mut hasher);
+        PAGE * (1 + hasher.finish() as usize % 16)
     };
-    let holes: Vec<usize> = (0..RESERVATIONS).map(|_| hole()).collect();
+    let holes: Vec<usize> = (0..RESERVATIONS).map(hole).collect();
     let all = reserve(holes.iter().sum::<usize>() + RESERVATIONS * RESERVED)?;
     // The kernel takes the highest place that there is: first, what is left among the mappings above.
     let mut size = 1 << 30;

@@ -1,7 +1,8 @@
 // y[i] = w[i % 8] * step 2 (step 1 (step 0 (x[i]))): steps are called through pointers, constants lie in sections of their own.
 //
 // -DSHAPE: 0 for an ordinary object; 1 and 2 for the shapes of CuTe DSL 4.4.1 and 4.4.2, in which the pointers lie in a second section
-// named .text, writable (AX + WA; a store at run time shows it) or read-only (AX + A).
+// named .text, writable (AX + WA; a store at run time shows it) or read-only (AX + A). The assembler makes everything executable that
+// has that name, so it is .tekt here; rank.rs changes a letter of the object's string table.
 
 #if defined(__x86_64__)
 #define COMMENT "#" // For the assembler, what follows is a comment: the compiler's own flags for the section.
@@ -10,9 +11,9 @@
 #endif
 
 #if SHAPE == 1
-#define POINTERS __attribute__((section(".text,\"aw\",%progbits,unique,1 " COMMENT)))
+#define POINTERS __attribute__((section(".tekt,\"aw\",%progbits " COMMENT)))
 #elif SHAPE == 2
-#define POINTERS __attribute__((section(".text,\"a\",%progbits,unique,1 " COMMENT)))
+#define POINTERS __attribute__((section(".tekt,\"a\",%progbits " COMMENT)))
 #else
 #define POINTERS
 #endif

@@ -1,8 +1,8 @@
 //! The table of CUTLASS#3162: kernels that many MPI ranks compile, cache and load at the same moment, and how often that crashes.
 //!
 //! `cargo run --release --example ranks` starts 1, 4 and 16 ranks under Open MPI's mpirun, 20 times for each of three objects, in an
-//! ordinary and in a crowded address space, with this crate and with both linkers of stock LLJIT. Each run has a cold pass, in which all
-//! ranks fill an empty cache, and a warm one. Printed is in how many of the runs a rank was killed by a signal or got a wrong answer.
+//! ordinary and in a crowded address space, with this crate and with both linkers of stock LLJIT. Each run is a cold pass, in which all
+//! ranks fill an empty cache, and a warm one. Printed is in how many of them a rank was killed by a signal or got a wrong answer.
 //! Exits with 1 if one of ours did, with 2 if there is no mpirun. `--quick`: 3 runs each.
 
 mod crowd;
@@ -17,9 +17,7 @@ use std::process::{Command, ExitCode, Stdio};
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 const RANKS: [usize; 3] = [1, 4, 16];
-const PASSES: [&str; 2] = ["cold", "warm"];
-
-/// What a rank reports of a pass; else `wrong: ` or `refused: `, and why.
+/// What a rank reports; else `wrong: ` or `refused: `, and why.
 const RIGHT: &str = "right";
 
 /// What is loaded.
@@ -74,48 +72,71 @@ impl fmt::Display for Loader {
     }
 }
 
+/// With what cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// An empty one.
+    Cold,
+    /// The one that the cold pass has filled.
+    Warm,
+}
+
+impl Pass {
+    const ALL: [Self; 2] = [Self::Cold, Self::Warm];
+}
+
 /// One start of mpirun.
+#[derive(Debug, Clone)]
 struct Job {
     ranks: usize,
     object: Object,
     crowded: bool,
     loader: Loader,
+    pass: Pass,
     seed: u64,
-    /// The ranks' own: the cache, the barriers, what they report.
+    /// A run's own: the cache, and what the ranks leave.
     folder: PathBuf,
 }
 
 impl Job {
-    fn report_of(&self, rank: usize) -> PathBuf {
-        self.folder.join(format!("rank-{rank}"))
+    /// A file of this pass.
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{:?}-{name}", self.pass))
     }
 
-    fn arguments(&self) -> [String; 6] {
-        let index = |at: Option<usize>| at.unwrap_or_default().to_string();
+    fn report_of(&self, rank: usize) -> PathBuf {
+        self.file(&format!("rank-{rank}"))
+    }
+
+    fn arguments(&self) -> [String; 7] {
         [
             self.ranks.to_string(),
-            index(Object::ALL.iter().position(|o| *o == self.object)),
+            (self.object as usize).to_string(),
             self.crowded.to_string(),
-            index(Loader::ALL.iter().position(|l| *l == self.loader)),
+            (self.loader as usize).to_string(),
+            (self.pass as usize).to_string(),
             self.seed.to_string(),
             self.folder.display().to_string(),
         ]
     }
 
     fn from(arguments: &[String]) -> Result<Self> {
-        let [ranks, object, crowded, loader, seed, folder] = arguments else { return Err("six arguments".into()) };
+        let [ranks, object, crowded, loader, pass, seed, folder] = arguments else {
+            return Err("seven arguments are expected".into());
+        };
         Ok(Self {
             ranks: ranks.parse()?,
             object: *Object::ALL.get(object.parse::<usize>()?).ok_or("no such object")?,
             crowded: crowded.parse()?,
             loader: *Loader::ALL.get(loader.parse::<usize>()?).ok_or("no such loader")?,
+            pass: *Pass::ALL.get(pass.parse::<usize>()?).ok_or("no such pass")?,
             seed: seed.parse()?,
             folder: folder.into(),
         })
     }
 }
 
-/// How often a pass ended how. Those that a crash of the pass before left out are not in it.
+/// How often a pass ended how.
 #[derive(Default)]
 struct Counts {
     right: usize,
@@ -134,7 +155,6 @@ impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.all();
         let text = match (self.crashed + self.wrong, self.refused) {
-            _ if all == 0 => "–".to_owned(),
             (0, refused) if refused == all => "refused".to_owned(),
             (failed, refused) => {
                 let mut text = format!("{} % of {all}", (failed * 100).div_ceil(all));
@@ -154,10 +174,9 @@ impl fmt::Display for Counts {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.split_first() {
-        Some((first, rest)) if first == "rank" => match Job::from(rest) {
-            Ok(job) => return rank::run(&job),
-            Err(error) => Err(error),
-        },
+        Some((first, rest)) if first == "rank" => {
+            Job::from(rest).and_then(|job| rank::run(&job)).map(|()| ExitCode::SUCCESS)
+        }
         None => table(20),
         Some((first, [])) if first == "--quick" => table(3),
         _ => Err("usage: ranks [--quick]".into()),
@@ -186,8 +205,10 @@ fn table(runs: u64) -> Result<ExitCode> {
                     let mut counts: [Counts; 2] = Default::default();
                     for seed in 0..runs {
                         let folder = tempfile::Builder::new().prefix("slabjit-ranks-").tempdir()?;
-                        let job = Job { ranks, object, crowded, loader, seed, folder: folder.path().to_owned() };
-                        one_run(&job, &mut counts)?;
+                        for (pass, counts) in Pass::ALL.into_iter().zip(&mut counts) {
+                            let folder = folder.path().to_owned();
+                            one_run(&Job { ranks, object, crowded, loader, pass, seed, folder }, counts)?;
+                        }
                     }
                     let [cold, warm] = &counts;
                     println!("| {ranks:2} | {object:18} | {space:8} | {loader:17} | {cold:9} | {warm:9} |");
@@ -204,7 +225,7 @@ fn table(runs: u64) -> Result<ExitCode> {
     Ok(if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn one_run(job: &Job, counts: &mut [Counts; 2]) -> Result<()> {
+fn one_run(job: &Job, counts: &mut Counts) -> Result<()> {
     let mut mpirun = Command::new("mpirun");
     mpirun.args(["--oversubscribe", "-n", &job.ranks.to_string()]);
     // SAFETY: a plain call.
@@ -212,27 +233,20 @@ fn one_run(job: &Job, counts: &mut [Counts; 2]) -> Result<()> {
         mpirun.arg("--allow-run-as-root");
     }
     let output = mpirun.arg(std::env::current_exe()?).arg("rank").args(job.arguments()).output()?;
-    let report = |rank| std::fs::read_to_string(job.report_of(rank)).unwrap_or_default();
-    let reports: Vec<String> = (0..job.ranks).map(report).collect();
-    for (pass, counts) in counts.iter_mut().enumerate() {
-        let said: Vec<&str> = reports.iter().filter_map(|report| report.lines().nth(pass)).collect();
-        let bad = said.iter().find(|said| **said != RIGHT);
-        match bad {
-            Some(bad) if bad.starts_with("refused") => counts.refused += 1,
-            Some(bad) => {
-                eprintln!("{job}, {}: {bad}", PASSES[pass]);
-                counts.wrong += 1;
-            }
-            None if said.len() == job.ranks => counts.right += 1,
-            None => {
-                // mpirun ends as a shell would: 128 and the number of the signal that a rank died of.
-                if output.status.code().is_none_or(|code| code <= 128) {
-                    let words = String::from_utf8_lossy(&output.stderr);
-                    return Err(format!("{job}: {} without a signal: {words}", output.status).into());
-                }
-                counts.crashed += 1;
-                return Ok(());
-            }
+    let report = |rank| std::fs::read_to_string(job.report_of(rank)).ok().filter(|report| !report.is_empty());
+    let reports: Vec<String> = (0..job.ranks).filter_map(report).collect();
+    match reports.iter().find(|report| *report != RIGHT) {
+        Some(report) if report.starts_with("refused") => counts.refused += 1,
+        Some(report) => {
+            eprintln!("{job}: {report}");
+            counts.wrong += 1;
+        }
+        None if reports.len() == job.ranks => counts.right += 1,
+        // mpirun ends as a shell would: 128 and the number of the signal that a rank died of.
+        None if output.status.code().is_some_and(|code| code > 128) => counts.crashed += 1,
+        None => {
+            let words = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{job}: {}: {words}", output.status).into());
         }
     }
     Ok(())
@@ -241,6 +255,7 @@ fn one_run(job: &Job, counts: &mut [Counts; 2]) -> Result<()> {
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let space = if self.crowded { "crowded" } else { "ordinary" };
-        write!(f, "{} ranks, {}, {space} address space, {}, run {}", self.ranks, self.object, self.loader, self.seed)
+        let Self { ranks, object, loader, pass, seed, .. } = self;
+        write!(f, "{ranks} ranks, {object}, {space} address space, {loader}, {pass:?}, run {seed}")
     }
 }
