@@ -44,10 +44,12 @@
 
 #![deny(unsafe_code)]
 
+mod cache;
 mod drain;
 mod elf;
 mod engine;
 mod error;
+mod file;
 mod gate;
 mod kernel;
 mod library;
@@ -58,6 +60,7 @@ mod placement;
 mod runtime;
 mod symbol;
 
+pub use cache::{CacheKey, CachedObject, ObjectCache};
 pub use drain::Drain;
 pub use elf::{
     Change, ChangeKind, ChangedSection, Limits, LinkPlan, ObjectInput, ObjectPlugin, ObjectReport, PlannedDefinition,

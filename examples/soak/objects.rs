@@ -34,7 +34,8 @@ impl Objects {
             *bytes = compile(folder, include_str!("kernel.c"), &[&format!("-DKIND={kind}")])?;
         }
         let undefined = "int absent(void); int sum(void) { return absent(); }";
-        let throwing = "__attribute__((constructor)) static void init() { throw 1; } extern \"C\" int sum() { return 0; }";
+        let throwing =
+            "__attribute__((constructor)) static void init() { throw 1; } extern \"C\" int sum() { return 0; }";
         let twice = "int sum(void) { return 0; }";
         let mut damaged = compile(folder, twice, &[])?;
         damaged.truncate(damaged.len() / 2);
@@ -55,6 +56,12 @@ pub fn sum(values: &[i32], seed: i32) -> i32 {
 fn compile(folder: &Path, source: &str, flags: &[&str]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let (input, output) = (folder.join("source.c"), folder.join("object.o"));
     std::fs::write(&input, source)?;
-    let status = Command::new("gcc").args(["-c", "-O2", "-fPIC", "-fwrapv", "-w"]).args(flags).arg(&input).arg("-o").arg(&output).status()?;
+    let status = Command::new("gcc")
+        .args(["-c", "-O2", "-fPIC", "-fwrapv", "-w"])
+        .args(flags)
+        .arg(&input)
+        .arg("-o")
+        .arg(&output)
+        .status()?;
     if status.success() { Ok(std::fs::read(output)?) } else { Err("gcc failed".into()) }
 }

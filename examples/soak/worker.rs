@@ -1,6 +1,7 @@
 //! What each thread does.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use slabjit::{CallPlan, Error, JitEngine, Library, ObjectCache, Removal, Symbol};
+use slabjit::{CacheKey, CallPlan, Error, JitEngine, Library, ObjectCache, Removal, Symbol};
 
 use crate::objects::{Kind, Objects, sum};
 use crate::stale;
@@ -158,26 +159,24 @@ pub struct Worker<'a> {
     pub tally: Tally,
 }
 
-type Step = fn(&mut Worker<'_>) -> slabjit::Result<()>;
-
-/// Operations, and how often of 1000 steps.
-const STEPS: [(&str, u32, Step); 13] = [
-    ("call", 300, Worker::call),
-    ("call_kept", 150, Worker::call_kept),
-    ("load", 150, Worker::load),
-    ("keep", 80, Worker::keep),
-    ("remove", 80, Worker::remove),
-    ("stale_call", 60, Worker::call_stale),
-    ("plan", 50, Worker::plan),
-    ("fail", 40, Worker::fail),
-    ("wait", 25, Worker::wait),
-    ("drain", 25, Worker::drain),
-    ("thread", 20, Worker::thread),
-    ("cache", 12, Worker::cache),
-    ("fork", 8, Worker::fork),
-];
-
 impl<'a> Worker<'a> {
+    /// Operations, and how often of 1000 steps.
+    const STEPS: [(&'static str, u32, fn(&mut Self) -> slabjit::Result<()>); 13] = [
+        ("call", 300, Self::call),
+        ("call_kept", 150, Self::call_kept),
+        ("load", 150, Self::load),
+        ("keep", 80, Self::keep),
+        ("remove", 80, Self::remove),
+        ("stale_call", 60, Self::call_stale),
+        ("plan", 50, Self::plan),
+        ("fail", 40, Self::fail),
+        ("wait", 25, Self::wait),
+        ("drain", 25, Self::drain),
+        ("thread", 20, Self::thread),
+        ("cache", 12, Self::cache),
+        ("fork", 8, Self::fork),
+    ];
+
     pub fn new(shared: &'a Shared, seed: u64) -> Self {
         let random = StdRng::seed_from_u64(seed);
         Self { shared, random, kept: Vec::new(), plans: Vec::new(), tally: Tally::default() }
@@ -185,8 +184,8 @@ impl<'a> Worker<'a> {
 
     /// Does one thing at random.
     pub fn step(&mut self) {
-        let mut at = self.random.random_range(0..STEPS.iter().map(|(_, weight, _)| weight).sum::<u32>());
-        for (name, weight, step) in STEPS {
+        let mut at = self.random.random_range(0..Self::STEPS.iter().map(|(_, weight, _)| weight).sum::<u32>());
+        for (name, weight, step) in Self::STEPS {
             if at < weight {
                 *self.tally.operations.entry(name).or_default() += 1;
                 if let Err(error) = step(self) {
@@ -270,20 +269,21 @@ impl<'a> Worker<'a> {
         let kind = Kind::ALL[self.random.random_range(0..Kind::ALL.len())];
         let seed = self.seed();
         let base = match kind {
-            Kind::Dependent => {
-                let known = self.any().filter(|loaded| loaded.kind == Kind::Base);
-                let loaded = match known {
-                    Some(known) => known,
-                    None => Arc::new(self.shared.load(Kind::Base, seed, None)?),
-                };
-                Some(loaded)
-            }
+            Kind::Dependent => match self.any().filter(|loaded| loaded.kind == Kind::Base) {
+                Some(known) => Some((known, true)),
+                None => Some((Arc::new(self.shared.load(Kind::Base, seed, None)?), false)),
+            },
             _ => None,
         };
-        let loaded = match self.shared.load(kind, seed, base.as_ref().map(|base| &base.library)) {
+        let loaded = match self.shared.load(kind, seed, base.as_ref().map(|(base, _)| &base.library)) {
             Ok(loaded) => Arc::new(loaded),
             // Another thread has removed what it needs.
-            Err(Error::UndefinedSymbols { .. }) if base.is_some_and(|base| base.library.is_removed()) => return Ok(()),
+            Err(Error::UndefinedSymbols { .. } | Error::Removed { .. })
+                if base.as_ref().is_some_and(|(_, shared)| *shared) =>
+            {
+                *self.tally.failures.entry("Removed".to_owned()).or_default() += 1;
+                return Ok(());
+            }
             Err(error) => return Err(error),
         };
         let old = {
@@ -366,7 +366,7 @@ impl<'a> Worker<'a> {
         let expected: fn(&Error) -> bool = match which {
             0 => |error| matches!(error, Error::UndefinedSymbols { .. }),
             1 => |error| matches!(error, Error::InitializerFailed { .. }),
-            _ => |error| matches!(error, Error::Malformed { .. } | Error::NotAnObject { .. }),
+            _ => |error| matches!(error, Error::Truncated { .. }),
         };
         self.tally.fails(result, expected, "an object that does not link");
         Ok(())
@@ -418,9 +418,12 @@ impl<'a> Worker<'a> {
     fn cache(&mut self) -> slabjit::Result<()> {
         let shared = self.shared;
         let kind = Kind::ALL[self.random.random_range(0..Kind::ALL.len())];
-        let (key, bytes) = (format!("kind {kind:?}, {}", self.random.random_range(0..4)), shared.objects.of(kind));
-        let cached = shared.cache.get_or_insert_with(key.as_bytes(), || Ok::<_, Error>(bytes.to_vec()))?;
-        self.tally.expect(cached == bytes, || format!("the cache has something else for {key}"));
+        let (version, bytes) = (self.random.random_range(0..4), shared.objects.of(kind));
+        let key = CacheKey::new([format!("{kind:?} {version}")]);
+        let cached = shared.cache.get_or_compile(&key, || Ok::<_, Infallible>(bytes.to_vec()));
+        let Ok(cached) = cached;
+        let right = cached.bytes == bytes && cached.problems.is_empty();
+        self.tally.expect(right, || format!("the cache has something else for {kind:?}: {:?}", cached.problems));
         Ok(())
     }
 
@@ -454,7 +457,8 @@ impl<'a> Worker<'a> {
         let mut status = -1;
         // SAFETY: a place for the status of our own child.
         let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-        self.tally.expect(child > 0 && waited == child && status == 0, || format!("a child ended with status {status:#x}"));
+        self.tally
+            .expect(child > 0 && waited == child && status == 0, || format!("a child ended with status {status:#x}"));
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ mod bad_input;
 mod beside;
 #[cfg(target_arch = "x86_64")]
 mod blocker;
+mod cache;
 mod case;
 #[cfg(feature = "cli")]
 mod cli;
@@ -16,6 +17,8 @@ mod dependences;
 mod distance;
 mod forks;
 mod lifetime;
+#[path = "../stock/lljit.rs"]
+mod lljit;
 mod memory;
 mod names;
 mod ownership;
@@ -46,6 +49,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("api", api::TESTS, api::PARTS),
     ("bad_input", bad_input::TESTS, bad_input::PARTS),
     ("beside", beside::TESTS, beside::PARTS),
+    ("cache", cache::TESTS, cache::PARTS),
     #[cfg(feature = "cli")]
     ("cli", cli::TESTS, cli::PARTS),
     ("dependences", dependences::TESTS, dependences::PARTS),
