@@ -51,6 +51,7 @@ missing_packages() {
             clang-*) have_command "$need" || echo "$need" ;;
             llc-*) have_command "$need" || echo "llvm-${need#llc-}" ;;
             lld-*) have_command "ld.$need" || echo "$need" ;;
+            valgrind) have_command valgrind || echo valgrind ;;
             python3) have_command python3 || echo python3 ;;
             g++-aarch64) have_command aarch64-linux-gnu-g++ || echo g++-aarch64-linux-gnu ;;
             qemu-aarch64) qemu_aarch64 >/dev/null || echo qemu-user-static ;;

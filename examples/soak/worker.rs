@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -27,6 +27,8 @@ pub struct Shared {
     objects: Objects,
     cache: ObjectCache,
     pool: Mutex<Vec<Arc<Loaded>>>,
+    /// A child may find libgcc's lock taken if a thread was throwing when it began (before GCC 13; see the README's limits).
+    throws: RwLock<()>,
 }
 
 /// A library, and what it is to answer.
@@ -62,7 +64,7 @@ extern "C" fn hook() {
 impl Shared {
     pub fn new(engine: JitEngine, objects: Objects, cache: ObjectCache) -> Self {
         HOOK.get_or_init(|| (engine.clone(), objects.of(Kind::Plain).to_vec()));
-        Self { engine, objects, cache, pool: Mutex::default() }
+        Self { engine, objects, cache, pool: Mutex::default(), throws: RwLock::default() }
     }
 
     fn pool(&self) -> MutexGuard<'_, Vec<Arc<Loaded>>> {
@@ -359,6 +361,7 @@ impl<'a> Worker<'a> {
     fn fail(&mut self) -> slabjit::Result<()> {
         let shared = self.shared;
         let which = self.random.random_range(0..shared.objects.failing.len());
+        let _throws = shared.throws.read().unwrap_or_else(PoisonError::into_inner);
         let result = shared.engine.add_object(&shared.objects.failing[which]).and_then(|library| {
             // SAFETY: nothing is called but an initialiser that throws.
             unsafe { library.initialize() }
@@ -431,8 +434,11 @@ impl<'a> Worker<'a> {
     fn fork(&mut self) -> slabjit::Result<()> {
         let kept = self.found()?;
         let seed = self.seed();
-        // SAFETY: the child runs what follows, and ends without running anything of the parent's.
-        let child = unsafe { libc::fork() };
+        let child = {
+            let _nobody_throws = self.shared.throws.write().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: the child runs what follows, and ends without running anything of the parent's.
+            unsafe { libc::fork() }
+        };
         if child == 0 {
             // SAFETY: ends a child that hangs.
             unsafe { libc::alarm(60) };
