@@ -9,7 +9,7 @@ const RESERVATIONS: usize = 64;
 const PAGE: usize = 4096;
 
 /// Leaves holes of 1 to 16 pages, where the kernel puts the next mappings that fit. They stay until the process ends.
-pub fn crowd(seed: u64) -> Result<(), String> {
+pub fn crowd(seed: &[usize]) -> Result<(), String> {
     let hole = |at: usize| {
         let mut hasher = DefaultHasher::new();
         (seed, at).hash(&mut hasher);

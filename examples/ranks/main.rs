@@ -3,7 +3,8 @@
 //! `cargo run --release --example ranks` starts 1, 4 and 16 ranks under Open MPI's mpirun, 20 times for each of three objects, in an
 //! ordinary and in a crowded address space, with this crate and with both linkers of stock LLJIT. Each run is a cold pass, in which all
 //! ranks fill an empty cache, and a warm one. Printed is in how many of them a rank was killed by a signal or got a wrong answer.
-//! Exits with 1 if one of ours did, with 2 if there is no mpirun. `--quick`: 3 runs each.
+//! Exits with 1 if one of ours did, with 2 if there is no mpirun. `--quick`: 3 runs each. Other numbers of ranks are
+//! arguments.
 
 mod crowd;
 #[path = "../../tests/stock/lljit.rs"]
@@ -16,7 +17,6 @@ use std::process::{Command, ExitCode, Stdio};
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
-const RANKS: [usize; 3] = [1, 4, 16];
 /// What a rank reports; else `wrong: ` or `refused: `, and why.
 const RIGHT: &str = "right";
 
@@ -177,9 +177,8 @@ fn main() -> ExitCode {
         Some((first, rest)) if first == "rank" => {
             Job::from(rest).and_then(|job| rank::run(&job)).map(|()| ExitCode::SUCCESS)
         }
-        None => table(20),
-        Some((first, [])) if first == "--quick" => table(3),
-        _ => Err("usage: ranks [--quick]".into()),
+        Some((first, rest)) if first == "--quick" => numbers(rest).and_then(|ranks| table(3, &ranks)),
+        _ => numbers(&arguments).and_then(|ranks| table(20, &ranks)),
     };
     result.unwrap_or_else(|error| {
         eprintln!("{error}");
@@ -187,7 +186,15 @@ fn main() -> ExitCode {
     })
 }
 
-fn table(runs: u64) -> Result<ExitCode> {
+fn numbers(arguments: &[String]) -> Result<Vec<usize>> {
+    if arguments.is_empty() {
+        return Ok(vec![1, 4, 16]);
+    }
+    let numbers = arguments.iter().map(|number| number.parse()).collect::<Result<_, _>>();
+    numbers.map_err(|_| "usage: ranks [--quick] [NUMBER]...".into())
+}
+
+fn table(runs: u64, numbers: &[usize]) -> Result<ExitCode> {
     if Command::new("mpirun").arg("--version").stdout(Stdio::null()).status().is_err() {
         eprintln!("mpirun is missing: apt-get install openmpi-bin");
         return Ok(ExitCode::from(2));
@@ -195,7 +202,7 @@ fn table(runs: u64) -> Result<ExitCode> {
     println!("LLVM {}, {runs} runs for each row", slabjit::llvm_version_string());
     println!("| ranks | object | address space | loader | cold | warm |\n|---|---|---|---|---|---|");
     let mut failed = 0;
-    for ranks in RANKS {
+    for &ranks in numbers {
         for object in Object::ALL {
             for (crowded, space) in [(false, "ordinary"), (true, "crowded")] {
                 for loader in Loader::ALL {

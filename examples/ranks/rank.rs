@@ -21,7 +21,7 @@ pub fn run(job: &Job) -> Result<()> {
     // Open MPI's name for it.
     let rank: usize = std::env::var("OMPI_COMM_WORLD_RANK")?.parse()?;
     if job.crowded {
-        crowd::crowd(job.seed.wrapping_mul(1000) + rank as u64)?;
+        crowd::crowd(&[job.seed as usize, job.pass as usize, rank])?;
     }
     wait_for_all(job)?;
     std::fs::write(job.report_of(rank), load(job)?)?;
