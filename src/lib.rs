@@ -48,12 +48,18 @@ mod drain;
 mod elf;
 mod engine;
 mod error;
+#[cfg(feature = "faults")]
+#[doc(hidden)]
+pub mod fault;
+#[cfg(not(feature = "faults"))]
+mod fault;
 mod kernel;
 mod library;
 mod link;
 mod memory;
 mod name;
 mod placement;
+mod read;
 mod runtime;
 mod symbol;
 

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 
+use crate::fault::{Call, check};
+
 /// What the loader's name for one of our images begins with. Of the thread: it may have a table of open files of
 /// its own, and the process's first thread, which `/proc/self` is, may have ended.
 pub(super) const IMAGE_PREFIX: &str = "/proc/thread-self/fd/";
@@ -17,8 +19,9 @@ pub(super) const IMAGE_PREFIX: &str = "/proc/thread-self/fd/";
 /// 6.3 do not know how to.
 pub(super) fn image_file() -> Result<OwnedFd, Errno> {
     let name = c"slabjit-tls";
-    match memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => memfd_create(name, MemfdFlags::CLOEXEC),
+    let create = |call, flags| check(call).and_then(|()| memfd_create(name, flags));
+    match create(Call::CreateImage, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => create(Call::CreateOldImage, MemfdFlags::CLOEXEC),
         result => result,
     }
 }
