@@ -6,12 +6,12 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::{io, thread};
 
-use rustix::fs::ftruncate;
-use rustix::io::{pwrite, retry_on_intr};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::{Errno, pwrite, retry_on_intr};
 
 use super::fixed_storage;
-pub(super) use super::image_file::IMAGE_PREFIX;
-use super::image_file::{image_file, unique_path};
+pub(super) use super::image_name::IMAGE_PREFIX;
+use super::image_name::unique_path;
 use crate::elf::TlsImage;
 use crate::fault::{Call, check};
 
@@ -137,6 +137,17 @@ impl Drop for Module {
             Some(_) => fixed_storage::unused(self.handle),
             None => self.handle.close(),
         }
+    }
+}
+
+/// A file without a name. Nobody is to execute it: some systems refuse files that do not say so (`vm.memfd_noexec`), and kernels before
+/// 6.3 do not know how to.
+fn image_file() -> Result<OwnedFd, Errno> {
+    let name = c"slabjit-tls";
+    let create = |call, flags| check(call).and_then(|()| memfd_create(name, flags));
+    match create(Call::CreateImage, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => create(Call::CreateOldImage, MemfdFlags::CLOEXEC),
+        result => result,
     }
 }
 
