@@ -74,8 +74,7 @@ impl Module {
         contents: impl Iterator<Item = (u64, &'a [u8])>,
     ) -> Result<Self, OpenError> {
         let file = image_file().map_err(|error| OpenError::System("memfd_create", error.into()))?;
-        check(Call::SizeImage)
-            .and_then(|()| ftruncate(&file, image.size))
+        retry_on_intr(|| check(Call::SizeImage).and_then(|()| ftruncate(&file, image.size)))
             .map_err(|error| OpenError::System("ftruncate", error.into()))?;
         let pieces = contents.map(|(offset, bytes)| (image.contents_at + offset, bytes));
         for (offset, bytes) in [(0, &image.head[..])].into_iter().chain(pieces) {

@@ -14,6 +14,8 @@ mod cli;
 mod common;
 mod dependences;
 mod distance;
+#[cfg(feature = "faults")]
+mod faults;
 mod lifetime;
 mod memory;
 mod names;
@@ -48,6 +50,8 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("cli", cli::TESTS, cli::PARTS),
     ("dependences", dependences::TESTS, dependences::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
+    #[cfg(feature = "faults")]
+    ("faults", faults::TESTS, faults::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
