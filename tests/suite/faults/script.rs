@@ -48,7 +48,7 @@ const FAILS: &str =
 /// A folder with all files of the script.
 pub fn files() -> PathBuf {
     let fixed: &[&str] = &["-ftls-model=initial-exec"];
-    let large: &[&str] = &[by_arch("-fPIC", "-fno-pic"), "-mcmodel=large", "-fno-asynchronous-unwind-tables"];
+    let large: &[&str] = by_arch(&["-mcmodel=medium"], &[]);
     let sources: [(&str, &str, &[&str]); 15] = [
         ("plain.c", PLAIN, &[]),
         ("linked.c", LINKED, &[]),
