@@ -23,7 +23,7 @@ const MEMBER: &str = "int member(void) { return 42; }";
 const ARCHIVED: &str = "int member(void); int value(void) { return member(); }";
 const THREAD_LOCAL: &str = "static __thread int counter = 41; int value(void) { return ++counter, counter--; }";
 /// At a fixed distance from the thread pointer, initialised with an address, and a variable of the process.
-const FIXED: &str = "static int base = 41; static __thread int *where = &base;
+const FIXED: &str = "int base = 41; __thread int *where = &base;
     extern __thread int process_errno __asm__(\"errno\"); int close(int);
     int value(void) { process_errno = 0; close(-1); return *where + (process_errno == 9); }";
 const INDIRECT: &str = "static int fast(void) { return 42; } static int (*resolve(void))(void) { return fast; }
