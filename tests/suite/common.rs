@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
@@ -99,7 +100,12 @@ pub fn child(name: &str) -> ChildEnd {
 
 /// Runs a part in a new process with further environment variables.
 pub fn child_with(name: &str, environment: &[(&str, &str)]) -> ChildEnd {
-    let output = target::run(std::env::current_exe().unwrap())
+    child_of(target::run(std::env::current_exe().unwrap()), name, environment)
+}
+
+/// The same of a command that runs this program.
+pub fn child_of(mut command: Command, name: &str, environment: &[(&str, &str)]) -> ChildEnd {
+    let output = command
         .env(CHILD, name)
         .env("RUST_BACKTRACE", "0")
         // A process that ends early does not remove its files; this one does.
