@@ -3,7 +3,6 @@
 
 mod errors;
 mod script;
-mod state;
 mod witness;
 
 use std::collections::BTreeSet;
@@ -13,9 +12,9 @@ use slabjit::JitEngine;
 use slabjit::fault::{self, Call};
 
 use crate::common::{Random, child_with, tests};
+use crate::state::{self, State};
 use crate::target::by_qemu;
 use script::Outcome;
-use state::State;
 
 tests![
     each_call_in_turn,

@@ -14,6 +14,7 @@ mod cli;
 mod common;
 mod dependences;
 mod distance;
+mod failed_links;
 #[cfg(feature = "faults")]
 mod faults;
 mod lifetime;
@@ -28,6 +29,7 @@ mod reach;
 mod runtime_dyld;
 mod shuffled;
 mod stale;
+mod state;
 mod static_variables;
 mod subtle;
 mod target;
@@ -50,6 +52,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("cli", cli::TESTS, cli::PARTS),
     ("dependences", dependences::TESTS, dependences::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
+    ("failed_links", failed_links::TESTS, failed_links::PARTS),
     #[cfg(feature = "faults")]
     ("faults", faults::TESTS, faults::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),

@@ -7,8 +7,9 @@ use std::process::Command;
 use rustix::fs::{Access, access};
 use slabjit::fault::{self, Call};
 
-use super::{errors, script, settle, state, usual};
+use super::{errors, script, settle, usual};
 use crate::common::{ChildEnd, child_of, temporary};
+use crate::state;
 use crate::target::not_under_qemu;
 
 /// Where the files of the script are.
