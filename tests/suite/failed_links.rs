@@ -105,8 +105,8 @@ fn links_that_fail() {
     assert_eq!(difference, None);
     let more = least_bytes(|| fail(&engine, &kinds)).saturating_sub(least);
     println!("{links} failed links; malloc has given {more} bytes more");
-    // malloc does not split what would leave less.
-    assert!(more <= 64, "malloc has given {more} bytes more");
+    // Where chunks are used again as they come, some stay larger than they need be. A leak has at least 16 bytes each time.
+    assert!(more <= 1 << 10, "malloc has given {more} bytes more");
     engine.assert_usable();
     engine.finish();
 }

@@ -143,13 +143,13 @@ fn each_call_in_turn_alone() {
     let mut runs = 1;
     let step = by_qemu(1, 23);
     for (index, &call) in usual_calls.iter().enumerate().step_by(step) {
+        let mut seen = usual.clone();
         for &errno in errors::of(call) {
             let what = format!("call {index}, {call:?}, errno {errno}");
             let mut refusals = vec![(index, errno)];
             ground.refuse(&what, &refusals, |outcome, _| judge_one(&what, errno, outcome));
             runs += 1;
-            // What is made instead, at the first time of each kind.
-            let mut seen = usual.clone();
+            // What is made instead, the first of each kind.
             let instead = ground.calls.iter().copied().enumerate().filter(|(_, call)| seen.insert(*call));
             for (next, call) in instead.collect::<Vec<_>>() {
                 for &errno in errors::of(call) {

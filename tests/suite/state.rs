@@ -48,8 +48,8 @@ impl State {
         state
     }
 
-    #[cfg(feature = "faults")]
     /// Takes that many bytes more for what they are from now on.
+    #[cfg(feature = "faults")]
     pub fn accept(&mut self, more: isize) {
         self.bytes = self.bytes.wrapping_add_signed(more);
     }
