@@ -35,8 +35,10 @@ pub fn witnessed() {
         mark(&format!("{call:?}"));
         None
     };
-    drop(fault::with_errors(announce, || script::run(&files)));
+    let (outcome, _) = fault::with_errors(announce, || script::run(&files));
     mark("end");
+    // Of strace's doing.
+    assert!(outcome.missing.is_empty() && outcome.errors.len() <= 1, "{outcome:?}");
     settle();
     let (_, difference) = before.difference();
     assert_eq!(difference, None);
@@ -241,31 +243,43 @@ pub fn strace_sees_no_other_call() {
     assert!(witness.counts.into_keys().eq(usual()), "these are to be reached: {:?}", usual().collect::<Vec<_>>());
 }
 
-/// The first call of each place, in a process that only strace makes fail.
+/// The first call of each place, and calls that are made inside of it, in a process that only strace makes fail.
 pub fn strace_refuses_calls() {
     if !strace_works() {
         return;
     }
-    for call in usual() {
+    let places = usual().map(|call| (call, seen_as(call), errors::of(call)[0]));
+    for (call, system_calls, errno) in places.chain(inside()) {
         // Now and then the process makes a call more or less before, and another one is refused.
-        assert!((0..30).any(|_| refused_by_strace(call)), "{call:?} was not refused");
-        println!("refused by strace: {call:?}");
+        let refused = (0..30).any(|_| refused_by_strace(call, system_calls, errno));
+        assert!(refused, "{call:?}, {system_calls:?} was not refused");
+        println!("refused by strace: {call:?}, {}", system_calls[0]);
     }
 }
 
-/// Whether strace hit the call.
-fn refused_by_strace(call: Call) -> bool {
+/// What the dynamic loader and the C library call for us.
+fn inside() -> impl Iterator<Item = (Call, &'static [&'static str], i32)> {
+    let both: [(&'static [&'static str], i32); 3] =
+        [(&["read"], libc::EIO), (&["newfstatat", "fstat"], libc::EIO), (&["mmap"], libc::ENOMEM)];
+    let loaded = [Call::OpenImage, Call::OpenShared].into_iter();
+    let loaded = loaded.flat_map(move |call| both.map(|(names, errno)| (call, names, errno)));
+    // An image has no relocations, and nothing to protect after them.
+    loaded.chain([(Call::OpenShared, &["mprotect"][..], libc::ENOMEM)])
+}
+
+/// Whether strace hit the first of these system calls after a call was announced.
+fn refused_by_strace(call: Call, system_calls: &[&str], errno: i32) -> bool {
     let name = format!("{call:?}");
     let is_mark = |line: &Line, mark: &str| line.mark() == Some(mark);
     let (end, lines) = traced(&[]);
     assert_eq!(end.code, Some(0), "{end:?}");
     let begin = lines.iter().position(|line| is_mark(line, "begin")).unwrap();
     let mark = begin + lines[begin..].iter().position(|line| is_mark(line, &name)).unwrap();
-    let seen = seen_as(call);
-    let at = mark + lines[mark..].iter().position(|line| seen.contains(&line.name.as_str())).unwrap();
+    let made = lines[mark..].iter().position(|line| system_calls.contains(&line.name.as_str()));
+    let at = mark + made.unwrap_or_else(|| panic!("{name}: no {system_calls:?}"));
     let system_call = &lines[at].name;
     let number = lines[..=at].iter().filter(|line| line.name == *system_call).count();
-    let inject = format!("--inject={system_call}:error={}:when={number}", errors::of(call)[0]);
+    let inject = format!("--inject={system_call}:error={errno}:when={number}");
     let (end, lines) = traced(&[&format!("-etrace={system_call},access,faccessat"), &inject]);
     let injected = lines.iter().position(|line| line.has("(INJECTED)"));
     let hit = injected.is_some_and(|at| lines[..at].iter().rev().find_map(Line::mark) == Some(&name));
