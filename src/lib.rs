@@ -49,6 +49,11 @@ mod drain;
 mod elf;
 mod engine;
 mod error;
+#[cfg(feature = "faults")]
+#[doc(hidden)]
+pub mod fault;
+#[cfg(not(feature = "faults"))]
+mod fault;
 mod file;
 mod gate;
 mod kernel;
@@ -57,6 +62,7 @@ mod link;
 mod memory;
 mod name;
 mod placement;
+mod read;
 mod runtime;
 mod symbol;
 

@@ -15,6 +15,9 @@ mod cli;
 mod common;
 mod dependences;
 mod distance;
+mod failed_links;
+#[cfg(feature = "faults")]
+mod faults;
 mod forks;
 mod lifetime;
 #[path = "../stock/lljit.rs"]
@@ -30,6 +33,7 @@ mod reach;
 mod runtime_dyld;
 mod shuffled;
 mod stale;
+mod state;
 mod static_variables;
 mod subtle;
 mod target;
@@ -54,6 +58,9 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("cli", cli::TESTS, cli::PARTS),
     ("dependences", dependences::TESTS, dependences::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
+    ("failed_links", failed_links::TESTS, failed_links::PARTS),
+    #[cfg(feature = "faults")]
+    ("faults", faults::TESTS, faults::PARTS),
     ("forks", forks::TESTS, forks::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
