@@ -44,6 +44,7 @@
 
 #![deny(unsafe_code)]
 
+mod cache;
 mod drain;
 mod elf;
 mod engine;
@@ -53,6 +54,8 @@ mod error;
 pub mod fault;
 #[cfg(not(feature = "faults"))]
 mod fault;
+mod file;
+mod gate;
 mod kernel;
 mod library;
 mod link;
@@ -63,6 +66,7 @@ mod read;
 mod runtime;
 mod symbol;
 
+pub use cache::{CacheKey, CachedObject, ObjectCache};
 pub use drain::Drain;
 pub use elf::{
     Change, ChangeKind, ChangedSection, Limits, LinkPlan, ObjectInput, ObjectPlugin, ObjectReport, PlannedDefinition,

@@ -5,12 +5,13 @@ use std::any::Any;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::OnceLock;
 
+use once_cell::race::OnceBox;
 use slabjit_llvm_wrap as shim;
 
 use super::session::take_text;
 use crate::elf::{Array, ArrayKind};
+use crate::gate;
 use crate::name::Name;
 
 /// The functions of one object's initialiser and finaliser sections, in the order in which they are called.
@@ -116,6 +117,7 @@ pub(super) unsafe fn catching(
     function: unsafe extern "C-unwind" fn(*mut c_void),
     argument: *mut c_void,
 ) -> Result<(), String> {
+    debug_assert!(!gate::has_pass(), "linked code may fork, or wait for whoever does");
     // C++ exceptions end in the shim; what passes it is a panic.
     // SAFETY: by the caller.
     let caught = catch_unwind(AssertUnwindSafe(|| unsafe { shim::slabjit_call_catching(function, argument) }));
@@ -157,12 +159,12 @@ unsafe impl Sync for Arguments {}
 
 impl Arguments {
     fn of_process() -> &'static Self {
-        static OF_PROCESS: OnceLock<Arguments> = OnceLock::new();
+        static OF_PROCESS: OnceBox<Arguments> = OnceBox::new();
         OF_PROCESS.get_or_init(|| {
             use std::os::unix::ffi::OsStringExt;
             let strings: Vec<_> = std::env::args_os().filter_map(|a| CString::new(a.into_vec()).ok()).collect();
             let vector: Vec<_> = strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect();
-            Self { count: c_int::try_from(strings.len()).unwrap_or(c_int::MAX), vector, _strings: strings }
+            Box::new(Self { count: c_int::try_from(strings.len()).unwrap_or(c_int::MAX), vector, _strings: strings })
         })
     }
 }

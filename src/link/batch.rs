@@ -1,12 +1,13 @@
 //! Objects that are linked together.
 
 use std::ffi::CString;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::object::{Defined, External, Linked, ObjectLink, PreparedObject, Progress};
 use super::reach::{OutOfRange, Reach};
 use super::session::{Graph, Session, Tracker};
 use super::thread_local::Storage;
+use crate::gate::{Mutex, Pass};
 use crate::memory::Arena;
 use crate::{Error, Result};
 
@@ -31,6 +32,8 @@ pub(super) fn link(
     objects: Vec<Decided>,
     tracker: Arc<Tracker>,
 ) -> Result<Vec<Linked>> {
+    // LLVM is in the middle of things until it is done.
+    let _pass = Pass::take();
     let progress = Arc::new(Progress::default());
     let links: Vec<_> = objects.into_iter().map(|object| under_way(object, arena, policy, &progress)).collect();
     let result = materialize(session, &links, &tracker);

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::num::NonZero;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use once_cell::race::OnceBox;
@@ -21,6 +21,7 @@ use super::indirect;
 use super::object::{Linked, PreparedObject};
 use super::session::take_text;
 use super::thread_local::Variables;
+use crate::gate::{Guard, Mutex, Pass};
 use crate::memory::{Arena, PublishedSlab};
 use crate::name::Name;
 use crate::runtime::SharedLibrary;
@@ -53,6 +54,7 @@ impl fmt::Debug for Actions {
 impl Drop for Actions {
     fn drop(&mut self) {
         let raw = std::mem::replace(&mut self.raw, ptr::null_mut());
+        let _pass = Pass::take();
         // SAFETY: ours, and run once.
         if let Some(message) = take_text(unsafe { shim::slabjit_actions_run(raw) }) {
             tracing::error!(target: "slabjit", message, "a deallocation action failed");
@@ -183,8 +185,8 @@ impl Code {
         }
     }
 
-    fn ties(&self) -> Option<MutexGuard<'_, Ties>> {
-        self.ties.as_ref().map(|ties| ties.lock().unwrap_or_else(PoisonError::into_inner))
+    fn ties(&self) -> Option<Guard<'_, Ties>> {
+        self.ties.as_ref().map(|ties| ties.lock())
     }
 
     pub(super) fn shared(&self) -> Arc<[SharedLibrary]> {
@@ -241,8 +243,8 @@ impl Code {
         self.images().iter().find(|i| i.number == number).map(|i| i.object.clone())
     }
 
-    fn images(&self) -> MutexGuard<'_, Few<Image>> {
-        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+    fn images(&self) -> Guard<'_, Few<Image>> {
+        self.images.lock()
     }
 
     /// The address of one of the functions that each library has a copy of; `arena` has room for them.

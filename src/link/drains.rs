@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Drain;
+use crate::gate::{Guard, Mutex};
 
 /// Those of one library. What has finished is dropped as soon as that is seen: it may hold the library itself.
 #[derive(Default)]
@@ -18,8 +19,8 @@ impl fmt::Debug for Drains {
 }
 
 impl Drains {
-    fn list(&self) -> MutexGuard<'_, Vec<Arc<dyn Drain>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn list(&self) -> Guard<'_, Vec<Arc<dyn Drain>>> {
+        self.0.lock()
     }
 
     pub(super) fn add(&self, drain: Box<dyn Drain>) {

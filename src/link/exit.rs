@@ -4,18 +4,20 @@
 //! by the address of its `__dso_handle`; the process's lists hold one entry of ours.
 #![allow(unsafe_code)] // C ABI, calls into linked code
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
-use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, RwLock, RwLockWriteGuard, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::arrays::catching;
+use super::claims;
 use super::code::Code;
 use super::hold::{self, Hold};
 use super::thread_exit::cxa_thread_atexit;
+use super::thread_local::Turn;
 use crate::Result;
+use crate::gate::{self, Guard, Mutex};
 use crate::memory::{Arena, Lifetime, Protection, PublishedSlab, SegmentRequest};
 use crate::name::Name;
 use crate::runtime::thread_local::__tls_get_addr;
@@ -59,13 +61,13 @@ fn next_sequence() -> u64 {
 }
 
 impl Handlers {
-    fn lists<T>(&self, with: impl FnOnce(&mut Lists) -> T) -> T {
-        unforked(|| with(&mut self.lists.lock().unwrap_or_else(PoisonError::into_inner)))
+    fn lists(&self) -> Guard<'_, Lists> {
+        self.lists.lock()
     }
 
     /// The sequence number of the handler registered last, if it is at least `since`.
     fn last(&self, since: u64) -> Option<u64> {
-        self.lists(|lists| lists.exit.last().map(|h| h.sequence)).filter(|s| *s >= since)
+        self.lists().exit.last().map(|h| h.sequence).filter(|s| *s >= since)
     }
 
     /// Runs exit handlers from the last to the first, those included that are registered meanwhile.
@@ -82,7 +84,7 @@ impl Handlers {
     /// # Safety
     /// As for [`run`](Self::run).
     unsafe fn run_last(&self, library: &Name) {
-        let handler = self.lists(|lists| lists.exit.pop());
+        let handler = self.lists().exit.pop();
         if let Some(handler) = handler {
             // SAFETY: by the caller.
             unsafe { handler.call(library) };
@@ -91,7 +93,7 @@ impl Handlers {
 
     /// Registers an exit handler.
     pub(super) fn register(&self, handler: Handler) {
-        self.lists(|lists| lists.exit.push(handler));
+        self.lists().exit.push(handler);
     }
 
     /// Notes that a thread will run a destructor.
@@ -106,15 +108,14 @@ impl Handlers {
 
     /// Says what its library's code is.
     pub(super) fn belong_to(&self, code: &Arc<Code>) {
-        self.code.get_or_init(|| Arc::downgrade(code));
+        gate::once(&self.code, || Arc::downgrade(code));
     }
 
     /// A library whose initialisation failed half way: what it registered since is not called any more.
     pub(super) fn forget_other_lists(&self, since: u64) {
-        self.lists(|lists| {
-            lists.quick.retain(|h| h.sequence < since);
-            lists.fork.retain(|f| f.sequence < since);
-        });
+        let mut lists = self.lists();
+        lists.quick.retain(|h| h.sequence < since);
+        lists.fork.retain(|f| f.sequence < since);
     }
 }
 
@@ -150,14 +151,10 @@ pub(super) fn now() -> u64 {
 // ---- which library a __dso_handle belongs to ----
 
 type ByDso = BTreeMap<usize, Weak<Handlers>>;
-static BY_DSO: RwLock<ByDso> = RwLock::new(BTreeMap::new());
+static BY_DSO: Mutex<ByDso> = Mutex::new(BTreeMap::new());
 
 fn find(dso: usize) -> Option<Arc<Handlers>> {
-    unforked(|| BY_DSO.read().unwrap_or_else(PoisonError::into_inner).get(&dso).and_then(Weak::upgrade))
-}
-
-fn change_by_dso(change: impl FnOnce(&mut ByDso)) {
-    unforked(|| change(&mut BY_DSO.write().unwrap_or_else(PoisonError::into_inner)));
+    BY_DSO.lock().get(&dso).and_then(Weak::upgrade)
 }
 
 /// Whose a `__dso_handle` is.
@@ -266,8 +263,7 @@ impl Support {
         let mut slab = slab.publish()?;
         slab.belong_to(library, &"__dso_handle".into());
         let handlers = Arc::<Handlers>::default();
-        hook_process();
-        change_by_dso(|all| drop(all.insert(dso, Arc::downgrade(&handlers))));
+        BY_DSO.lock().insert(dso, Arc::downgrade(&handlers));
         Ok(Self { dso, handlers, slab: Mutex::new(Some(slab)) })
     }
 
@@ -277,8 +273,8 @@ impl Support {
 
     /// The library's code is gone.
     pub(super) fn end(&self) {
-        change_by_dso(|all| drop(all.remove(&self.dso)));
-        let slab = self.slab.lock().unwrap_or_else(PoisonError::into_inner).take();
+        BY_DSO.lock().remove(&self.dso);
+        let slab = self.slab.lock().take();
         drop(slab);
     }
 
@@ -344,7 +340,7 @@ unsafe extern "C" {
 extern "C" fn cxa_at_quick_exit(function: usize, dso: usize) -> c_int {
     match find(dso) {
         Some(handlers) => {
-            handlers.lists(|lists| lists.quick.push(Handler::new(function, 0)));
+            handlers.lists().quick.push(Handler::new(function, 0));
             0
         }
         // SAFETY: passed on as it came.
@@ -358,9 +354,7 @@ extern "C" fn at_quick_exit(function: usize, dso: usize) -> c_int {
 
 extern "C" fn atfork(prepare: usize, parent: usize, child: usize, dso: usize) -> c_int {
     let Some(handlers) = find(dso) else { return libc::EINVAL };
-    handlers.lists(|lists| {
-        lists.fork.push(Fork { sequence: next_sequence(), functions: [prepare, parent, child] });
-    });
+    handlers.lists().fork.push(Fork { sequence: next_sequence(), functions: [prepare, parent, child] });
     0
 }
 
@@ -370,44 +364,23 @@ static LIVE: Mutex<Vec<(u64, Weak<Code>)>> = Mutex::new(Vec::new());
 
 /// Notes that a library has something to do when the process ends. `sequence` orders its finalisers.
 pub(super) fn enlist(code: &Arc<Code>) {
-    hook_process();
-    unforked(|| {
-        let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
-        if live.len() == live.capacity() {
-            live.retain(|(_, code)| code.upgrade().is_some_and(|code| !code.life().is_gone()));
-        }
-        live.push((next_sequence(), Arc::downgrade(code)));
-    });
+    let mut live = LIVE.lock();
+    if live.len() == live.capacity() {
+        live.retain(|(_, code)| code.upgrade().is_some_and(|code| !code.life().is_gone()));
+    }
+    live.push((next_sequence(), Arc::downgrade(code)));
 }
-
-/// Runs what takes one of the locks of this file while no other thread forks: in the child, it would be held for ever by a thread that
-/// is not there. Not to be nested.
-fn unforked<T>(run: impl FnOnce() -> T) -> T {
-    // Fork handlers that were registered before ours run between them, and may call linked code.
-    let own = FORKS.with_borrow(Option::is_some);
-    let _gate = (!own).then(|| GATE.read().unwrap_or_else(PoisonError::into_inner));
-    run()
-}
-
-/// Read for as long as one of the other locks here is wanted, written during forks.
-static GATE: RwLock<()> = RwLock::new(());
 
 /// Live libraries, in the order of their initialisation.
 fn live() -> Vec<Hold> {
-    unforked(|| {
-        let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
-        live.iter().filter_map(|(_, code)| Hold::of(&code.upgrade()?)).collect()
-    })
+    let known: Vec<_> = LIVE.lock().iter().filter_map(|(_, code)| code.upgrade()).collect();
+    known.iter().filter_map(Hold::of).collect()
 }
 
-/// The process whose end our handlers are for.
-static HOOKED_BY: AtomicU32 = AtomicU32::new(0);
-
-/// Registers with the process, once. At the first need, so that handlers the host registered before run after ours.
-fn hook_process() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        HOOKED_BY.store(std::process::id(), Ordering::Relaxed);
+/// Registers with the process, once. With the first engine, so that handlers the host registered before run after ours.
+pub(super) fn hook_process() {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    gate::once(&ONCE, || {
         // SAFETY: functions without arguments that do not unwind.
         unsafe {
             libc::atexit(process_exits);
@@ -420,9 +393,6 @@ fn hook_process() {
 /// Handlers of all libraries from the last to the first, then finalisers of libraries likewise. Nothing is unmapped:
 /// other threads may still run, and destructors of the host's may still call.
 extern "C" fn process_exits() {
-    if is_forked_child() {
-        return;
-    }
     loop {
         // Again each time: handlers may load libraries.
         let codes = live();
@@ -446,23 +416,12 @@ extern "C" fn process_exits() {
     }
 }
 
-/// A child of `fork` has only one of the threads, and locks that others held are held for ever. Until forks are gated, its
-/// exit runs no handlers of libraries.
-pub(super) fn is_forked_child() -> bool {
-    HOOKED_BY.load(Ordering::Relaxed) != std::process::id()
-}
-
 extern "C" fn process_exits_quickly() {
-    if is_forked_child() {
-        return;
-    }
     let codes = live();
     loop {
-        let last = codes
-            .iter()
-            .filter_map(|c| Some((c.handlers()?.lists(|lists| Some(lists.quick.last()?.sequence))?, c.handlers()?, c)));
+        let last = codes.iter().filter_map(|c| Some((c.handlers()?.lists().quick.last()?.sequence, c.handlers()?, c)));
         let Some((_, handlers, code)) = last.max_by_key(|(sequence, ..)| *sequence) else { break };
-        let handler = handlers.lists(|lists| lists.quick.pop());
+        let handler = handlers.lists().quick.pop();
         if let Some(handler) = handler {
             // SAFETY: the reference keeps the code.
             unsafe { handler.call(code.library()) };
@@ -473,44 +432,34 @@ extern "C" fn process_exits_quickly() {
 
 thread_local! {
     /// Fork handlers under way, in the order of registration, and what keeps their code: collected by `prepare`, run by
-    /// `parent` or `child`, all on the forking thread. A child must take no lock that another thread may have held.
+    /// `parent` or `child`, all on the forking thread.
     static FORKING: Cell<Vec<(Fork, Hold)>> = const { Cell::new(Vec::new()) };
-
-    /// What keeps others out while this thread forks. It drops nothing, so that threads may ask to their end.
-    static FORKS: RefCell<Option<ManuallyDrop<RwLockWriteGuard<'static, ()>>>> = const { RefCell::new(None) };
 }
 
 extern "C" fn fork_prepare() {
     let mut handlers = Vec::new();
     for code in live() {
         if let Some(of_library) = code.handlers() {
-            of_library.lists(|lists| handlers.extend(lists.fork.iter().map(|fork| (*fork, code.clone()))));
+            handlers.extend(of_library.lists().fork.iter().map(|fork| (*fork, code.clone())));
         }
     }
     handlers.sort_by_key(|(fork, _)| fork.sequence);
     // POSIX: prepare handlers in reverse order of registration, the others in order.
     handlers.iter().rev().for_each(|handler| run_fork_handler(handler, 0));
     FORKING.set(handlers);
-    let gate = GATE.write().unwrap_or_else(PoisonError::into_inner);
-    FORKS.set(Some(ManuallyDrop::new(gate)));
-}
-
-/// In the parent and in the child: each has a gate of its own.
-fn open_gate() {
-    drop(FORKS.take().map(ManuallyDrop::into_inner));
+    gate::close();
 }
 
 extern "C" fn fork_parent() {
-    open_gate();
+    gate::open();
     FORKING.take().iter().for_each(|handler| run_fork_handler(handler, 1));
 }
 
 extern "C" fn fork_child() {
-    open_gate();
-    let handlers = FORKING.take();
-    handlers.iter().for_each(|handler| run_fork_handler(handler, 2));
-    // Freeing code takes locks.
-    std::mem::forget(handlers);
+    gate::open_in_child();
+    claims::lose_those_of_others();
+    Turn::end_those_of_others();
+    FORKING.take().iter().for_each(|handler| run_fork_handler(handler, 2));
 }
 
 fn run_fork_handler((fork, code): &(Fork, Hold), which: usize) {
@@ -518,54 +467,5 @@ fn run_fork_handler((fork, code): &(Fork, Hold), which: usize) {
     if function != 0 {
         // SAFETY: the reference keeps the code. The argument is one that the function does not take.
         unsafe { Handler { sequence: fork.sequence, function, argument: 0 }.call(code.library()) };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc::channel;
-    use std::thread;
-    use std::time::Duration;
-
-    use super::*;
-
-    /// Forks once the other thread is inside of what it does, and has the child do `then`. True if the child ended.
-    fn forked_during(other: fn(&dyn Fn()), then: fn()) -> bool {
-        hook_process();
-        let (inside, wait) = channel();
-        let other = thread::spawn(move || {
-            other(&|| {
-                inside.send(()).unwrap();
-                thread::sleep(Duration::from_millis(300));
-            });
-        });
-        wait.recv().unwrap();
-        let mut status = 0;
-        // SAFETY: the child takes no locks but those that are looked at here, and ends at once; a signal ends it if it hangs.
-        unsafe {
-            let child = libc::fork();
-            if child == 0 {
-                libc::alarm(5);
-                then();
-                libc::_exit(7);
-            }
-            libc::waitpid(child, &raw mut status, 0);
-        }
-        other.join().unwrap();
-        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7
-    }
-
-    #[test]
-    fn a_child_of_fork_takes_no_lock_of_another_thread() {
-        static HANDLERS: Mutex<Option<Arc<Handlers>>> = Mutex::new(None);
-        fn handlers() -> Arc<Handlers> {
-            Arc::clone(HANDLERS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
-        }
-        // Whose a `__dso_handle` is; what was registered.
-        let ended = [
-            forked_during(|inside| change_by_dso(|_| inside()), || assert!(find(1).is_none())),
-            forked_during(|inside| handlers().lists(|_| inside()), || handlers().register(Handler::new(0, 0))),
-        ];
-        assert_eq!(ended, [true; 2]);
     }
 }

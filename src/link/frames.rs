@@ -4,6 +4,8 @@
 use std::ffi::c_void;
 use std::num::NonZero;
 
+use crate::gate::Pass;
+
 unsafe extern "C" {
     // libgcc_s, which Rust's standard library links on glibc (libgcc/unwind-dw2-fde.c).
     fn __register_frame(begin: *const c_void);
@@ -21,6 +23,7 @@ impl Frames {
     /// `begin` is the address of an `.eh_frame` section that ends in a zero terminator (JITLink's EHFrameNullTerminator
     /// pass) and stays mapped and unchanged until the result is dropped.
     pub(super) unsafe fn register(begin: NonZero<u64>) -> Self {
+        let _pass = Pass::take();
         // SAFETY: by the caller.
         unsafe { __register_frame(begin.get() as *const c_void) }
         Self { begin }
@@ -29,6 +32,7 @@ impl Frames {
 
 impl Drop for Frames {
     fn drop(&mut self) {
+        let _pass = Pass::take();
         // SAFETY: registered once by `register`; still mapped, as that function requires.
         unsafe { __deregister_frame(self.begin.get() as *const c_void) }
     }

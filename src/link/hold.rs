@@ -10,11 +10,13 @@
 
 use std::cell::RefCell;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::code::Code;
+use super::signal::Signal;
+use crate::gate::{Guard, Mutex};
 
 /// Counts what keeps the code, and says whether it is gone.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl Life {
 
     /// Finalisers have run, and the memory is freed.
     pub(super) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::SeqCst)
+        self.gone.load(Ordering::Acquire)
     }
 
     /// One more holder, unless there is none any more.
@@ -124,7 +126,7 @@ fn end(code: Arc<Code>) {
     let mut next = vec![code];
     while let Some(code) = next.pop() {
         let libraries = code.end();
-        code.life().gone.store(true, Ordering::SeqCst);
+        code.life().gone.store(true, Ordering::Release);
         tell();
         let outer = FREED.try_with(|freed| freed.replace(Some(Vec::new())));
         drop(libraries);
@@ -140,8 +142,8 @@ fn end(code: Arc<Code>) {
 /// Code that nothing holds, and that has to wait.
 static DRAINING: Mutex<Vec<Arc<Code>>> = Mutex::new(Vec::new());
 
-fn draining() -> MutexGuard<'static, Vec<Arc<Code>>> {
-    DRAINING.lock().unwrap_or_else(PoisonError::into_inner)
+fn draining() -> Guard<'static, Vec<Arc<Code>>> {
+    DRAINING.lock()
 }
 
 /// Ends what has drained. No lock may be held: finalisers run.
@@ -175,24 +177,21 @@ pub(super) fn take_draining() -> Vec<Arc<Code>> {
 
 /// How many threads wait.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
-static ENDED: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+static ENDED: Signal<()> = Signal::new(());
 
-/// Something has gone. Telling nobody would be a system call for each.
+/// Something has gone. Nobody waits as a rule, and then no lock is taken.
 fn tell() {
-    if WAITING.load(Ordering::SeqCst) > 0 {
-        drop(ENDED.0.lock().unwrap_or_else(PoisonError::into_inner));
-        ENDED.1.notify_all();
+    // Either who waits is seen here, or what has gone is seen there.
+    fence(Ordering::SeqCst);
+    if WAITING.load(Ordering::Relaxed) > 0 {
+        ENDED.update(|()| ());
     }
 }
 
-/// Waits until the code is gone, or so long. There may be false alarms.
+/// Waits until the code is gone, or so long.
 pub(super) fn wait(code: &Code, time: Duration) {
-    WAITING.fetch_add(1, Ordering::SeqCst);
-    {
-        let lock = ENDED.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !code.life().is_gone() {
-            drop(ENDED.1.wait_timeout(lock, time).unwrap_or_else(PoisonError::into_inner));
-        }
-    }
-    WAITING.fetch_sub(1, Ordering::SeqCst);
+    WAITING.fetch_add(1, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    ENDED.wait_for(time, |()| code.life().is_gone().then_some(()));
+    WAITING.fetch_sub(1, Ordering::Relaxed);
 }

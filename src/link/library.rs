@@ -4,7 +4,7 @@
 mod state;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use once_cell::race::OnceBox;
@@ -14,11 +14,12 @@ use state::{Pending, Source, State};
 use super::claims::{self, Claim};
 use super::code::{Code, Image};
 use super::hold::{self, Hold};
-use super::object::{Linked, PreparedObject};
+use super::object::PreparedObject;
 use super::resolve::{Host, Outside};
 use super::thread_local::{Storage, Turn};
 use super::{Context, batch, exit, own_stack, resolve};
 use crate::elf::{Archive, LinkPlan, SymbolKind, Whereabouts, hide_unmapped};
+use crate::gate::{Guard, Mutex};
 use crate::memory::SlabRange;
 use crate::name::Name;
 use crate::runtime::SharedLibrary;
@@ -90,8 +91,8 @@ impl Library {
         self.context.next_object_name()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Guard<'_, State> {
+        self.state.lock()
     }
 
     fn removed(&self) -> Error {
@@ -171,6 +172,7 @@ impl Library {
             return match claims::claim(self.key()) {
                 Claim::Taken => continue,
                 Claim::Circular => Ok(()),
+                Claim::Lost => Err(Error::LostInFork { library: self.name.to_string() }),
                 Claim::OursAlready | Claim::Ours(_) if self.state().pending().is_empty() => Ok(()),
                 // SAFETY: by the caller.
                 Claim::OursAlready => unsafe { self.link_pending(&mut host) },
@@ -332,13 +334,24 @@ impl Library {
             return Err(self.removed());
         }
         code.keep(used);
-        let mut images = Vec::with_capacity(batch.len());
+        let (mut images, mut told) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for ((number, object), linked) in batch.iter().zip(linked) {
             state.publish(*number, object, &linked);
-            trace_slab(object, &linked);
+            let slab = linked.allocation.as_ref().map(|allocation| allocation.slab().span());
+            told.push((Arc::clone(object), slab, linked.bridges));
             images.push(Image::new(&self.name, object, *number, linked));
         }
         code.add(images);
+        drop(state);
+        // No lock is held: subscribers may do what they like.
+        for (object, slab, bridges) in told {
+            if bridges > 0 {
+                tracing::debug!(target: "slabjit", object = &*object.name, bridges, "references were bridged");
+            }
+            if let Some(slab) = slab {
+                tracing::debug!(target: "slabjit", object = &*object.name, ?slab, bytes = slab.len(), "linked");
+            }
+        }
         Ok(Some(batch))
     }
 
@@ -595,6 +608,7 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
+        claims::forget(self.key());
         // Not one within the other: chains may be long.
         let mut next = self.scope.take().map(|scope| scope.links).unwrap_or_default();
         while let Some(library) = next.pop() {
@@ -602,12 +616,5 @@ impl Drop for Library {
                 next.extend(library.scope.take().into_iter().flat_map(|scope| scope.links));
             }
         }
-    }
-}
-
-fn trace_slab(object: &PreparedObject, linked: &Linked) {
-    if let Some(allocation) = &linked.allocation {
-        let span = allocation.slab().span();
-        tracing::debug!(target: "slabjit", object = &*object.name, slab = ?span, bytes = span.len(), "linked");
     }
 }

@@ -8,7 +8,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use slabjit_llvm_wrap as shim;
 
@@ -54,7 +54,7 @@ extern "C" fn slabjit_suite_start(size: u64, base: u64) -> u64 {
 /// Lets go of all that was linked: its deallocation actions run, and its memory goes. Only when no link is under way.
 #[unsafe(no_mangle)]
 extern "C" fn slabjit_suite_let_go() {
-    let kept = std::mem::take(&mut *suite().kept.lock().unwrap_or_else(PoisonError::into_inner));
+    let kept = std::mem::take(&mut *suite().kept.lock());
     drop(kept);
 }
 
@@ -150,7 +150,7 @@ impl Suite {
             state: Mutex::default(),
         });
         link.state().failure = failure;
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&link));
+        self.kept.lock().push(Arc::clone(&link));
         link
     }
 }

@@ -45,7 +45,7 @@ mod thread_exit;
 mod thread_local;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use code::Code;
 pub(crate) use hold::Hold;
@@ -55,6 +55,7 @@ use session::Session;
 
 use crate::Result;
 use crate::elf::{Host, LARGEST_ARENA, LinkPlan, Preparation, Surroundings, Whereabouts};
+use crate::gate::{Guard, Mutex};
 use crate::memory::{Arena, ArenaConfig};
 use crate::name::Name;
 
@@ -80,6 +81,7 @@ struct Codes {
 
 impl Context {
     pub(crate) fn new(arena: &ArenaConfig, preparation: Preparation, out_of_range: OutOfRange) -> Result<Arc<Self>> {
+        exit::hook_process();
         let arena = Arena::reserve(arena)?;
         let (session, codes, unnamed) = (Session::new()?, Mutex::default(), AtomicU32::new(0));
         Ok(Arc::new(Self { session, arena, preparation, out_of_range, codes, unnamed }))
@@ -107,8 +109,8 @@ impl Context {
         Name::Number(self.unnamed.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn codes(&self) -> std::sync::MutexGuard<'_, Codes> {
-        self.codes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn codes(&self) -> Guard<'_, Codes> {
+        self.codes.lock()
     }
 
     fn register(&self, code: &Arc<Code>) {

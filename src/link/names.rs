@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::OnceLock;
 
 use hashbrown::HashTable;
+use once_cell::race::OnceBox;
 
 use super::object::PreparedObject;
 use crate::elf::{Binding, Definition, Group, SymbolKind, Visibility, discarded_reference};
@@ -218,8 +218,8 @@ impl Names {
 
 /// Names come from files: the hash is keyed, with one key for the process.
 fn hash(name: &str) -> u64 {
-    static KEY: OnceLock<RandomState> = OnceLock::new();
-    KEY.get_or_init(RandomState::new).hash_one(name)
+    static KEY: OnceBox<RandomState> = OnceBox::new();
+    KEY.get_or_init(Box::default).hash_one(name)
 }
 
 fn strength(definition: &Definition) -> Strength {

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // what the shim holds
 
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use slabjit_llvm_wrap as shim;
 
@@ -12,6 +12,7 @@ use super::signal::Signal;
 use super::thread_local::{self, Storage, Variables};
 use crate::elf::relocations::Kind;
 use crate::elf::{ObjectIndex, Section, locate};
+use crate::gate::{Guard, Mutex};
 use crate::memory::{Arena, Blame, BlamedSection, Lifetime, Protection, SegmentRequest, WritableSlab};
 use crate::name::Name;
 use crate::{Error, Result};
@@ -195,8 +196,8 @@ impl Progress {
 }
 
 impl ObjectLink {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn state(&self) -> Guard<'_, State> {
+        self.state.lock()
     }
 
     /// Hands a reference to the shim, which gives it back through `end`.
@@ -290,8 +291,8 @@ impl ObjectLink {
         state.thread_local = thread_local;
     }
 
-    pub(super) fn reach(&self) -> MutexGuard<'_, Reach> {
-        self.reach.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn reach(&self) -> Guard<'_, Reach> {
+        self.reach.lock()
     }
 
     /// The kind of a reference that another kind carries, in a block from `origin` of the object's bytes.
@@ -348,9 +349,6 @@ impl ObjectLink {
             return Err(Error::ReferencesOutOfRange { object, references, more });
         }
         let bridges = reach.bridges();
-        if bridges > 0 {
-            tracing::debug!(target: "slabjit", object = &*self.object.name, bridges, "references were bridged");
-        }
         self.state().linked.bridges = bridges;
         Ok(())
     }

@@ -3,8 +3,8 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use once_cell::sync::OnceCell;
 use slabjit_llvm_wrap as shim;
@@ -15,6 +15,7 @@ use slabjit_llvm_wrap::llvm_sys::target::{LLVM_InitializeNativeAsmPrinter, LLVM_
 
 use super::callbacks;
 use super::signal::Signal;
+use crate::gate::{Guard, Mutex, Pass};
 use crate::{Error, Result};
 
 /// An engine's LLVM.
@@ -35,6 +36,7 @@ unsafe impl Sync for Session {}
 
 impl Session {
     pub(crate) fn new() -> Result<Self> {
+        let _pass = Pass::take();
         initialize_native_target()?;
         let mut raw = ptr::null_mut();
         // SAFETY: the table is copied; `raw` is valid for a write.
@@ -68,6 +70,7 @@ impl Session {
     /// what ORC does for an object; after a while it is replaced, and goes with the last batch that uses it.
     pub(super) fn tracker(&self) -> Arc<Tracker> {
         const BATCHES: u32 = 64;
+        let _pass = Pass::take();
         let mut current = self.current();
         let tracker = match current.as_ref().filter(|t| t.batches.load(Ordering::Relaxed) < BATCHES) {
             Some(tracker) => Arc::clone(tracker),
@@ -98,8 +101,8 @@ impl Session {
         drop(old);
     }
 
-    fn current(&self) -> MutexGuard<'_, Option<Arc<Tracker>>> {
-        self.tracker.lock().unwrap_or_else(PoisonError::into_inner)
+    fn current(&self) -> Guard<'_, Option<Arc<Tracker>>> {
+        self.tracker.lock()
     }
 
     /// Links everything behind `keys`, and returns when that has succeeded or failed; why is told to the objects.
@@ -146,6 +149,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        let _pass = Pass::take();
         let tracker = self.current().take();
         drop(tracker);
         // SAFETY: the last user is gone: every batch borrows the session while it is under way.
@@ -216,14 +220,15 @@ unsafe impl Sync for Tracker {}
 impl Tracker {
     /// A number that is in no name ORC knows. Numbers come again, so that its string pool sees the same few names.
     pub(super) fn slot(&self) -> u32 {
-        let slot = self.slots.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+        let slot = self.slots.lock().take();
+        self.taken.lock().push(slot);
         slot
     }
 }
 
 impl Drop for Tracker {
     fn drop(&mut self) {
+        let _pass = Pass::take();
         // SAFETY: we hold one reference, which goes last. The session outlives its trackers.
         let error = unsafe {
             let error = LLVMOrcResourceTrackerRemove(self.raw);
@@ -233,8 +238,8 @@ impl Drop for Tracker {
         if let Some(message) = take_error(error) {
             tracing::error!(target: "slabjit", message, "ORC could not forget a batch");
         }
-        let taken = self.taken.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner).free.append(taken);
+        let taken = self.taken.get_mut();
+        self.slots.lock().free.append(taken);
     }
 }
 

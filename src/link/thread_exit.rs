@@ -55,11 +55,6 @@ extern "C" fn run(pending: *mut c_void) {
     let Pending { handler, code } = *unsafe { Box::from_raw(pending.cast::<Pending>()) };
     // SAFETY: the reference keeps the code.
     unsafe { handler.call(code.library()) };
-    if exit::is_forked_child() {
-        // Freeing code takes locks, and runs finalisers, which are the parent's.
-        std::mem::forget(code);
-        return;
-    }
     // Its finalisers may run here, and its memory go: nothing of it is under way on this thread.
     drop(code);
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::history::{History, Occupant, RecordId, Writer};
 use super::layout::{Layout, LayoutError, MAX_ALIGNMENT, SegmentRequest};
@@ -18,6 +18,7 @@ use super::ranges::Ranges;
 use super::slab::WritableSlab;
 use super::stats::ArenaStats;
 use crate::error::{Error, Result};
+use crate::gate::{self, Guard, Mutex};
 use crate::name::Name;
 
 /// How much address space to ask for, and where.
@@ -83,6 +84,8 @@ struct State {
     /// Writes `history`.
     writer: Writer,
     stats: ArenaStats,
+    /// Of the process that this is the state of.
+    generation: u32,
 }
 
 /// Small slabs are taken from pages that were made ready this many bytes at a time: two system calls for all of them. At least
@@ -127,7 +130,8 @@ impl Arena {
         let ranges = Ranges::new(mapping.range(), page);
         let history = History::new(mapping.range(), page);
         let (quarantine, writer) = (Quarantine::new(config.quarantine), Writer::default());
-        let state = Mutex::new(State { ranges, ready: 0..0, quarantine, writer, stats });
+        let state =
+            Mutex::new(State { ranges, ready: 0..0, quarantine, writer, stats, generation: gate::generation() });
         Ok(Arc::new(Self { mapping, page, populates: AtomicBool::new(true), history, state }))
     }
 
@@ -296,6 +300,32 @@ impl Arena {
         self.history.note(&mut self.state().writer, range, library, object)
     }
 
+    /// Takes the memory of a slab away that was made before this process was forked. Nobody else gets its addresses: the process it was
+    /// forked from may have told others of them.
+    pub(super) fn retire_inherited(&self, range: &Range<usize>, record: Option<RecordId>) {
+        if let Some(record) = record {
+            self.history.remove(record);
+        }
+        // What stays accessible stays as it was.
+        let _ = self.mapping.take_away(range);
+        let mut state = self.state();
+        state.stats.slab_bytes -= range.len();
+        state.stats.lost_bytes += range.len();
+    }
+
+    /// The same for a segment that was [counted](Self::count_outside).
+    pub(super) fn retire_inherited_outside(&self, outside: Outside) {
+        if let Some(record) = outside.record {
+            self.history.remove(record);
+        }
+        let bytes = outside.mapped_bytes();
+        let _ = outside.mapping().take_away(&outside.mapping().range());
+        std::mem::forget(outside);
+        let mut state = self.state();
+        state.stats.outside_bytes -= bytes;
+        state.stats.lost_bytes += bytes;
+    }
+
     /// Takes the memory of a slab that was [noted](Self::note) away. Its addresses rest, and then are free again.
     pub(super) fn retire(&self, range: Range<usize>, record: RecordId) {
         // Before the memory goes: who traps there asks why.
@@ -321,7 +351,7 @@ impl Arena {
     }
 
     /// Lets addresses rest, and wakes those that have rested long enough.
-    fn rest(&self, mut state: MutexGuard<'_, State>, resting: Resting) {
+    fn rest(&self, mut state: Guard<'_, State>, resting: Resting) {
         state.quarantine.push(resting);
         let mut unmapped = Vec::new();
         while let Some(oldest) = state.quarantine.pop_over_limit() {
@@ -384,8 +414,14 @@ impl Arena {
     }
 
     /// No code that can panic runs under the lock, so a poisoned one holds a sound state.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Guard<'_, State> {
+        let mut state = self.state.lock();
+        if state.generation != gate::generation() {
+            state.generation = gate::generation();
+            let resting = state.quarantine.keep_for_good();
+            state.stats.lost_bytes += resting;
+        }
+        state
     }
 }
 

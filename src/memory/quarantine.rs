@@ -92,6 +92,17 @@ impl Quarantine {
         self.resting.push_back(resting);
     }
 
+    /// In a child of `fork`: what rests does so for good. Returns how many bytes.
+    pub(super) fn keep_for_good(&mut self) -> usize {
+        for resting in self.resting.drain(..) {
+            if let Rested::Outside(outside) = resting.wake() {
+                // Not unmapped: others would get the addresses.
+                std::mem::forget(outside);
+            }
+        }
+        std::mem::take(&mut self.bytes)
+    }
+
     /// The oldest, if more rest than may.
     pub(super) fn pop_over_limit(&mut self) -> Option<Resting> {
         // The last that came rests even if it is larger than all that may, unless nothing may.

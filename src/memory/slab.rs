@@ -11,6 +11,7 @@ use super::outside::Outside;
 use super::runs::{Runs, SlabRun};
 use super::{Lifetime, Protection};
 use crate::error::{Error, Result};
+use crate::gate;
 use crate::name::Name;
 
 /// Above this, writing a page long after it was brought in costs the cache more than its fault would.
@@ -64,6 +65,8 @@ struct Memory {
     outside: Option<Box<Vec<Outside>>>,
     /// Whose it is, once somebody may have its addresses.
     record: Option<RecordId>,
+    /// Of the process that made it.
+    generation: u32,
 }
 
 impl Memory {
@@ -108,7 +111,8 @@ impl WritableSlab {
         };
         // From here on, an early return gives everything back.
         let runs = layout.runs.iter().map(run).collect();
-        let mut memory = Memory { arena, start: span.start, runs, outside: None, record: None };
+        let generation = gate::generation();
+        let mut memory = Memory { arena, start: span.start, runs, outside: None, record: None, generation };
         let arena = &memory.arena;
         if !span.is_empty() && !ready {
             arena.mapping().protect(&span, Protection::ReadWrite).map_err(|e| failed("mprotect", e))?;
@@ -218,12 +222,15 @@ impl PublishedSlab {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        let inherited = self.generation != gate::generation();
         match self.record {
+            record if inherited => self.arena.retire_inherited(&self.span(), record),
             Some(record) => self.arena.retire(self.span(), record),
             None => self.arena.release(self.span()),
         }
         for segment in self.outside.take().into_iter().flat_map(|outside| *outside) {
             match segment.record {
+                _ if inherited => self.arena.retire_inherited_outside(segment),
                 Some(record) => self.arena.retire_outside(segment, record),
                 None => self.arena.release_outside(segment),
             }

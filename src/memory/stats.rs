@@ -16,6 +16,7 @@ pub struct ArenaStats {
     pub outside_bytes: usize,
     /// Bytes of addresses of removed slabs that rest before others get them. They have no memory.
     pub quarantined_bytes: usize,
-    /// Bytes that were freed but that the system refused to clean; they are never used again.
+    /// Bytes of addresses that are never used again: the system refused to clean them, or they were somebody's before this process was
+    /// forked.
     pub lost_bytes: usize,
 }

@@ -4,9 +4,8 @@
 //! other is lost for the rest of the process (elf/dl-close.c, `_dl_close_worker`, `dl_tls_static_used`). So a module stays open, unused,
 //! while one behind it is open.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use super::thread_local::Handle;
+use crate::gate::{Guard, Mutex};
 
 struct Fixed {
     handle: Handle,
@@ -18,8 +17,8 @@ struct Fixed {
 /// From the nearest to the farthest, which was opened last.
 static OPEN: Mutex<Vec<Fixed>> = Mutex::new(Vec::new());
 
-fn open() -> MutexGuard<'static, Vec<Fixed>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+fn open() -> Guard<'static, Vec<Fixed>> {
+    OPEN.lock()
 }
 
 /// Takes note of a module that was opened.

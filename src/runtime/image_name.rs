@@ -2,9 +2,11 @@
 
 use std::ffi::CString;
 use std::hash::{BuildHasher as _, RandomState};
+use std::num::NonZero;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use once_cell::race::OnceNonZeroUsize;
 
 /// What the loader's name for one of our images begins with. Of the thread: it may have a table of open files of
 /// its own, and the process's first thread, which `/proc/self` is, may have ended.
@@ -16,11 +18,12 @@ pub(super) const IMAGE_PREFIX: &str = "/proc/thread-self/fd/";
 /// would come again after such a copy was unloaded.)
 pub(super) fn unique_path(file: &OwnedFd) -> CString {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    static COPY: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
+    static COPY: OnceNonZeroUsize = OnceNonZeroUsize::new();
+    let copy = COPY.get_or_init(|| NonZero::<usize>::MIN | RandomState::new().hash_one(0) as usize).get() as u64;
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let bits = |number: u64, count| (0..count).map(move |bit| if number >> bit & 1 == 1 { "./" } else { "/" });
     // The second has all its bits: where lengths are the same, so are places.
-    let bits = bits(number, u64::BITS - number.leading_zeros()).chain(bits(*COPY, u64::BITS));
+    let bits = bits(number, u64::BITS - number.leading_zeros()).chain(bits(copy, u64::BITS));
     let path = format!("{IMAGE_PREFIX}{}./{}", bits.collect::<String>(), file.as_raw_fd());
     CString::new(path).unwrap_or_default()
 }

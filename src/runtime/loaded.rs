@@ -4,6 +4,8 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 
+use crate::gate;
+
 /// A shared library of the process.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadedLibrary {
@@ -18,7 +20,7 @@ pub(crate) struct LoadedLibrary {
 pub(crate) fn loaded_libraries() -> Vec<LoadedLibrary> {
     let mut libraries: Vec<LoadedLibrary> = Vec::new();
     // SAFETY: the callback gets the pointer to the list, which lives until the call returns and is not used meanwhile.
-    unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut libraries).cast()) };
+    unsafe { gate::loading(|| libc::dl_iterate_phdr(Some(add), (&raw mut libraries).cast())) };
     // SAFETY: a plain call; 0 if there is none.
     let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
     libraries.retain(|l| !l.addresses.contains(&vdso));

@@ -1,18 +1,30 @@
 //! Shared libraries that were given to a library of ours.
 #![allow(unsafe_code)] // dlopen, dlsym
 
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
 use crate::fault::{Call, check};
-use crate::{Error, Result};
+use crate::{Error, Result, gate};
 
 /// An open shared library; closed with its last clone.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedLibrary {
-    library: Arc<Library>,
+    library: Arc<Open>,
+}
+
+#[derive(Debug)]
+struct Open(ManuallyDrop<Library>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here.
+        let library = unsafe { ManuallyDrop::take(&mut self.0) };
+        gate::loading(|| drop(library));
+    }
 }
 
 impl SharedLibrary {
@@ -40,16 +52,16 @@ impl SharedLibrary {
     /// Its initialisers and finalisers may be run.
     unsafe fn open(path: &Path, flags: i32) -> Result<Self> {
         // SAFETY: by the caller.
-        let open = || unsafe { Library::open(Some(path), flags) };
+        let open = || gate::loading(|| unsafe { Library::open(Some(path), flags) });
         let library = check(Call::OpenShared).map_err(|_| libloading::Error::DlOpenUnknown).and_then(|()| open());
         let library = library.map_err(|source| Error::SharedLibrary { path: PathBuf::from(path), source })?;
-        Ok(Self { library: Arc::new(library) })
+        Ok(Self { library: Arc::new(Open(ManuallyDrop::new(library))) })
     }
 
     /// The address of a symbol of the library or of what it depends on, if it is not 0.
     pub(crate) fn symbol(&self, name: &str) -> Option<u64> {
         // SAFETY: the address is taken as a number only.
-        let symbol = unsafe { self.library.get::<*mut ()>(name) }.ok()?;
+        let symbol = gate::loading(|| unsafe { self.library.0.get::<*mut ()>(name) }).ok()?;
         let address = symbol.as_raw_ptr();
         (!address.is_null()).then_some(address as u64)
     }

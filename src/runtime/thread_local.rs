@@ -14,6 +14,7 @@ pub(super) use super::image_name::IMAGE_PREFIX;
 use super::image_name::unique_path;
 use crate::elf::TlsImage;
 use crate::fault::{Call, check};
+use crate::gate;
 
 /// One module of the dynamic loader that has a block of thread-local variables and nothing else. Dropping it has the loader
 /// take the blocks back; nobody may refer to them any more.
@@ -42,7 +43,7 @@ impl Handle {
     /// Called once, by whoever owns the module.
     pub(super) fn close(self) {
         // SAFETY: our handle; the code that refers to its variables is gone or never ran (by its owner, `Image`).
-        if unsafe { libc::dlclose(self.0.as_ptr()) } != 0 {
+        if unsafe { gate::loading(|| libc::dlclose(self.0.as_ptr())) } != 0 {
             tracing::error!(target: "slabjit", "the dynamic loader kept a module of thread-local variables");
         }
     }
@@ -83,7 +84,7 @@ impl Module {
         check(Call::OpenImage).map_err(|error| OpenError::Loader(error.to_string()))?;
         let path = unique_path(&file);
         // SAFETY: a NUL-terminated path of a file that has no code: no relocation of it calls anything, it has no initialisers.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let handle = unsafe { gate::loading(|| libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL)) };
         let Some(handle) = NonNull::new(handle) else {
             // SAFETY: the last error of this thread; the string is copied before the next call.
             let message = unsafe { libc::dlerror() };
@@ -179,7 +180,7 @@ impl Place {
     pub(crate) fn of(address: u64) -> Option<Self> {
         let mut search = (address, None);
         // SAFETY: the callback gets the pointer to `search`, which lives until the call returns and is not used meanwhile.
-        unsafe { libc::dl_iterate_phdr(Some(find), (&raw mut search).cast()) };
+        unsafe { gate::loading(|| libc::dl_iterate_phdr(Some(find), (&raw mut search).cast())) };
         search.1
     }
 

@@ -8,6 +8,7 @@ mod bad_input;
 mod beside;
 #[cfg(target_arch = "x86_64")]
 mod blocker;
+mod cache;
 mod case;
 #[cfg(feature = "cli")]
 mod cli;
@@ -17,7 +18,10 @@ mod distance;
 mod failed_links;
 #[cfg(feature = "faults")]
 mod faults;
+mod forks;
 mod lifetime;
+#[path = "../stock/lljit.rs"]
+mod lljit;
 mod memory;
 mod names;
 mod ownership;
@@ -38,6 +42,7 @@ mod threads;
 mod tls_races;
 mod trace;
 mod unwind;
+mod user_code;
 
 use std::process::ExitCode;
 
@@ -48,6 +53,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("api", api::TESTS, api::PARTS),
     ("bad_input", bad_input::TESTS, bad_input::PARTS),
     ("beside", beside::TESTS, beside::PARTS),
+    ("cache", cache::TESTS, cache::PARTS),
     #[cfg(feature = "cli")]
     ("cli", cli::TESTS, cli::PARTS),
     ("dependences", dependences::TESTS, dependences::PARTS),
@@ -55,6 +61,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("failed_links", failed_links::TESTS, failed_links::PARTS),
     #[cfg(feature = "faults")]
     ("faults", faults::TESTS, faults::PARTS),
+    ("forks", forks::TESTS, forks::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
@@ -73,6 +80,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("tls_races", tls_races::TESTS, tls_races::PARTS),
     ("trace", trace::TESTS, trace::PARTS),
     ("unwind", unwind::TESTS, unwind::PARTS),
+    ("user_code", user_code::TESTS, user_code::PARTS),
 ];
 
 fn main() -> ExitCode {

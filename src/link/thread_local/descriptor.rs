@@ -46,8 +46,8 @@ fn state_bytes() -> u64 {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
     /// The legacy region, which has SSE, and the header.
     const LEAST: u32 = 512 + 64;
-    static ONCE: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
-    *ONCE.get_or_init(|| {
+    static ONCE: once_cell::race::OnceBox<u64> = once_cell::race::OnceBox::new();
+    let ask = || {
         // SAFETY: every x86-64 processor has the instruction.
         let leaf = |component| unsafe { __cpuid_count(13, component) };
         // SAFETY: as above.
@@ -60,7 +60,8 @@ fn state_bytes() -> u64 {
             component.ebx + component.eax
         });
         ends.fold(LEAST, u32::max).into()
-    })
+    };
+    *ONCE.get_or_init(|| Box::new(ask()))
 }
 
 /// For a variable at a fixed distance.

@@ -11,14 +11,15 @@ mod turn;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub(super) use descriptor::Descriptor;
 pub(super) use turn::Turn;
 
 use super::object::PreparedObject;
 use crate::elf::{Section, TlsBlock, TlsImage};
+use crate::gate::Mutex;
 use crate::runtime::thread_local::{Module, OpenError, Place};
 use crate::{Error, Result};
 
@@ -44,12 +45,12 @@ impl Variable {
 type Key = (u64, u64, u64);
 
 /// What stands for variables: addresses in slabs, and such as no memory has for variables of the process.
-static STANDS_FOR: RwLock<BTreeMap<Key, Variable>> = RwLock::new(BTreeMap::new());
+static STANDS_FOR: Mutex<BTreeMap<Key, Variable>> = Mutex::new(BTreeMap::new());
 
 /// The variable that an address stands for. `block`: where what it belongs to begins, 0 if that is not known. (The end of one section may
 /// be the beginning of another.)
 pub(super) fn find(address: u64, block: u64) -> Option<Variable> {
-    let all = STANDS_FOR.read().unwrap_or_else(PoisonError::into_inner);
+    let all = STANDS_FOR.lock();
     let start = if block == 0 { address } else { block };
     let (key, variable) = all.range(..=(start, u64::MAX, u64::MAX)).next_back()?;
     // A variable without bytes may be at the end.
@@ -66,7 +67,7 @@ impl Stand {
     fn new(first: u64, bytes: u64, variable: Variable) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let key = (first, first.saturating_add(bytes), NEXT.fetch_add(1, Ordering::Relaxed));
-        STANDS_FOR.write().unwrap_or_else(PoisonError::into_inner).insert(key, variable);
+        STANDS_FOR.lock().insert(key, variable);
         Self { key }
     }
 
@@ -84,7 +85,7 @@ impl Stand {
 
 impl Drop for Stand {
     fn drop(&mut self) {
-        STANDS_FOR.write().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        STANDS_FOR.lock().remove(&self.key);
     }
 }
 
@@ -182,13 +183,13 @@ impl Storage {
     /// [`Error::ThreadLocalStorage`].
     pub(super) fn settle(&self) -> Result<bool> {
         let Some(early) = &self.early else { return Ok(true) };
-        let contents = early.contents.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let old = self.module.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let contents = early.contents.lock().clone();
+        let old = self.module.lock().take();
         drop(old);
         let new = Module::open(&early.image, [(0, &contents[..])].into_iter())
             .map_err(|error| Error::ThreadLocalStorage { object: early.object.clone(), message: error.into() })?;
         let same = (new.id, new.distance) == (self.id, self.distance);
-        *self.module.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);
+        *self.module.lock() = Some(new);
         Ok(same)
     }
 
@@ -217,8 +218,8 @@ impl Storage {
     /// # Safety
     /// No thread has a block yet if the block is not at a fixed distance, and none gets one meanwhile.
     unsafe fn write(&self, offset: u64, bytes: &[u8]) {
-        match (&self.early, &*self.module.lock().unwrap_or_else(PoisonError::into_inner)) {
-            (Some(early), _) => put(&mut early.contents.lock().unwrap_or_else(PoisonError::into_inner), offset, bytes),
+        match (&self.early, &*self.module.lock()) {
+            (Some(early), _) => put(&mut early.contents.lock(), offset, bytes),
             // SAFETY: by the caller; objects without addresses in a block at a fixed distance do not get here.
             (None, Some(module)) => unsafe { module.write(offset, bytes) },
             (None, None) => {}

@@ -1,0 +1,262 @@
+//! What a fork waits for.
+//!
+//! A child of `fork` has one thread, and a copy of everything the others were at: a lock that one of them held stays locked, a structure
+//! of LLVM's that one was changing stays half changed. So whoever has a lock of ours, or is in LLVM, has a pass; a fork closes the gate,
+//! through which passes come, and waits until all are back. User code runs without a pass, and may fork.
+//!
+//! Nobody waits here in a way that a child could not go on from: by looking again, without a lock.
+#![allow(unsafe_code)] // pthread_atfork
+
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Passes, calls of the dynamic loader, and forks under way.
+static STATE: AtomicU64 = AtomicU64::new(0);
+const PASS: u64 = 1;
+const LOADING: u64 = 1 << 24;
+const FORK: u64 = 1 << 48;
+const PASSES: u64 = LOADING - 1;
+const LOADINGS: u64 = FORK - LOADING;
+
+/// How many forks lie between this process and the one that loaded the crate.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// How long a fork waits for calls of the dynamic loader: whoever is in one may be in an initialiser that waits for this very thread.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often who waits looks again.
+const AGAIN: Duration = Duration::from_micros(50);
+
+/// What a thread has, so that it need not ask again, nor wait for itself.
+#[derive(Clone, Copy)]
+struct Own {
+    passes: u32,
+    loadings: u32,
+    forks: bool,
+}
+
+thread_local! {
+    // Without a destructor: there to the thread's end.
+    static OWN: Cell<Own> = const { Cell::new(Own { passes: 0, loadings: 0, forks: false }) };
+}
+
+/// Comes in as one `unit`, once no fork is under way.
+fn enter(unit: u64) {
+    while STATE.fetch_add(unit, Ordering::Acquire) >= FORK {
+        STATE.fetch_sub(unit, Ordering::Release);
+        while STATE.load(Ordering::Relaxed) >= FORK {
+            thread::sleep(AGAIN);
+        }
+    }
+}
+
+/// What a fork waits for, until it is dropped. A thread may have several.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    /// Of this thread, and no other.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl Pass {
+    pub(crate) fn take() -> Self {
+        let own = OWN.get();
+        if own.passes == 0 && !own.forks {
+            enter(PASS);
+        }
+        OWN.set(Own { passes: own.passes + 1, ..own });
+        Self { _not_send: std::marker::PhantomData }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let own = OWN.get();
+        OWN.set(Own { passes: own.passes - 1, ..own });
+        if own.passes == 1 && !own.forks {
+            STATE.fetch_sub(PASS, Ordering::Release);
+        }
+    }
+}
+
+/// Whether a fork waits for this thread: user code must not run then.
+pub(crate) fn has_pass() -> bool {
+    OWN.get().passes != 0
+}
+
+/// Calls the dynamic loader. Its locks are not ours: a child does not get all of them back (glibc's `dl_load_write_lock`). Initialisers
+/// may run, and fork, and so on, so that this is no pass; forks wait for it, but not for ever.
+pub(crate) fn loading<R>(call: impl FnOnce() -> R) -> R {
+    struct Loading;
+    impl Drop for Loading {
+        fn drop(&mut self) {
+            let own = OWN.get();
+            OWN.set(Own { loadings: own.loadings - 1, ..own });
+            if own.loadings == 1 && !own.forks {
+                STATE.fetch_sub(LOADING, Ordering::Release);
+            }
+        }
+    }
+    let own = OWN.get();
+    // Who has a pass is waited for, and must not wait.
+    if own.loadings == 0 && !own.forks {
+        match own.passes {
+            0 => enter(LOADING),
+            _ => drop(STATE.fetch_add(LOADING, Ordering::Acquire)),
+        }
+    }
+    OWN.set(Own { loadings: own.loadings + 1, ..own });
+    let _loading = Loading;
+    call()
+}
+
+/// Makes what is made once. Who is in a child finds it made, or not begun.
+pub(crate) fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> &T {
+    cell.get().unwrap_or_else(|| {
+        let _pass = Pass::take();
+        cell.get_or_init(make)
+    })
+}
+
+/// What this thread has, as a part of `STATE`.
+fn counted(own: Own) -> u64 {
+    u64::from(own.passes != 0) * PASS + u64::from(own.loadings != 0) * LOADING
+}
+
+/// Before a fork: waits until no other thread has a pass, and lets none have one.
+pub(crate) fn close() {
+    let own = OWN.get();
+    // This thread is not to wait for itself; nor is another that forks.
+    STATE.fetch_add(FORK - counted(own), Ordering::AcqRel);
+    OWN.set(Own { forks: true, ..own });
+    while STATE.load(Ordering::Acquire) & PASSES != 0 {
+        thread::sleep(AGAIN);
+    }
+    let start = Instant::now();
+    while STATE.load(Ordering::Acquire) & LOADINGS != 0 && start.elapsed() < PATIENCE {
+        thread::sleep(AGAIN);
+    }
+}
+
+/// After a fork, in the parent.
+pub(crate) fn open() {
+    let own = OWN.get();
+    OWN.set(Own { forks: false, ..own });
+    STATE.fetch_sub(FORK - counted(own), Ordering::AcqRel);
+}
+
+/// After a fork, in the child: there are no other threads, nor other forks.
+pub(crate) fn open_in_child() {
+    let own = OWN.get();
+    OWN.set(Own { forks: false, ..own });
+    STATE.store(counted(own), Ordering::Release);
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How many forks lie between this process and the one that loaded the crate.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// A mutex that no fork leaves locked. A panic under it leaves what it guards sound, by whoever uses it.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+/// Dropped in this order.
+pub(crate) struct Guard<'a, T> {
+    value: MutexGuard<'a, T>,
+    _pass: Pass,
+}
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        let pass = Pass::take();
+        Guard { value: self.0.lock().unwrap_or_else(PoisonError::into_inner), _pass: pass }
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// Closes and opens the gate as a fork does. The time that took to close it.
+    fn fork() -> Duration {
+        let start = Instant::now();
+        close();
+        let waited = start.elapsed();
+        open();
+        waited
+    }
+
+    #[test]
+    fn forks_wait_for_locks_and_nobody_waits_for_himself() {
+        static LOCK: Mutex<u32> = Mutex::new(0);
+        let (inside, wait) = channel();
+        let other = thread::spawn(move || {
+            let mut value = LOCK.lock();
+            // A second one, while the gate closes.
+            inside.send(()).unwrap();
+            thread::sleep(Duration::from_millis(200));
+            drop(Pass::take());
+            *value += 1;
+        });
+        wait.recv().unwrap();
+        // Two at once, each with a pass of its own.
+        let forks = [0, 1].map(|_| {
+            thread::spawn(|| {
+                static BOTH: Barrier = Barrier::new(2);
+                let _pass = Pass::take();
+                BOTH.wait();
+                fork()
+            })
+        });
+        let waited = forks.map(|fork| fork.join().unwrap());
+        assert!(waited.iter().all(|waited| *waited > Duration::from_millis(100)), "{waited:?}");
+        other.join().unwrap();
+        assert_eq!(*LOCK.lock(), 1);
+    }
+
+    #[test]
+    fn a_fork_waits_for_the_loader_for_a_second() {
+        let (inside, wait) = channel();
+        let other = thread::spawn(move || {
+            loading(|| {
+                inside.send(()).unwrap();
+                thread::sleep(Duration::from_secs(3));
+            });
+        });
+        wait.recv().unwrap();
+        // One that is in an initialiser itself waits for the others only.
+        let waited = loading(fork);
+        assert!(waited >= PATIENCE && waited < Duration::from_millis(2500), "{waited:?}");
+        other.join().unwrap();
+        assert!(fork() < PATIENCE);
+    }
+}
