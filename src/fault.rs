@@ -19,6 +19,11 @@ macro_rules! calls {
             /// All of them that this architecture has.
             pub const ALL: &[Self] = &[$($(#[$only])? Self::$call,)*];
 
+            /// Whether it is of an object cache.
+            pub fn is_of_cache(self) -> bool {
+                self >= Self::MakeCache
+            }
+
             /// The function that is called, as its manual page names it.
             pub const fn function(self) -> &'static str {
                 match self {
@@ -63,6 +68,19 @@ calls! {
     OpenImage = "dlopen", "it is loaded";
     OpenShared = "dlopen", "a shared library of the caller's";
     SpawnThread = "pthread_create", "a second thread, to compare where variables are";
+    MakeCache = "mkdir", "a cache's folder, and its parents";
+    MakeCacheFolder = "mkdir", "a folder in it";
+    OpenCacheFolder = "open", "one of its folders";
+    OpenCached = "open", "one of its files";
+    CreateCached = "open", "a new file in it";
+    StatCached = "fstat", "an open file or folder of it";
+    StatCachedName = "fstatat", "a name in it";
+    ReadCached = "read", "one of its files";
+    WriteCached = "write", "one of its files";
+    SyncCached = "fsync", "one of its files";
+    RenameCached = "rename", "one of its files";
+    RemoveCached = "unlink", "one of its files";
+    ListCached = "getdents", "one of its folders";
 }
 
 /// Whether the call is to be made; else what the kernel says, in a test.

@@ -2,25 +2,21 @@
 //! are tried again when one could be unmapped.
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::gate::Mutex;
 
 static LEFT: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
 
-/// Held for a push or a pop.
-fn left() -> MutexGuard<'static, Vec<Range<usize>>> {
-    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Keeps a whole mapping, which nobody uses any more, for later.
 pub(super) fn keep(range: Range<usize>) {
-    left().push(range);
+    LEFT.lock().push(range);
 }
 
 /// Tries to unmap what is kept, until one is refused again.
 pub(super) fn retry(mut unmap: impl FnMut(&Range<usize>) -> bool) {
     // Not the condition of a loop: that would keep the lock.
     loop {
-        let last = left().pop();
+        let last = LEFT.lock().pop();
         let Some(last) = last else { return };
         if !unmap(&last) {
             return keep(last);

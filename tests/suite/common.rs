@@ -100,12 +100,7 @@ pub fn child(name: &str) -> ChildEnd {
 
 /// Runs a part in a new process with further environment variables.
 pub fn child_with(name: &str, environment: &[(&str, &str)]) -> ChildEnd {
-    child_of(target::run(std::env::current_exe().unwrap()), name, environment)
-}
-
-/// The same of a command that runs this program.
-pub fn child_of(command: Command, name: &str, environment: &[(&str, &str)]) -> ChildEnd {
-    let output = for_part(command, name).envs(environment.iter().copied()).output().unwrap();
+    let output = child_command(name).envs(environment.iter().copied()).output().unwrap();
     ChildEnd {
         code: output.status.code(),
         signal: output.status.signal(),
@@ -116,10 +111,7 @@ pub fn child_of(command: Command, name: &str, environment: &[(&str, &str)]) -> C
 
 /// What starts a process for a part.
 pub fn child_command(name: &str) -> Command {
-    for_part(target::run(std::env::current_exe().unwrap()), name)
-}
-
-fn for_part(mut command: Command, name: &str) -> Command {
+    let mut command = target::run(std::env::current_exe().unwrap());
     // A process that ends early does not remove its files; this one does.
     command.env(CHILD, name).env("RUST_BACKTRACE", "0").env("TMPDIR", temporary());
     command

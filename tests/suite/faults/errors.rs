@@ -19,6 +19,13 @@ pub fn of(call: Call) -> &'static [i32] {
         (_, "ftruncate") => &[EINTR, EFBIG, EIO, EPERM],
         (_, "pwrite") => &[ENOSPC, EINTR, EFBIG, EIO, EDQUOT],
         (_, "dlopen") => &[EMFILE, ENOMEM],
+        (_, "mkdir") => &[ENOSPC, EROFS, EACCES, EDQUOT, EMLINK],
+        (_, "fstat" | "fstatat") => &[EIO, ENOMEM, EOVERFLOW],
+        (_, "write") => &[ENOSPC, EIO, EFBIG, EDQUOT],
+        (_, "fsync") => &[EIO, ENOSPC, EDQUOT],
+        (_, "rename") => &[ENOSPC, EROFS, EACCES, EIO],
+        (_, "unlink") => &[EROFS, EACCES, EIO, EBUSY],
+        (_, "getdents") => &[EIO, ENOENT],
         (_, "pthread_create") => &[EAGAIN, EPERM],
         (_, function) => panic!("what does {function} say?"),
     }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use rustix::fs::{Access, access};
 use slabjit::fault::{self, Call};
 
 use super::{errors, script, settle, usual};
-use crate::common::{ChildEnd, child_of, temporary};
+use crate::common::{child_command, temporary};
 use crate::state;
 use crate::target::not_under_qemu;
 
@@ -84,17 +84,17 @@ fn number(text: &str) -> Option<usize> {
 }
 
 /// Runs the script under strace: how it ended, and the calls of its first thread from the start.
-fn traced(options: &[&str]) -> (ChildEnd, Vec<Line>) {
+fn traced(options: &[&str]) -> (Output, Vec<Line>) {
     let logs = tempfile::tempdir_in(temporary()).unwrap();
+    let child = child_command("witnessed");
     let mut strace = Command::new("strace");
     strace.args(["-ff", "-qq", "-s", "4096", "-o"]).arg(logs.path().join("log")).args(options);
-    strace.arg(std::env::current_exe().unwrap());
-    let files = script::files();
-    let end = child_of(strace, "witnessed", &[state::ENVIRONMENT, (FILES, files.to_str().unwrap())]);
+    strace.arg(child.get_program()).envs(child.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = strace.envs([state::ENVIRONMENT]).env(FILES, script::files()).output().unwrap();
     let texts = std::fs::read_dir(&logs).unwrap().map(|log| std::fs::read_to_string(log.unwrap().path()).unwrap());
     let main = texts.into_iter().find(|text| text.contains(MARK));
     let lines = main.as_deref().unwrap_or_default().lines().filter_map(Line::read).collect();
-    (end, lines)
+    (output, lines)
 }
 
 fn strace_works() -> bool {
@@ -227,8 +227,8 @@ pub fn strace_sees_no_other_call() {
     if !strace_works() {
         return;
     }
-    let (end, lines) = traced(&[]);
-    assert_eq!(end.code, Some(0), "{end:?}");
+    let (output, lines) = traced(&[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut witness = Witness::default();
     let position = |mark| lines.iter().position(|line| line.mark() == Some(mark)).unwrap();
     for line in &lines[position("begin") + 1..position("end")] {
@@ -271,8 +271,8 @@ fn inside() -> impl Iterator<Item = (Call, &'static [&'static str], i32)> {
 fn refused_by_strace(call: Call, system_calls: &[&str], errno: i32) -> bool {
     let name = format!("{call:?}");
     let is_mark = |line: &Line, mark: &str| line.mark() == Some(mark);
-    let (end, lines) = traced(&[]);
-    assert_eq!(end.code, Some(0), "{end:?}");
+    let (output, lines) = traced(&[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let begin = lines.iter().position(|line| is_mark(line, "begin")).unwrap();
     let mark = begin + lines[begin..].iter().position(|line| is_mark(line, &name)).unwrap();
     let made = lines[mark..].iter().position(|line| system_calls.contains(&line.name.as_str()));
@@ -280,9 +280,9 @@ fn refused_by_strace(call: Call, system_calls: &[&str], errno: i32) -> bool {
     let system_call = &lines[at].name;
     let number = lines[..=at].iter().filter(|line| line.name == *system_call).count();
     let inject = format!("--inject={system_call}:error={errno}:when={number}");
-    let (end, lines) = traced(&[&format!("-etrace={system_call},access,faccessat"), &inject]);
+    let (output, lines) = traced(&[&format!("-etrace={system_call},access,faccessat"), &inject]);
     let injected = lines.iter().position(|line| line.has("(INJECTED)"));
     let hit = injected.is_some_and(|at| lines[..at].iter().rev().find_map(Line::mark) == Some(&name));
-    assert!(!hit || end.code == Some(0), "{name}: {end:?}");
+    assert!(!hit || output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     hit
 }
