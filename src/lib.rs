@@ -57,6 +57,7 @@ mod name;
 mod placement;
 mod runtime;
 mod symbol;
+mod sync;
 
 pub use drain::Drain;
 pub use elf::{
