@@ -37,7 +37,7 @@ have_llvm() { # major version
 # Debian 12 has it in qemu-user-static, as one program without libraries; later ones in qemu-user.
 qemu_aarch64() { command -v qemu-aarch64-static || command -v qemu-aarch64; }
 
-# Prints the packages that are missing for the needs given: gcc, g++, llvm-N, clang-N, llc-N, lld-N, g++-aarch64, qemu-aarch64, and
+# Prints the packages that are missing for the needs given: gcc, g++, llvm-N, clang-N, llc-N, lld-N, g++-aarch64, qemu-aarch64, valgrind, and
 # library-PACKAGE for a package by its own name.
 missing_packages() {
     local need
@@ -51,6 +51,7 @@ missing_packages() {
             clang-*) have_command "$need" || echo "$need" ;;
             llc-*) have_command "$need" || echo "llvm-${need#llc-}" ;;
             lld-*) have_command "ld.$need" || echo "$need" ;;
+            valgrind) have_command valgrind || echo valgrind ;;
             python3) have_command python3 || echo python3 ;;
             g++-aarch64) have_command aarch64-linux-gnu-g++ || echo g++-aarch64-linux-gnu ;;
             qemu-aarch64) qemu_aarch64 >/dev/null || echo qemu-user-static ;;

@@ -15,8 +15,8 @@ use crate::name::Name;
 enum Step {
     /// A writable slab, its contents written.
     Allocate(Vec<SegmentRequest>),
-    /// One whose segment is a part of the arena, in eighths, and is not touched.
-    AllocateLarge(usize),
+    /// One whose segment is a part of the arena, in eighths, less some pages, and is not touched.
+    AllocateLarge(usize, usize),
     /// Each of these is for a live one that it can be done to.
     Publish(usize),
     ReleaseFinalize(usize),
@@ -28,7 +28,7 @@ fn step() -> impl Strategy<Value = Step> {
     let small = prop_oneof![Just(small_object().to_vec()), prop::collection::vec(request(), 0..5)];
     prop_oneof![
         6 => small.prop_map(Step::Allocate),
-        1 => (1..9_usize).prop_map(Step::AllocateLarge),
+        1 => (1..9_usize, prop_oneof![Just(0), 1..80_usize]).prop_map(|(eighths, less)| Step::AllocateLarge(eighths, less)),
         5 => any::<usize>().prop_map(Step::Publish),
         1 => any::<usize>().prop_map(Step::ReleaseFinalize),
         5 => any::<usize>().prop_map(Step::Note),
@@ -100,9 +100,9 @@ impl Model {
     fn step(&mut self, step: Step) {
         match step {
             Step::Allocate(requests) => self.allocate(requests, true),
-            Step::AllocateLarge(eighths) => {
-                let bytes = (self.arena.range().len() / 8 * eighths) as u64;
-                let zero = SegmentRequest { zero_fill_bytes: bytes, ..segment(Protection::ReadWrite, 0) };
+            Step::AllocateLarge(eighths, less) => {
+                let bytes = self.arena.range().len() / 8 * eighths - less * 4096;
+                let zero = SegmentRequest { zero_fill_bytes: bytes as u64, ..segment(Protection::ReadWrite, 0) };
                 self.allocate(vec![zero], false);
             }
             Step::Publish(which) => self.change(which, |live| matches!(live.slab, Slab::Writable(_)), Self::publish),
@@ -321,8 +321,8 @@ proptest! {
             model.check(0);
         }
         // Whoever needs all of it gets it; and the next, nothing.
-        model.step(Step::AllocateLarge(8));
-        model.step(Step::AllocateLarge(1));
+        model.step(Step::AllocateLarge(8, 0));
+        model.step(Step::AllocateLarge(1, 0));
         assert_eq!((model.live.len(), model.resting.len()), (1, 0));
         model.live.clear();
         assert_pristine(&model.arena);
