@@ -41,7 +41,7 @@ impl Known {
     fn write(&self, generation: u64) {
         let text = || Name::Given(generation.to_string().into());
         let number = || Name::Number(generation as u32);
-        let (library, object) = if generation % 2 == 0 { (number(), text()) } else { (text(), number()) };
+        let (library, object) = if generation.is_multiple_of(2) { (number(), text()) } else { (text(), number()) };
         self.record.write(&range(generation), generation, library, object);
     }
 
@@ -80,7 +80,7 @@ fn what_is_read_belongs_together() {
         known.forget(seen);
         known.write(2);
     };
-    beside::<1>(write, |known| drop(known.read()));
+    beside::<1>(write, |known| _ = known.read());
 }
 
 #[test]
@@ -90,12 +90,12 @@ fn names_stay_as_long_as_anybody_reads_them() {
         known.write(2);
         known.forget(seen);
     };
-    beside::<1>(write, |known| drop(known.read()));
+    beside::<1>(write, |known| _ = known.read());
 }
 
 #[test]
 fn names_stay_until_the_last_of_several_readers_has_left() {
-    beside::<2>(Known::forget, |known| drop(known.read()));
+    beside::<2>(Known::forget, |known| _ = known.read());
 }
 
 #[test]

@@ -210,8 +210,11 @@ impl Model {
 
     fn note(&mut self, mut live: Live) {
         let Slab::Published(slab) = &mut live.slab else { unreachable!("chosen so") };
-        let name =
-            if live.seed % 20 == 0 { Name::Number(live.seed as u32) } else { live.seed.to_string().as_str().into() };
+        let name = if live.seed.is_multiple_of(20) {
+            Name::Number(live.seed as u32)
+        } else {
+            live.seed.to_string().as_str().into()
+        };
         slab.belong_to(&"library".into(), &name);
         for addresses in live.ranges().cloned().collect::<Vec<_>>() {
             self.generation += 1;
