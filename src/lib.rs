@@ -65,6 +65,7 @@ mod placement;
 mod read;
 mod runtime;
 mod symbol;
+mod sync;
 
 pub use cache::{CacheKey, CachedObject, ObjectCache};
 pub use drain::Drain;

@@ -2,7 +2,8 @@
 
 use std::fmt::{self, Write};
 use std::ops::Deref;
-use std::sync::Arc;
+
+use crate::sync::Arc;
 
 /// A name that was given, or the number of an object that was given none. Most kernels have none, and there may be many:
 /// their text is made where somebody reads it.

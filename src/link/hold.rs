@@ -11,51 +11,13 @@
 use std::cell::RefCell;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use super::code::Code;
+use super::life::Waiting;
 use super::signal::Signal;
 use crate::gate::{Guard, Mutex};
-
-/// Counts what keeps the code, and says whether it is gone.
-#[derive(Debug)]
-pub(super) struct Life {
-    holders: AtomicUsize,
-    gone: AtomicBool,
-}
-
-impl Life {
-    /// Held once.
-    pub(super) fn new() -> Self {
-        Self { holders: AtomicUsize::new(1), gone: AtomicBool::new(false) }
-    }
-
-    pub(super) fn holders(&self) -> usize {
-        self.holders.load(Ordering::Acquire)
-    }
-
-    /// Finalisers have run, and the memory is freed.
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
-    }
-
-    /// One more holder, unless there is none any more.
-    fn hold(&self) -> bool {
-        let more = |holders: usize| (holders != 0).then_some(holders + 1);
-        self.holders.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-    }
-
-    /// One less. True for the last.
-    fn release(&self) -> bool {
-        let last = self.holders.fetch_sub(1, Ordering::Release) == 1;
-        if last {
-            // What others did with the code comes before its end.
-            fence(Ordering::Acquire);
-        }
-        last
-    }
-}
 
 /// Keeps a library's code. Dropping the last runs finalisers.
 #[derive(Debug)]
@@ -126,7 +88,7 @@ fn end(code: Arc<Code>) {
     let mut next = vec![code];
     while let Some(code) = next.pop() {
         let libraries = code.end();
-        code.life().gone.store(true, Ordering::Release);
+        code.life().set_gone();
         tell();
         let outer = FREED.try_with(|freed| freed.replace(Some(Vec::new())));
         drop(libraries);
@@ -175,23 +137,19 @@ pub(super) fn take_draining() -> Vec<Arc<Code>> {
 
 // ---- waiting for an end ----
 
-/// How many threads wait.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
+static WAITING: Waiting = Waiting(AtomicUsize::new(0));
 static ENDED: Signal<()> = Signal::new(());
 
 /// Something has gone. Nobody waits as a rule, and then no lock is taken.
 fn tell() {
-    // Either who waits is seen here, or what has gone is seen there.
-    fence(Ordering::SeqCst);
-    if WAITING.load(Ordering::Relaxed) > 0 {
+    if WAITING.any() {
         ENDED.update(|()| ());
     }
 }
 
 /// Waits until the code is gone, or so long.
 pub(super) fn wait(code: &Code, time: Duration) {
-    WAITING.fetch_add(1, Ordering::Relaxed);
-    fence(Ordering::SeqCst);
+    WAITING.begin();
     ENDED.wait_for(time, |()| code.life().is_gone().then_some(()));
-    WAITING.fetch_sub(1, Ordering::Relaxed);
+    WAITING.end();
 }

@@ -31,6 +31,7 @@ mod frames;
 mod hold;
 mod indirect;
 pub(crate) mod library;
+mod life;
 #[cfg(feature = "llvm-suite")]
 mod llvm_suite;
 

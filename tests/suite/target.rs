@@ -56,6 +56,11 @@ pub fn not_under_qemu(why: &str) -> bool {
     under_qemu()
 }
 
+/// True if this process runs under valgrind: `ci/valgrind` says so.
+pub fn under_valgrind() -> bool {
+    std::env::var_os("SLABJIT_TEST_VALGRIND").is_some()
+}
+
 /// Bytes of a page, as this process is told.
 pub fn page_size() -> usize {
     // SAFETY: a plain call.

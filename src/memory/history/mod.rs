@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use once_cell::race::OnceBox;
 
-use self::record::{Readers, Record, Unpublished};
+use self::record::{Readers, Record, Seen};
 use crate::name::{Name, ShortName};
 
 /// What lies, or lay, at an address.
@@ -57,8 +57,7 @@ type Group = [OnceBox<[Record; CHUNK]>; CHUNK];
 pub(super) struct Writer {
     free: Vec<RecordId>,
     generation: u64,
-    /// Names that a reader may still be looking at.
-    seen: Vec<[Unpublished; 2]>,
+    seen: Seen,
 }
 
 impl History {
@@ -109,11 +108,7 @@ impl History {
     /// Forgets what lay at `start`. To be called before others come to lie there.
     pub(super) fn forget(&self, writer: &mut Writer, id: RecordId, start: usize) {
         let Some(record) = self.record(id) else { return };
-        writer.seen.push(record.clear());
-        if self.readers.none() {
-            // Not kept for the next time: there may have been many at once.
-            writer.seen = Vec::new();
-        }
+        writer.seen.keep(record.clear(), &self.readers);
         if !self.is_inside(start) {
             self.outside.fetch_sub(1, Ordering::Relaxed);
         }

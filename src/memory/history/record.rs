@@ -1,17 +1,17 @@
 //! One entry: written by one thread at a time, read by any, also by a signal handler that interrupts the writer.
 //!
 //! A version tells readers whether what they read belongs together (a seqlock; Boehm, "Can Seqlocks Get Along with Programming
-//! Language Memory Models?", MSPC 2012). Names are pointers; [`Readers`] says when nobody can have seen one.
+//! Language Memory Models?", MSPC 2012). Names are pointers; [`Readers`] says when nobody can have seen one. `models/` checks the
+//! orderings.
 #![allow(unsafe_code)] // Reads names through pointers that were published.
 
 use std::ops::Range;
 use std::ptr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::{Duration, SystemTime};
 
 use super::Occupant;
 use crate::name::{Name, ShortName};
+use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Box, Ordering, fence};
 
 /// How often a reader tries again that was overtaken by the writer.
 const TRIES: usize = 4;
@@ -64,7 +64,7 @@ impl Record {
         self.removed.store((since_1970.as_nanos() as u64).max(1), Ordering::Release);
     }
 
-    /// Empties the record. What is returned must be kept until [`Readers::none`].
+    /// Empties the record. What is returned goes to [`Seen`], and only after this.
     pub(super) fn clear(&self) -> [Unpublished; 2] {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
@@ -167,6 +167,20 @@ impl Drop for Unpublished {
     }
 }
 
+/// What was in records that are cleared, as long as a reader may be looking at it.
+#[derive(Default)]
+pub(super) struct Seen(Vec<[Unpublished; 2]>);
+
+impl Seen {
+    pub(super) fn keep(&mut self, names: [Unpublished; 2], readers: &Readers) {
+        self.0.push(names);
+        if readers.none() {
+            // With its room: there may have been many at once.
+            self.0 = Vec::new();
+        }
+    }
+}
+
 /// How many readers there are.
 #[derive(Default)]
 pub(super) struct Readers(AtomicUsize);
@@ -182,7 +196,7 @@ impl Readers {
     }
 
     /// Whether nobody can have seen what was cleared before: who enters from now on finds it empty.
-    pub(super) fn none(&self) -> bool {
+    fn none(&self) -> bool {
         self.0.load(Ordering::SeqCst) == 0
     }
 }

@@ -5,6 +5,7 @@
 mod cost;
 mod failures;
 mod limits;
+mod model;
 mod place;
 mod quarantine;
 mod slabs;

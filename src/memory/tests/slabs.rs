@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::fault::{self, Call};
 
-fn pattern(seed: usize, len: usize) -> Vec<u8> {
+pub(super) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i.wrapping_mul(31) ^ seed.wrapping_mul(97)) as u8 | 1).collect()
 }
 
-fn request() -> impl Strategy<Value = SegmentRequest> {
+pub(super) fn request() -> impl Strategy<Value = SegmentRequest> {
     let protection = prop_oneof![Just(Protection::ReadExecute), Just(Protection::Read), Just(Protection::ReadWrite)];
     let bytes = || prop_oneof![Just(0), 1..200_u64, 1..50_000_u64];
     (protection, bytes(), bytes(), 0..22_u32, prop::bool::weighted(0.25), prop::bool::weighted(0.15)).prop_map(
@@ -26,7 +26,7 @@ fn request() -> impl Strategy<Value = SegmentRequest> {
 }
 
 /// Segments are where they should be, do not overlap, and read as they were written.
-fn check_contents(
+pub(super) fn check_contents(
     placed: &[Placed],
     requests: &[SegmentRequest],
     seed: usize,

@@ -1,0 +1,114 @@
+//! What is known of an address, while others come to lie there.
+
+use std::ops::Range;
+use std::time::SystemTime;
+
+use loom::sync::Arc;
+use loom::thread;
+
+use self::record::{Readers, Record, Seen};
+use crate::model;
+use crate::name::{Name, ShortName};
+
+#[path = "../../src/memory/history/record.rs"]
+mod record;
+
+struct Occupant {
+    start: usize,
+    library: ShortName,
+    object: ShortName,
+    generation: u64,
+    removed: Option<SystemTime>,
+}
+
+const PAGE: usize = 4096;
+/// In the range of every generation.
+const ADDRESS: usize = 16 * PAGE;
+
+/// Where the object of a generation lies.
+fn range(generation: u64) -> Range<usize> {
+    ADDRESS - generation as usize * PAGE..ADDRESS + PAGE
+}
+
+#[derive(Default)]
+struct Known {
+    record: Record,
+    readers: Readers,
+}
+
+impl Known {
+    /// Its names say the same. One of them is a number.
+    fn write(&self, generation: u64) {
+        let text = || Name::Given(generation.to_string().into());
+        let number = || Name::Number(generation as u32);
+        let (library, object) = if generation.is_multiple_of(2) { (number(), text()) } else { (text(), number()) };
+        self.record.write(&range(generation), generation, library, object);
+    }
+
+    /// As `History::forget`.
+    fn forget(&self, seen: &mut Seen) {
+        seen.keep(self.record.clear(), &self.readers);
+    }
+
+    fn read(&self) -> Option<Occupant> {
+        let reading = self.readers.enter();
+        let known = self.record.read(ADDRESS, &reading)?;
+        assert_eq!(known.start, range(known.generation).start);
+        assert_eq!((known.library.0, known.object.0), (known.generation, known.generation));
+        Some(known)
+    }
+}
+
+/// A writer, to which the first generation is known, beside others that read.
+fn beside<const READERS: usize>(write: fn(&Known, &mut Seen), read: fn(&Known)) {
+    model(move || {
+        let known = Arc::new(Known::default());
+        known.write(1);
+        let readers = [(); READERS].map(|()| {
+            let known = Arc::clone(&known);
+            thread::spawn(move || read(&known))
+        });
+        let mut seen = Seen::default();
+        write(&known, &mut seen);
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
+}
+
+#[test]
+fn what_is_read_belongs_together() {
+    let write = |known: &Known, seen: &mut Seen| {
+        known.forget(seen);
+        known.write(2);
+    };
+    beside::<1>(write, |known| _ = known.read());
+}
+
+#[test]
+fn names_stay_as_long_as_anybody_reads_them() {
+    let write = |known: &Known, seen: &mut Seen| {
+        known.forget(seen);
+        known.write(2);
+        known.forget(seen);
+    };
+    beside::<1>(write, |known| _ = known.read());
+}
+
+#[test]
+fn names_stay_until_the_last_of_several_readers_has_left() {
+    beside::<2>(Known::forget, |known| _ = known.read());
+}
+
+#[test]
+fn what_comes_after_something_removed_is_not_removed() {
+    let write = |known: &Known, seen: &mut Seen| {
+        known.record.remove();
+        known.forget(seen);
+        known.write(2);
+    };
+    let read = |known: &Known| {
+        if let Some(known) = known.read() {
+            assert!(known.generation == 1 || known.removed.is_none());
+        }
+    };
+    beside::<1>(write, read);
+}
