@@ -22,6 +22,7 @@ mod plugin;
 mod prepare;
 mod raw;
 mod reach;
+mod records;
 pub(crate) mod relocations;
 mod report;
 mod signal_frames;

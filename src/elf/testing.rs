@@ -4,11 +4,11 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output};
 
+pub(crate) use super::exercise::NOWHERE;
 use super::prepare::Prepared;
 use super::raw::{EM_AARCH64, EM_X86_64, SECTION_SIZE, SectionHeader};
 use super::view::{View, lossy};
 use super::{Preparation, SectionConflicts, Target};
-pub(crate) use super::exercise::NOWHERE;
 use crate::{Limits, LinkPlan, Result};
 
 pub(crate) const X86: Target = Target { machine: EM_X86_64, llvm: 22 };
