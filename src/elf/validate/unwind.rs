@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::relocations::entries_for;
 use crate::Result;
 use crate::elf::plugin::ObjectReport;
-use crate::elf::raw::{LE, SHF_ALLOC, SHT_NULL, SectionHeader};
+use crate::elf::raw::{LE, SHF_ALLOC, SHF_TLS, SHT_NULL, SectionHeader};
 use crate::elf::records::{Record, records};
 use crate::elf::relocations::Table;
 use crate::elf::view::{View, lossy};
@@ -47,8 +47,8 @@ pub(super) fn validate(view: &View<'_>, report: &mut ObjectReport) -> Result<()>
 type Wrong = (Option<usize>, String);
 
 fn table(view: &View<'_>, index: u32, header: &SectionHeader) -> Result<(), Wrong> {
-    if !header.is(SHF_ALLOC) || !header.has_contents() {
-        return Err((None, "an unwind table that is not mapped, or has no contents".into()));
+    if !header.is(SHF_ALLOC) || header.is(SHF_TLS) || !header.has_contents() {
+        return Err((None, "an unwind table is not mapped, is one for each thread, or has no contents".into()));
     }
     // Bounds were checked.
     let contents = view.contents(index, header).unwrap_or_default();
