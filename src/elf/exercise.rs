@@ -20,7 +20,7 @@ pub fn exercise(bytes: &[u8]) -> bool {
     exercise_under(Target { machine, llvm: crate::llvm_version() }, &POLICIES, bytes)
 }
 
-/// Loading and checking agree, and what was prepared needs nothing more.
+/// Loading and checking agree, and what was prepared needs nothing more. Whether it loads under all policies.
 pub(super) fn exercise_under(target: Target, policies: &[SectionConflicts], bytes: &[u8]) -> bool {
     let native = if target.machine == EM_X86_64 { "x86-64" } else { "AArch64" };
     let mut loads = true;
@@ -43,8 +43,11 @@ pub(super) fn exercise_under(target: Target, policies: &[SectionConflicts], byte
             loads = false;
             continue;
         };
-        let again = preparation.prepare("random.o", &prepared.bytes).unwrap();
-        assert!(again.changes.is_empty(), "{:?}", again.changes);
+        // What stands for relocations that LLVM lacks means something else by itself.
+        if prepared.index.lifted.len() == 0 {
+            let again = preparation.prepare("random.o", &prepared.bytes).unwrap();
+            assert!(again.changes.is_empty(), "{:?}", again.changes);
+        }
     }
     loads
 }

@@ -26,7 +26,7 @@ fn unwind_tables_that_cannot_be_walked_are_refused() {
         let (_, header) = section(bytes, ".rela.eh_frame", 0);
         put(bytes, header.offset + number * 24 + offset, value);
     };
-    let cases: [Case<'_>; 25] = [
+    let cases: &[Case<'_>] = &[
         ("unmapped", &|b| set(b, ".eh_frame", field::SH_FLAGS, 0), "not mapped"),
         ("beyond", &|b| at(b, 0x20, &[0x18]), "does not end in the section"),
         ("far beyond", &|b| at(b, 0, &[0xf0, 0xff, 0xff, 0xff]), "does not end in the section"),
@@ -50,9 +50,9 @@ fn unwind_tables_that_cannot_be_walked_are_refused() {
         ("FDE of none", &|b| at(b, 0x24, &[0x20]), "none of those before it"),
         ("FDE of what lies before all", &|b| at(b, 0x24, &[0x28]), "none of those before it"),
         ("length relocated", &|b| relocation(b, 1, 0, &[0x20]), "something else than a pointer"),
-        ("relocation wider than pointer", &|b| relocation(b, 2, 8, &[1]), "something else than a pointer"),
+        ("relocation wider than pointer", &|b| relocation(b, 1, 8, &[1]), "something else than a pointer"),
     ];
-    expect(&object, &cases);
+    expect(&object, cases);
     // An FDE that ends before its pointers do.
     let mut bytes = object.clone();
     at(&mut bytes, 0x20, &[8, 0, 0, 0, 0x24, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0x30, 0, 0, 0]);
@@ -61,9 +61,9 @@ fn unwind_tables_that_cannot_be_walked_are_refused() {
     let plain = asm(
         ".section .eh_frame,\"a\",@progbits\n.long 12, 0\n.byte 1, 0, 1, 0x78, 16, 0, 0, 0\n.long 20, 20\n.quad 0, 1",
     );
-    let plain_cases: [Case<'_>; 2] = [
+    let plain_cases: &[Case<'_>] = &[
         ("no contents", &|b| set(b, ".eh_frame", field::SH_TYPE, 8), "has no contents"),
         ("thread-local", &|b| set(b, ".eh_frame", field::SH_FLAGS, 0x402), "one for each thread"),
     ];
-    expect(&plain, &plain_cases);
+    expect(&plain, plain_cases);
 }

@@ -80,6 +80,14 @@ fn headers() {
                 },
                 "does not begin and end with a NUL",
             ),
+            (
+                "unmapped bss",
+                &|b| {
+                    set(b, ".bss", field::SH_SIZE, 8);
+                    set(b, ".bss", field::SH_FLAGS, 1);
+                },
+                "not mapped and has no contents",
+            ),
             ("null section", &|b| put_header(b, 0, field::SH_TYPE, &[4]), "not the null section"),
             (
                 "overlap",
