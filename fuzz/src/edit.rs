@@ -21,17 +21,51 @@ const GROUP: u64 = 17;
 /// Numbers are taken modulo how many there are of what they choose.
 #[derive(Arbitrary, Debug)]
 pub enum Edit {
-    Header { field: u8, value: Value },
-    Section { which: u16, field: u8, value: Value },
-    Symbol { which: u16, field: u8, value: Value },
-    Relocation { section: u16, which: u16, field: u8, value: Value },
-    GroupMember { section: u16, which: u16, value: Value },
+    Header {
+        field: u8,
+        value: Value,
+    },
+    Section {
+        which: u16,
+        field: u8,
+        value: Value,
+    },
+    Symbol {
+        which: u16,
+        field: u8,
+        value: Value,
+    },
+    Relocation {
+        section: u16,
+        which: u16,
+        field: u8,
+        value: Value,
+    },
+    GroupMember {
+        section: u16,
+        which: u16,
+        value: Value,
+    },
     /// A word of some section's contents.
-    Word { section: u16, at: u32, value: Value },
+    Word {
+        section: u16,
+        at: u32,
+        value: Value,
+    },
     /// One section's header instead of another's.
-    CopySection { from: u16, to: u16 },
-    CopySymbol { from: u16, to: u16 },
-    CopyRelocation { section: u16, from: u16, to: u16 },
+    CopySection {
+        from: u16,
+        to: u16,
+    },
+    CopySymbol {
+        from: u16,
+        to: u16,
+    },
+    CopyRelocation {
+        section: u16,
+        from: u16,
+        to: u16,
+    },
 }
 
 /// What a field becomes.
@@ -42,7 +76,10 @@ pub enum Value {
     Add(i8),
     Flip(u8),
     /// Two to some power, and a little less or more.
-    Near { power: u8, by: i8 },
+    Near {
+        power: u8,
+        by: i8,
+    },
     /// What the same field of another entry is.
     Other(u16),
 }

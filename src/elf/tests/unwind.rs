@@ -59,11 +59,18 @@ fn unwind_tables_that_cannot_be_walked_are_refused() {
     assert!(prepare(X86, &bytes).unwrap_err().to_string().contains("too short"));
     // Without a personality's pointer and augmentation, pointers have eight bytes.
     let plain = asm(
-        ".section .eh_frame,\"a\",@progbits\n.long 12, 0\n.byte 1, 0, 1, 0x78, 16, 0, 0, 0\n.long 20, 20\n.quad 0, 1",
+        ".section .eh_frame,\"a\",@unwind\n.long 12, 0\n.byte 1, 0, 1, 0x78, 16, 0, 0, 0\n.long 20, 20\n.quad 0, 1",
     );
     let plain_cases: &[Case<'_>] = &[
         ("no contents", &|b| set(b, ".eh_frame", field::SH_TYPE, 8), "has no contents"),
-        ("thread-local", &|b| set(b, ".eh_frame", field::SH_FLAGS, 0x402), "one for each thread"),
+        (
+            "thread-local",
+            &|b| {
+                set(b, ".eh_frame", field::SH_TYPE, 1);
+                set(b, ".eh_frame", field::SH_FLAGS, 0x402);
+            },
+            "one for each thread",
+        ),
     ];
     expect(&plain, plain_cases);
 }
