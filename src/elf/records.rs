@@ -57,7 +57,7 @@ mod tests {
         assert_eq!(read(&[cie, &[0; 4], fde]), [Ok(first.clone()), Ok(second)]);
         assert_eq!(read(&[]), []);
         for bad in
-            [&b"\x01"[..], b"\xff\xff\xff\xff\0\0\0\0", b"\x03\0\0\0\0\0\0", b"\x05\0\0\0\0\0\0\0", b"\x04\0\0\0"]
+            [&b"\x01"[..], b"\xff\xff\xff\xff\0\0\0\0", b"\x03\0\0\0\0\0\0\0", b"\x05\0\0\0\0\0\0\0", b"\x04\0\0\0"]
         {
             assert_eq!(read(&[cie, bad]), [Ok(first.clone()), Err(12)]);
         }
