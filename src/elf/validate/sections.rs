@@ -217,7 +217,7 @@ pub(super) fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Re
             .ok_or_else(|| malformed(format!("its string table is section {}, which is none", header.link)))?;
         let strings = view.contents(header.link, &strings)?;
         // A name at 0 is none, to LLVM and to us.
-        if !is_string_table(strings) && !(strings.is_empty() && symbols.len() <= 1) {
+        if !(is_string_table(strings) || strings.is_empty() && symbols.len() <= 1) {
             return Err(malformed("its string table does not begin and end with a NUL byte".into()));
         }
         tables = Tables { symtab: index, symbols, strings, extended: None, mapped: 0 };
