@@ -69,6 +69,9 @@ mod sync;
 
 pub use cache::{CacheKey, CachedObject, ObjectCache};
 pub use drain::Drain;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use elf::exercise;
 pub use elf::{
     Change, ChangeKind, ChangedSection, Limits, LinkPlan, ObjectInput, ObjectPlugin, ObjectReport, PlannedDefinition,
     PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem, SectionConflicts, Severity, Verdict,

@@ -2,6 +2,7 @@
 //!
 //! `cargo test --test suite` and nextest run it like any other tests; `SLABJIT_SHUFFLE=1 cargo test --test suite` runs all of it in
 //! one process with threads, in random order (see `shuffled.rs`). Arguments select tests by a part of their names.
+//! `SLABJIT_OBJECTS=FOLDER` runs nothing, and writes the objects of all cases into a folder, as seeds for `ci/fuzz`.
 
 mod api;
 mod bad_input;
@@ -87,7 +88,10 @@ fn main() -> ExitCode {
     if common::run_as_child() {
         return ExitCode::SUCCESS;
     }
-    let passed = if std::env::var_os("SLABJIT_SHUFFLE").is_some() {
+    let passed = if let Some(folder) = std::env::var_os("SLABJIT_OBJECTS") {
+        case::all().iter().for_each(|variant| variant.write_objects(folder.as_ref()));
+        true
+    } else if std::env::var_os("SLABJIT_SHUFFLE").is_some() {
         let only: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
         shuffled::run_all(&only)
     } else {
