@@ -16,6 +16,7 @@ use super::callbacks::CALLBACKS;
 use super::object::{ObjectLink, PreparedObject, Progress};
 use super::reach::{OutOfRange, Reach};
 use crate::elf::{EM_AARCH64, EM_X86_64, ObjectIndex, Preparation, Target, hide_unmapped};
+use crate::gate::Mutex;
 use crate::memory::{Arena, ArenaConfig};
 use crate::name::Name;
 use crate::{Limits, SectionConflicts};

@@ -279,11 +279,11 @@ fn what_others_were_initialising_is_lost() {
     // SAFETY: `wait_for_fork` is void(void).
     let library =
         unsafe { engine.library("slow").symbol("wait_for_fork", wait_for_fork as *const ()).build().unwrap() };
-    library.add_object(&compile_bytes("early.c", "int early(void) { return 7; }", &[])).unwrap();
+    library.add_object(compile_bytes("early.c", "int early(void) { return 7; }", &[])).unwrap();
     let early = int(&library, "early");
     let source = "void wait_for_fork(void); static int ready; int value(void) { return ready; }
         __attribute__((constructor)) static void init(void) { wait_for_fork(); ready = 1; }";
-    library.add_object(&compile_bytes("slow.c", source, &[])).unwrap();
+    library.add_object(compile_bytes("slow.c", source, &[])).unwrap();
     thread::scope(|scope| {
         let initialises = scope.spawn(|| call(&library, "value"));
         INSIDE.wait();
@@ -296,7 +296,7 @@ fn what_others_were_initialising_is_lost() {
             assert_eq!((call(&library, "early"), unsafe { early() }), (7, 7));
             // The thread's hold on the code went with it.
             assert!(matches!(library.remove().unwrap(), Removal::Waiting { holders: 1.. }));
-            let again = engine.add_object(&compile_bytes("early.c", "int early(void) { return 7; }", &[])).unwrap();
+            let again = engine.add_object(compile_bytes("early.c", "int early(void) { return 7; }", &[])).unwrap();
             assert_eq!(call(&again, "early"), 7);
         });
         let end = end_of(child);
@@ -321,10 +321,10 @@ fn initialisers_may_fork() {
     let library = unsafe { engine.library("forking").symbol("fork_here", fork_here as *const ()).build().unwrap() };
     let source = "void fork_here(void); static int ready; int value(void) { return ready; }
         __attribute__((constructor)) static void init(void) { fork_here(); ready = 1; }";
-    library.add_object(&compile_bytes("forking.c", source, &[])).unwrap();
+    library.add_object(compile_bytes("forking.c", source, &[])).unwrap();
     let value = call(&library, "value");
     if SIDE.load(Ordering::SeqCst) == 0 {
-        let other = engine.add_object(&compile_bytes("counting.c", COUNTING, &[])).unwrap();
+        let other = engine.add_object(compile_bytes("counting.c", COUNTING, &[])).unwrap();
         let right = value == 1 && call(&library, "value") == 1 && call(&other, "next") == 101;
         // SAFETY: the child's end.
         unsafe { libc::_exit(if right { 0 } else { 1 }) };
@@ -375,7 +375,7 @@ fn initialisers_of_shared_libraries_may_fork() {
         // SAFETY: its initialiser does what this test is about.
         let library = unsafe { engine.library("with shared").shared_library(&shared).build().unwrap() };
         library
-            .add_object(&compile_bytes("uses.c", "int value(void); int twice(void) { return 2 * value(); }", &[]))
+            .add_object(compile_bytes("uses.c", "int value(void); int twice(void) { return 2 * value(); }", &[]))
             .unwrap();
         assert_eq!(call(&library, "twice"), 6);
     });

@@ -44,7 +44,7 @@ static ONE: Mutex<()> = Mutex::new(());
 fn with_engine(engine: JitEngine, times: usize, body: impl FnOnce(&JitEngine)) {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let source = "int base(void) { return 2; }";
-    let base = engine.add_object(&compile_bytes("base.c", source, &[])).unwrap();
+    let base = engine.add_object(compile_bytes("base.c", source, &[])).unwrap();
     assert_eq!(call(&base, "base"), 2);
     let object = "#include <stdlib.h>\nint base(void); static int ready; static void end(void) { ready = 0; }
         __attribute__((constructor)) static void init(void) { ready = base(); atexit(end); }
@@ -97,7 +97,7 @@ fn calling(engine: &JitEngine, name: &str, source: &str) -> Library {
         engine.library(name).symbol("another_thread_works", another_thread_works as *const ()).build().unwrap()
     };
     *OWN.lock().unwrap() = Some(library.clone());
-    library.add_object(&compile_bytes(name, source, &[])).unwrap();
+    library.add_object(compile_bytes(name, source, &[])).unwrap();
     library
 }
 
@@ -221,7 +221,7 @@ fn plugins() {
         let library = calling(engine, "plugged.c", "int value(void) { return 1; }");
         // SAFETY: no shared libraries.
         let named = unsafe { engine.library("named").build().unwrap() };
-        named.add_object_named("plugged", &compile_bytes("plugged.c", "int value(void) { return 1; }", &[])).unwrap();
+        named.add_object_named("plugged", compile_bytes("plugged.c", "int value(void) { return 1; }", &[])).unwrap();
         assert_eq!(call(&named, "value"), 1);
         freed(&named);
         freed(&library);

@@ -52,8 +52,8 @@ fn what_is_left_of_a_window_is_free() {
     assert_eq!(maps::free(&taken, &(0..100)), [0..10, 20..30, 40..50, 60..100]);
     assert_eq!(maps::free(&taken, &(15..55)), [20..30, 40..50]);
     assert_eq!(maps::free(&taken, &(20..30)), vec![20..30; 1]);
-    assert_eq!(maps::free(&taken, &(32..38)), []);
-    assert_eq!(maps::free(&[], &(5..5)), []);
+    assert!(maps::free(&taken, &(32..38)).is_empty());
+    assert!(maps::free(&[], &(5..5)).is_empty());
 }
 
 #[test]
