@@ -4,15 +4,14 @@
 //! with 1000 live objects, and resident memory per object measured in a process for each side. It asserts nothing but that
 //! answers are right.
 
+#[path = "../tests/stock/lljit.rs"]
+mod lljit;
+
 use std::ffi::{CStr, CString};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use slabjit::llvm_sys::core::{LLVMCreateMemoryBufferWithMemoryRangeCopy, LLVMDisposeMessage};
-use slabjit::llvm_sys::error::{LLVMErrorRef, LLVMGetErrorMessage};
-use slabjit::llvm_sys::orc2::lljit::*;
-use slabjit::llvm_sys::orc2::*;
-use slabjit::llvm_sys::target::{LLVM_InitializeNativeAsmPrinter, LLVM_InitializeNativeTarget};
+use lljit::{Linker, Lljit, Tracker};
 use slabjit::{JitEngine, Library, Symbol};
 
 type Kernel = unsafe extern "C" fn(i32) -> i32;
@@ -155,37 +154,26 @@ impl Ours {
     }
 }
 
-/// LLJIT as its C API makes it: JITLink, in-process memory manager, frames registered; one JITDylib, a tracker per object.
+/// JITLink, in-process memory manager, frames registered; one JITDylib, a tracker per object.
 struct Stock {
-    jit: LLVMOrcLLJITRef,
-    live: Vec<LLVMOrcResourceTrackerRef>,
+    jit: Lljit,
+    live: Vec<Tracker>,
 }
 
 impl Stock {
     fn new() -> Self {
-        // SAFETY: plain use of the C API.
-        unsafe {
-            LLVM_InitializeNativeTarget();
-            LLVM_InitializeNativeAsmPrinter();
-            let mut jit = std::ptr::null_mut();
-            check(LLVMOrcCreateLLJIT(&mut jit, std::ptr::null_mut()));
-            Self { jit, live: Vec::new() }
-        }
+        Self { jit: Lljit::new(Linker::Default).unwrap(), live: Vec::new() }
     }
 
-    fn load(&self, bytes: &[u8], name: &CStr) -> LLVMOrcResourceTrackerRef {
-        // SAFETY: plain use of the C API; the buffer is copied, as ours is.
+    fn load(&self, bytes: &[u8], name: &CStr) -> Tracker {
+        let tracker = self.jit.add(self.jit.main(), bytes).unwrap();
+        let address = self.jit.look_up(name).unwrap();
+        // SAFETY: the signature is the one that was compiled, and it takes any number.
         unsafe {
-            let tracker = LLVMOrcJITDylibCreateResourceTracker(LLVMOrcLLJITGetMainJITDylib(self.jit));
-            let buffer =
-                LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), c"object".as_ptr());
-            check(LLVMOrcLLJITAddObjectFileWithRT(self.jit, tracker, buffer));
-            let mut address = 0;
-            check(LLVMOrcLLJITLookup(self.jit, &mut address, name.as_ptr()));
             let kernel: Kernel = std::mem::transmute(address as usize);
             assert_eq!(kernel(0), 42);
-            tracker
         }
+        tracker
     }
 
     fn add(&mut self, objects: &Objects, names: &[usize]) {
@@ -203,25 +191,9 @@ impl Stock {
         let added = start.elapsed();
         let start = Instant::now();
         for tracker in trackers {
-            // SAFETY: made by `load`, removed and released once.
-            unsafe {
-                check(LLVMOrcResourceTrackerRemove(tracker));
-                LLVMOrcReleaseResourceTracker(tracker);
-            }
+            tracker.remove().unwrap();
         }
         (added, start.elapsed())
-    }
-}
-
-fn check(error: LLVMErrorRef) {
-    if !error.is_null() {
-        // SAFETY: the error is ours.
-        unsafe {
-            let message = LLVMGetErrorMessage(error);
-            let text = CStr::from_ptr(message).to_string_lossy().into_owned();
-            LLVMDisposeMessage(message);
-            panic!("{text}");
-        }
     }
 }
 

@@ -20,10 +20,10 @@ llvm_prefix() { # major version: the variable that llvm-sys looks at, such as LL
     echo "LLVM_SYS_${release/-/}_PREFIX"
 }
 
-set_features() { # major version: sets `features` to cargo's arguments
-    features=(--no-default-features --features "llvm$(llvm_release "$1"),cli")
+set_features() { # major version: sets `features` to cargo's arguments, for tests
+    features=(--no-default-features --features "llvm$(llvm_release "$1"),cli,faults")
     # The default, spelled so that what was built for it is used.
-    if [ "$1" = 19 ]; then features=(--features cli); fi
+    if [ "$1" = 19 ]; then features=(--features cli,faults); fi
 }
 
 have_llvm() { # major version
@@ -37,8 +37,8 @@ have_llvm() { # major version
 # Debian 12 has it in qemu-user-static, as one program without libraries; later ones in qemu-user.
 qemu_aarch64() { command -v qemu-aarch64-static || command -v qemu-aarch64; }
 
-# Prints the packages that are missing for the needs given: gcc, g++, llvm-N, clang-N, llc-N, lld-N, g++-aarch64, qemu-aarch64, valgrind, and
-# library-PACKAGE for a package by its own name.
+# Prints the packages that are missing for the needs given: gcc, g++, llvm-N, clang-N, llc-N, lld-N, g++-aarch64, qemu-aarch64, mpirun,
+# strace, valgrind, python3, and library-PACKAGE for a package by its own name.
 missing_packages() {
     local need
     for need in "$@"; do
@@ -52,8 +52,10 @@ missing_packages() {
             llc-*) have_command "$need" || echo "llvm-${need#llc-}" ;;
             lld-*) have_command "ld.$need" || echo "$need" ;;
             valgrind) have_command valgrind || echo valgrind ;;
+            mpirun) have_command mpirun || echo openmpi-bin ;;
             python3) have_command python3 || echo python3 ;;
             g++-aarch64) have_command aarch64-linux-gnu-g++ || echo g++-aarch64-linux-gnu ;;
+            strace) have_command strace || echo strace ;;
             qemu-aarch64) qemu_aarch64 >/dev/null || echo qemu-user-static ;;
             library-*) dpkg-query -W -f '${Status}' "${need#library-}" 2>/dev/null | grep -q ' installed' || echo "${need#library-}" ;;
             *) echo "unknown need '$need'" >&2; return 1 ;;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::elf::{LinkPlan, ObjectPlugin, Preparation, Target};
+use crate::fault::Call;
 use crate::library::{Library, LibraryBuilder};
 use crate::link::{Context, OutOfRange};
 use crate::memory::{ArenaConfig, ArenaStats, Occupant};
@@ -305,6 +306,8 @@ const HOST_MACHINE: u16 = object::elf::EM_AARCH64.0;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("slabjit loads objects for x86-64 and AArch64 only");
 
+/// The bytes of an object or archive.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|source| Error::Io { path: PathBuf::from(path), source })
+    crate::read::read(path, [Call::OpenObject, Call::ReadObject])
+        .map_err(|source| Error::Io { path: PathBuf::from(path), source })
 }

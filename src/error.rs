@@ -578,6 +578,58 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+
+    // ---- the cache ----
+    /// A folder that an [`ObjectCache`](crate::ObjectCache) must not use, as others might put files into it.
+    #[error("the cache cannot use '{}': {problem}; {remedy}", path.display())]
+    CacheFolder {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// A file of an [`ObjectCache`](crate::ObjectCache) that is torn, or that others made or may change. It was not used.
+    #[error("the cache does not use '{}': {problem}; {}", path.display(), moved(moved_to))]
+    CacheFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+        /// Where it is now, out of the way; or why it could not be moved.
+        moved_to: io::Result<PathBuf>,
+    },
+    /// No space for a file of an [`ObjectCache`](crate::ObjectCache).
+    #[error(
+        "the cache has no room for '{}': {source}; free space there, or raise the limit (the user's quota, or ulimit -f)", path.display()
+    )]
+    CacheFull {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An [`ObjectCache`](crate::ObjectCache) that may only be read. What is in it is still found.
+    #[error(
+        "the cache cannot be written to, at '{}': {source}; mount it writable (chmod u+w if it is a matter of permissions), or choose another folder", path.display()
+    )]
+    CacheReadOnly {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system refused a call of an [`ObjectCache`](crate::ObjectCache)'s for another reason.
+    #[error("the cache failed at '{}': {call}: {source}", path.display())]
+    CacheSystem {
+        /// The system call.
+        call: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
 }
 
 /// One name that nothing defines; see [`Error::UndefinedSymbols`].
@@ -696,6 +748,13 @@ fn undefined_symbols(library: &str, symbols: &[UndefinedSymbol]) -> String {
          (a Rust executable exports nothing without -rdynamic)",
     );
     s
+}
+
+fn moved(to: &io::Result<PathBuf>) -> String {
+    match to {
+        Ok(to) => format!("it was moved to '{}', and counts as missing", to.display()),
+        Err(error) => format!("it could not be moved away ({error}), so remove it"),
+    }
 }
 
 /// What the last in a chain of errors says: wrappers say less.

@@ -44,10 +44,17 @@
 
 #![deny(unsafe_code)]
 
+mod cache;
 mod drain;
 mod elf;
 mod engine;
 mod error;
+#[cfg(feature = "faults")]
+#[doc(hidden)]
+pub mod fault;
+#[cfg(not(feature = "faults"))]
+mod fault;
+mod file;
 mod gate;
 mod kernel;
 mod library;
@@ -55,11 +62,16 @@ mod link;
 mod memory;
 mod name;
 mod placement;
+mod read;
 mod runtime;
 mod symbol;
 mod sync;
 
+pub use cache::{CacheKey, CachedObject, ObjectCache};
 pub use drain::Drain;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use elf::exercise;
 pub use elf::{
     Change, ChangeKind, ChangedSection, Limits, LinkPlan, ObjectInput, ObjectPlugin, ObjectReport, PlannedDefinition,
     PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem, SectionConflicts, Severity, Verdict,

@@ -282,6 +282,8 @@ fn rename(
         let renamed = [prefix, new].concat();
         let offset = match prefixed.get(&renamed) {
             Some(offset) => *offset,
+            // Another section has it, which may differ.
+            None if existing.contains(renamed.as_slice()) || taken.contains(&renamed) => continue,
             None => {
                 let offset = offset_of(&strings)?;
                 strings.extend_from_slice(&renamed);

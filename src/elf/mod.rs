@@ -22,6 +22,7 @@ mod plugin;
 mod prepare;
 mod raw;
 mod reach;
+mod records;
 pub(crate) mod relocations;
 mod report;
 mod signal_frames;
@@ -29,12 +30,16 @@ mod tls_image;
 mod validate;
 mod view;
 
+#[cfg(any(test, feature = "fuzzing"))]
+mod exercise;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use archive::{Archive, MemberId};
+#[cfg(feature = "fuzzing")]
+pub use exercise::exercise;
 pub(crate) use hide::hide_unmapped;
 pub(crate) use index::{
     Array, ArrayKind, Binding, Definition, Group, Import, ObjectIndex, Section, SymbolKind, Visibility,

@@ -6,6 +6,7 @@
 //! at it. (DWARF 4, 6.4.1 and 7.6; LSB, "The .eh_frame section".)
 
 use super::patch::{Patch, Value};
+use super::records::records;
 use super::view::View;
 use crate::Result;
 
@@ -48,30 +49,11 @@ pub(crate) fn restore(contents: &mut [u8]) {
 
 /// Offsets of the NUL bytes that end the augmentation strings of an `.eh_frame`'s CIEs.
 fn ends_of_strings(contents: &[u8]) -> impl Iterator<Item = usize> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        loop {
-            let length = contents.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b))?;
-            // A record of 4 GiB and more.
-            if length == 0xffff_ffff {
-                return None;
-            }
-            // A terminator; JITLink reads on behind it.
-            if length == 0 {
-                at += 4;
-                continue;
-            }
-            let body = at + 4;
-            let identifier = contents.get(body..)?.first_chunk::<4>()?;
-            at = body.checked_add(length as usize)?;
-            // The string is behind the identifier and a byte with the version.
-            if *identifier == [0; 4] {
-                let string = contents.get(body + 5..at)?;
-                if let Some(end) = string.iter().position(|b| *b == 0) {
-                    return Some(body + 5 + end);
-                }
-            }
-        }
+    records(contents).map_while(Result::ok).filter(|record| record.id == 0).filter_map(|record| {
+        // The string is behind a byte with the version.
+        let start = record.body.start + 1;
+        let string = contents.get(start..record.body.end)?;
+        Some(start + string.iter().position(|byte| *byte == 0)?)
     })
 }
 

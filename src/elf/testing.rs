@@ -4,10 +4,11 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output};
 
+pub(crate) use super::exercise::NOWHERE;
 use super::prepare::Prepared;
 use super::raw::{EM_AARCH64, EM_X86_64, SECTION_SIZE, SectionHeader};
 use super::view::{View, lossy};
-use super::{Preparation, SectionConflicts, Surroundings, Target};
+use super::{Preparation, SectionConflicts, Target};
 use crate::{Limits, LinkPlan, Result};
 
 pub(crate) const X86: Target = Target { machine: EM_X86_64, llvm: 22 };
@@ -60,9 +61,6 @@ pub(crate) fn preparation(target: Target, conflicts: SectionConflicts) -> Prepar
 pub(crate) fn prepare(target: Target, bytes: &[u8]) -> Result<Prepared<'_>> {
     preparation(target, SectionConflicts::Rename).prepare("test.o", bytes)
 }
-
-/// Nothing is known of what is around.
-pub(crate) const NOWHERE: Surroundings<'static> = Surroundings { bridges: true, host: None };
 
 pub(crate) fn check(bytes: &[u8]) -> Result<LinkPlan> {
     preparation(X86, SectionConflicts::Rename).check("test.o", bytes, &NOWHERE)

@@ -5,4 +5,5 @@ mod index;
 mod random;
 mod steps;
 mod thread_local;
+mod unwind;
 mod validate;

@@ -5,6 +5,7 @@ mod judge;
 mod relocations;
 mod sections;
 mod symbols;
+mod unwind;
 
 use super::index::{Lifted, ObjectIndex};
 use super::patch::Patch;
@@ -45,6 +46,7 @@ pub(crate) fn validate(
     let symbols = symbols::validate(view, &tables, &mut builder, &mut patch, report)?;
     sections::groups(view, &tables, &symbols, &mut builder, report)?;
     let found = relocations::validate(view, context, &tables, &mut patch, report, judge)?;
+    unwind::validate(view, report)?;
     symbols::note_statics(view, &tables, &found, &mut builder)?;
     let mut index = builder.finish(view)?;
     index.lifted = found.lifted;

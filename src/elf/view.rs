@@ -87,8 +87,8 @@ impl<'a> View<'a> {
                 )));
             }
             view.names = view.range("the section-name table", names.offset, names.size)?;
-            if view.names.last() != Some(&0) {
-                return Err(malformed("the section-name table does not end with a NUL byte".into()));
+            if !is_string_table(view.names) {
+                return Err(malformed("the section-name table does not begin and end with a NUL byte".into()));
             }
         }
         Ok(view)
@@ -205,6 +205,11 @@ impl<'a> View<'a> {
 
 pub(crate) fn truncated(object: &str, what: &str, offset: u64, end: u64, len: u64) -> Error {
     Error::Truncated { object: object.into(), what: what.into(), offset, end, len }
+}
+
+/// Whether every offset in it has a string, and the first string is empty.
+pub(crate) fn is_string_table(table: &[u8]) -> bool {
+    table.first() == Some(&0) && table.last() == Some(&0)
 }
 
 /// The string that begins at `offset`, without its NUL byte.

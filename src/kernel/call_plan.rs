@@ -24,7 +24,7 @@ use crate::{Library, Result, Symbol};
 ///     output: u64,
 /// }
 ///
-/// # fn allocate_on_device() -> std::sync::Arc<u64> { todo!() }
+/// # fn allocate_on_device() -> std::sync::Arc<u64> { 7.into() }
 /// # fn barrier() {}
 /// # fn main() -> slabjit::Result<()> {
 /// let library = JitEngine::new()?.add_object_file("reduce.o")?;

@@ -30,9 +30,9 @@ const ABSENT: u8 = 2;
 #[cfg(target_arch = "aarch64")]
 pub(super) fn synchronize() {
     static REGISTRATION: Registration = Registration(AtomicU8::new(UNKNOWN));
-    let refused = super::os::gate(super::os::Call::SyncCores).err().and_then(|error| error.raw_os_error());
+    let refused = crate::fault::check(crate::fault::Call::SyncCores).err();
     REGISTRATION.synchronize(|command| match refused {
-        Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+        Some(errno) => Err(errno.into()),
         None => Ok(rustix::thread::membarrier(command)?),
     });
 }

@@ -2,11 +2,13 @@
 //!
 //! What is read is a picture of a moment: other threads map and unmap meanwhile. It says where to try; the kernel decides.
 
-use std::fs;
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 
 use super::os;
+use crate::fault::Call;
+use crate::read::read;
 
 /// Where the list is.
 pub(super) const PATH: &str = "/proc/self/maps";
@@ -20,12 +22,14 @@ const STACK_ROOM: Range<usize> = 128 << 20..16 << 30;
 /// Everything mapped in this process, and the room that heap and stack grow into; ascending.
 pub(super) fn taken() -> io::Result<Vec<Range<usize>>> {
     // Bytes: file names need not be UTF-8.
-    Ok(parse(&fs::read(PATH)?, os::stack_limit().clamp(STACK_ROOM.start, STACK_ROOM.end)))
+    let text = read(Path::new(PATH), [Call::OpenMaps, Call::ReadMaps])?;
+    Ok(parse(&text, os::stack_limit().clamp(STACK_ROOM.start, STACK_ROOM.end)))
 }
 
 /// The lowest address that may be mapped: vm.mmap_min_addr, and never the first 64 KiB.
 pub(super) fn lowest_address() -> usize {
-    let configured = fs::read_to_string("/proc/sys/vm/mmap_min_addr").ok().and_then(|s| s.trim().parse().ok());
+    let text = read(Path::new("/proc/sys/vm/mmap_min_addr"), [Call::OpenLowest, Call::ReadLowest]).ok();
+    let configured = text.and_then(|text| str::from_utf8(&text).ok()?.trim().parse().ok());
     configured.unwrap_or(0).max(64 << 10)
 }
 

@@ -1,4 +1,4 @@
-//! Every system call of `memory/`, one thin function each, and the cache maintenance of AArch64.
+//! The system calls on memory, one thin function each, and the cache maintenance of AArch64.
 //!
 //! All work on a [`Mapping`] and refuse ranges outside it, so no caller can harm memory that is not the arena's.
 #![allow(unsafe_code)] // The one place that talks to the kernel.
@@ -10,7 +10,8 @@ use std::ptr;
 
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
-use super::Protection;
+use super::{Protection, leftover};
+use crate::fault::{Call, check};
 
 /// Bytes of a page.
 pub(super) fn page_size() -> usize {
@@ -21,22 +22,6 @@ pub(super) fn page_size() -> usize {
 pub(super) fn stack_limit() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
     limit.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
-}
-
-/// The system calls, for tests that make one fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Call {
-    Reserve,
-    MapWritable,
-    Unmap,
-    Protect,
-    Replace,
-    Deny,
-    Discard,
-    Populate,
-    SmallPages,
-    #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))] // `cores`
-    SyncCores,
 }
 
 const NONE: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
@@ -59,7 +44,7 @@ impl Mapping {
 
     /// The same at an address of whole pages. `AlreadyExists` if something is mapped there; it is left as it is.
     pub(super) fn reserve_at(address: usize, len: usize) -> io::Result<Self> {
-        gate(Call::Reserve)?;
+        check(Call::ReserveAt)?;
         let at = ptr::with_exposed_provenance_mut(address);
         let flags = NONE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: this flag makes the kernel take the addresses only if they are unused; one that does not know it (before
@@ -79,7 +64,7 @@ impl Mapping {
     }
 
     fn map(call: Call, len: usize, access: ProtFlags) -> io::Result<Self> {
-        gate(call)?;
+        check(call)?;
         // SAFETY: without a fixed address the kernel takes unused addresses, so nothing that exists is touched.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len, access, NONE) }?;
         Ok(Self { base: base.expose_provenance(), len })
@@ -107,7 +92,7 @@ impl Mapping {
 
     fn set_access(&self, call: Call, range: &Range<usize>, flags: MprotectFlags) -> io::Result<()> {
         let at = self.checked(range)?;
-        gate(call)?;
+        check(call)?;
         // SAFETY: `checked` keeps it inside this mapping, and the owner of the range (`slab.rs`) consumes the state in
         // which it was writable before it takes that access away.
         Ok(unsafe { mprotect(at, range.len(), flags) }?)
@@ -116,7 +101,7 @@ impl Mapping {
     /// Puts fresh pages without access in the place of what is there: protection and memory go in one call.
     fn replace(&self, range: &Range<usize>) -> io::Result<()> {
         let at = self.checked(range)?;
-        gate(Call::Replace)?;
+        check(Call::Replace)?;
         // SAFETY: `checked` keeps it inside this mapping, so MAP_FIXED replaces only memory of ours; the slab that
         // owned the range is being dropped (`slab.rs`), so nobody uses it any more.
         unsafe { mmap_anonymous(at, range.len(), ProtFlags::empty(), NONE | MapFlags::FIXED) }?;
@@ -149,7 +134,7 @@ impl Mapping {
 
     fn advise(&self, call: Call, range: &Range<usize>, advice: Advice) -> io::Result<()> {
         let at = self.checked(range)?;
-        gate(call)?;
+        check(call)?;
         // SAFETY: `checked` keeps it inside this mapping. Only `discard` changes what the bytes are; its callers
         // (`Arena::release`, `Mapping::drop`) own a range that nobody uses any more.
         Ok(unsafe { madvise(at, range.len(), advice) }?)
@@ -174,8 +159,8 @@ impl Mapping {
         Ok(ptr::with_exposed_provenance_mut(range.start))
     }
 
-    /// Unmaps now, so that the caller learns whether it worked. If not, the addresses stay taken, but the memory is
-    /// returned where the system lets us.
+    /// Unmaps now, so that the caller learns whether it worked. If not, the memory is returned where the system lets us, and
+    /// the addresses stay taken until they can be unmapped ([`leftover`]).
     pub(super) fn unmap(mut self) -> io::Result<()> {
         self.unmap_once()
     }
@@ -186,18 +171,31 @@ impl Mapping {
         if range.is_empty() {
             return Ok(());
         }
-        let result = gate(Call::Unmap).and_then(|()| {
-            // SAFETY: the mapping is ours, whole and once (`len` is 0 now); its owner (`Arena`, or a slab for what lies
-            // outside) is being dropped, so nobody uses it any more.
-            Ok(unsafe { munmap(ptr::with_exposed_provenance_mut(range.start), range.len()) }?)
-        });
-        if result.is_err() {
-            let rest = std::mem::ManuallyDrop::new(Self { base: range.start, len: range.len() });
-            let _ = rest.deny(&range);
-            let _ = rest.discard(&range);
+        // SAFETY: the mapping is ours, whole and once (`len` is 0 now); its owner (`Arena`, or a slab for what lies outside) is
+        // being dropped, so nobody uses it any more.
+        match unsafe { unmap(Call::Unmap, &range) } {
+            Ok(()) => {
+                // SAFETY: those are such mappings too, and each is kept once.
+                leftover::retry(|range| unsafe { unmap(Call::UnmapLater, range) }.is_ok());
+                Ok(())
+            }
+            Err(error) => {
+                let rest = std::mem::ManuallyDrop::new(Self { base: range.start, len: range.len() });
+                let _ = rest.deny(&range);
+                let _ = rest.discard(&range);
+                leftover::keep(range);
+                Err(error)
+            }
         }
-        result
     }
+}
+
+/// # Safety
+/// A whole mapping that was one of ours, and that nobody uses any more.
+unsafe fn unmap(call: Call, range: &Range<usize>) -> io::Result<()> {
+    check(call)?;
+    // SAFETY: by the caller.
+    Ok(unsafe { munmap(ptr::with_exposed_provenance_mut(range.start), range.len()) }?)
 }
 
 impl Drop for Mapping {
@@ -243,66 +241,5 @@ mod aarch64 {
 
     fn lines(range: &Range<usize>, size: usize) -> impl Iterator<Item = usize> {
         (range.start & !(size - 1)..range.end).step_by(size)
-    }
-}
-
-/// Where tests make a call fail.
-#[cfg(not(test))]
-#[inline]
-#[allow(clippy::unnecessary_wraps)] // as the one for tests
-pub(super) fn gate(_: Call) -> io::Result<()> {
-    Ok(())
-}
-
-#[cfg(test)]
-pub(super) fn gate(call: Call) -> io::Result<()> {
-    faults::gate(call)
-}
-
-/// Makes chosen system calls of this thread fail, and counts them.
-#[cfg(test)]
-pub(super) mod faults {
-    use std::cell::RefCell;
-    use std::io;
-
-    use super::Call;
-
-    struct Active {
-        fails: Box<dyn FnMut(usize, Call) -> bool>,
-        errno: i32,
-        calls: Vec<Call>,
-    }
-
-    thread_local! {
-        static ACTIVE: RefCell<Option<Active>> = const { RefCell::new(None) };
-    }
-
-    /// Runs `body`; the calls for which `fails(index, call)` holds are not made and give ENOMEM. Returns all calls.
-    pub(in super::super) fn with<R>(
-        fails: impl FnMut(usize, Call) -> bool + 'static,
-        body: impl FnOnce() -> R,
-    ) -> (R, Vec<Call>) {
-        with_error(libc::ENOMEM, fails, body)
-    }
-
-    /// The same with another error.
-    pub(in super::super) fn with_error<R>(
-        errno: i32,
-        fails: impl FnMut(usize, Call) -> bool + 'static,
-        body: impl FnOnce() -> R,
-    ) -> (R, Vec<Call>) {
-        ACTIVE.set(Some(Active { fails: Box::new(fails), errno, calls: Vec::new() }));
-        let result = body();
-        (result, ACTIVE.take().map(|active| active.calls).unwrap_or_default())
-    }
-
-    pub(super) fn gate(call: Call) -> io::Result<()> {
-        ACTIVE.with_borrow_mut(|active| match active {
-            Some(Active { fails, errno, calls }) => {
-                calls.push(call);
-                if fails(calls.len() - 1, call) { Err(io::Error::from_raw_os_error(*errno)) } else { Ok(()) }
-            }
-            None => Ok(()),
-        })
     }
 }

@@ -1,7 +1,7 @@
 //! Symbols of the host: the process and shared libraries.
 
 mod fixed_storage;
-mod image_file;
+mod image_name;
 mod loaded;
 pub(crate) mod process;
 mod shared;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
+use crate::fault::{Call, check};
 use crate::{Error, Result, gate};
 
 /// An open shared library; closed with its last clone.
@@ -51,7 +52,8 @@ impl SharedLibrary {
     /// Its initialisers and finalisers may be run.
     unsafe fn open(path: &Path, flags: i32) -> Result<Self> {
         // SAFETY: by the caller.
-        let library = gate::loading(|| unsafe { Library::open(Some(path), flags) });
+        let open = || gate::loading(|| unsafe { Library::open(Some(path), flags) });
+        let library = check(Call::OpenShared).map_err(|_| libloading::Error::DlOpenUnknown).and_then(|()| open());
         let library = library.map_err(|source| Error::SharedLibrary { path: PathBuf::from(path), source })?;
         Ok(Self { library: Arc::new(Open(ManuallyDrop::new(library))) })
     }

@@ -6,12 +6,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::{io, thread};
 
-use rustix::fs::ftruncate;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::{Errno, pwrite, retry_on_intr};
 
 use super::fixed_storage;
-pub(super) use super::image_file::IMAGE_PREFIX;
-use super::image_file::{image_file, unique_path};
+pub(super) use super::image_name::IMAGE_PREFIX;
+use super::image_name::unique_path;
 use crate::elf::TlsImage;
+use crate::fault::{Call, check};
 use crate::gate;
 
 /// One module of the dynamic loader that has a block of thread-local variables and nothing else. Dropping it has the loader
@@ -73,11 +75,13 @@ impl Module {
         contents: impl Iterator<Item = (u64, &'a [u8])>,
     ) -> Result<Self, OpenError> {
         let file = image_file().map_err(|error| OpenError::System("memfd_create", error.into()))?;
-        ftruncate(&file, image.size).map_err(|error| OpenError::System("ftruncate", error.into()))?;
+        retry_on_intr(|| check(Call::SizeImage).and_then(|()| ftruncate(&file, image.size)))
+            .map_err(|error| OpenError::System("ftruncate", error.into()))?;
         let pieces = contents.map(|(offset, bytes)| (image.contents_at + offset, bytes));
         for (offset, bytes) in [(0, &image.head[..])].into_iter().chain(pieces) {
             write_all_at(&file, bytes, offset).map_err(|error| OpenError::System("pwrite", error))?;
         }
+        check(Call::OpenImage).map_err(|error| OpenError::Loader(error.to_string()))?;
         let path = unique_path(&file);
         // SAFETY: a NUL-terminated path of a file that has no code: no relocation of it calls anything, it has no initialisers.
         let handle = unsafe { gate::loading(|| libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL)) };
@@ -136,9 +140,20 @@ impl Drop for Module {
     }
 }
 
+/// A file without a name. Nobody is to execute it: some systems refuse files that do not say so (`vm.memfd_noexec`), and kernels before
+/// 6.3 do not know how to.
+fn image_file() -> Result<OwnedFd, Errno> {
+    let name = c"slabjit-tls";
+    let create = |call, flags| check(call).and_then(|()| memfd_create(name, flags));
+    match create(Call::CreateImage, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => create(Call::CreateOldImage, MemfdFlags::CLOEXEC),
+        result => result,
+    }
+}
+
 fn write_all_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
-        let n = rustix::io::retry_on_intr(|| rustix::io::pwrite(file.as_fd(), bytes, offset))?;
+        let n = retry_on_intr(|| check(Call::WriteImage).and_then(|()| pwrite(file.as_fd(), bytes, offset)))?;
         if n == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -183,6 +198,7 @@ impl Place {
     /// There can be no second thread.
     pub(crate) fn distance(self) -> io::Result<Option<i64>> {
         let here = self.distance_here();
+        check(Call::SpawnThread)?;
         let there = thread::Builder::new().name("slabjit-tls".to_owned()).spawn(move || self.distance_here())?;
         let there = there.join().map_err(|_| io::Error::from(io::ErrorKind::Other))?;
         Ok((here == there).then_some(here))

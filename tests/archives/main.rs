@@ -19,6 +19,8 @@
 mod companion;
 mod contents;
 mod elf;
+#[path = "../stock/lljit.rs"]
+mod lljit;
 mod low;
 mod members;
 mod ours;
@@ -76,7 +78,7 @@ fn link(arguments: Vec<String>) -> Result<bool, String> {
             path => paths.push(path.to_owned()),
         }
     }
-    options.stock &= stock::is_jitlink();
+    options.stock &= lljit::is_jitlink();
     let archives = paths.iter().map(|path| members::read(path)).collect::<Result<Vec<_>, _>>()?;
     let results = worker::run(&archives, &options)?;
     Ok(table::print(&archives, &results, list))

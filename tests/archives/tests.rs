@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::elf::Object;
-use crate::{contents, low, ours, stock};
+use crate::{contents, lljit, low, ours};
 
 pub fn run() -> ExitCode {
     let test = |name: &str, run: fn()| {
@@ -95,7 +95,7 @@ fn each_member_is_reported() {
     let assert_line = |member: &str, ours: &str, stock: &str| {
         let line = line(member);
         let (left, right) = line.split_once("; stock ").unwrap_or_else(|| panic!("{line}"));
-        let stock = if stock::is_jitlink() { stock } else { "" };
+        let stock = if lljit::is_jitlink() { stock } else { "" };
         assert!(left.starts_with(ours) && right.starts_with(stock), "{member}: {line}");
     };
     assert_line("good.o", "linked", "linked");
@@ -113,7 +113,7 @@ fn each_member_is_reported() {
     };
     // Of good.o, 5 sections; of what stock does not link, tls.o's .text at least where it does not.
     let (both, alone) = (verified("on both sides"), verified("here alone"));
-    if stock::is_jitlink() {
+    if lljit::is_jitlink() {
         assert!(both[0] >= 1 && both[1] >= 5, "{text}");
         assert_eq!(alone[0], usize::from(!line("tls.o").ends_with("stock linked")), "{text}");
     } else {

@@ -11,7 +11,7 @@ use crate::elf::Object;
 use crate::low;
 use crate::members::{Archive, Member};
 use crate::outcome::Outcome;
-use crate::{ours, stock};
+use crate::{lljit, ours, stock};
 
 pub struct Options {
     pub jobs: usize,
@@ -93,7 +93,7 @@ fn warm_up() -> Result<(), String> {
     let bytes = companion::small()?;
     let none = BTreeMap::new();
     ours::link("warm-up", &bytes, &none, None, || {}).map_err(|e| e.to_string())?;
-    if stock::is_jitlink() {
+    if lljit::is_jitlink() {
         stock::link(&bytes, &none, &["small"])?;
         low::map_anywhere();
     }

@@ -280,6 +280,13 @@ impl Variant {
         std::iter::once(self.compile(&self.case.path)).chain(helpers).collect()
     }
 
+    /// Writes them into a folder, under names of their own.
+    pub fn write_objects(&self, folder: &Path) {
+        for (i, object) in self.objects().iter().enumerate() {
+            std::fs::copy(object, folder.join(format!("{}.{i}.o", self.name().replace("::", "-")))).unwrap();
+        }
+    }
+
     fn compile(&self, source: &Path) -> PathBuf {
         let stem = source.file_stem().unwrap().to_string_lossy();
         let of_case = extension(source) == extension(&self.case.path);

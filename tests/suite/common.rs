@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
@@ -99,20 +100,21 @@ pub fn child(name: &str) -> ChildEnd {
 
 /// Runs a part in a new process with further environment variables.
 pub fn child_with(name: &str, environment: &[(&str, &str)]) -> ChildEnd {
-    let output = target::run(std::env::current_exe().unwrap())
-        .env(CHILD, name)
-        .env("RUST_BACKTRACE", "0")
-        // A process that ends early does not remove its files; this one does.
-        .env("TMPDIR", temporary())
-        .envs(environment.iter().copied())
-        .output()
-        .unwrap();
+    let output = child_command(name).envs(environment.iter().copied()).output().unwrap();
     ChildEnd {
         code: output.status.code(),
         signal: output.status.signal(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
+}
+
+/// What starts a process for a part.
+pub fn child_command(name: &str) -> Command {
+    let mut command = target::run(std::env::current_exe().unwrap());
+    // A process that ends early does not remove its files; this one does.
+    command.env(CHILD, name).env("RUST_BACKTRACE", "0").env("TMPDIR", temporary());
+    command
 }
 
 /// Fails the test if `f` does not return in time: a deadlock must not hang the suite.

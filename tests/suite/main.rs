@@ -2,20 +2,27 @@
 //!
 //! `cargo test --test suite` and nextest run it like any other tests; `SLABJIT_SHUFFLE=1 cargo test --test suite` runs all of it in
 //! one process with threads, in random order (see `shuffled.rs`). Arguments select tests by a part of their names.
+//! `SLABJIT_OBJECTS=FOLDER` runs nothing, and writes the objects of all cases into a folder, as seeds for `ci/fuzz`.
 
 mod api;
 mod bad_input;
 mod beside;
 #[cfg(target_arch = "x86_64")]
 mod blocker;
+mod cache;
 mod case;
 #[cfg(feature = "cli")]
 mod cli;
 mod common;
 mod dependences;
 mod distance;
+mod failed_links;
+#[cfg(feature = "faults")]
+mod faults;
 mod forks;
 mod lifetime;
+#[path = "../stock/lljit.rs"]
+mod lljit;
 mod memory;
 mod names;
 mod ownership;
@@ -27,6 +34,7 @@ mod reach;
 mod runtime_dyld;
 mod shuffled;
 mod stale;
+mod state;
 mod static_variables;
 mod subtle;
 mod target;
@@ -46,10 +54,14 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("api", api::TESTS, api::PARTS),
     ("bad_input", bad_input::TESTS, bad_input::PARTS),
     ("beside", beside::TESTS, beside::PARTS),
+    ("cache", cache::TESTS, cache::PARTS),
     #[cfg(feature = "cli")]
     ("cli", cli::TESTS, cli::PARTS),
     ("dependences", dependences::TESTS, dependences::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
+    ("failed_links", failed_links::TESTS, failed_links::PARTS),
+    #[cfg(feature = "faults")]
+    ("faults", faults::TESTS, faults::PARTS),
     ("forks", forks::TESTS, forks::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
@@ -76,7 +88,10 @@ fn main() -> ExitCode {
     if common::run_as_child() {
         return ExitCode::SUCCESS;
     }
-    let passed = if std::env::var_os("SLABJIT_SHUFFLE").is_some() {
+    let passed = if let Some(folder) = std::env::var_os("SLABJIT_OBJECTS") {
+        case::all().iter().for_each(|variant| variant.write_objects(folder.as_ref()));
+        true
+    } else if std::env::var_os("SLABJIT_SHUFFLE").is_some() {
         let only: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
         shuffled::run_all(&only)
     } else {

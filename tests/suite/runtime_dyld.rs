@@ -1,16 +1,8 @@
 //! What RuntimeDyld, the linker of MCJIT and of older users of LLJIT, makes of a reference that does not reach: the reason why
 //! this project exists (llvm#71963, llvm#173269). The same object is loaded by both.
 
-use std::ffi::{CStr, c_char, c_void};
-
-use slabjit::llvm_sys::core::LLVMCreateMemoryBufferWithMemoryRangeCopy;
-use slabjit::llvm_sys::error::{LLVMErrorRef, LLVMGetErrorMessage};
-use slabjit::llvm_sys::orc2::ee::LLVMOrcCreateRTDyldObjectLinkingLayerWithSectionMemoryManager;
-use slabjit::llvm_sys::orc2::lljit::*;
-use slabjit::llvm_sys::orc2::*;
-use slabjit::llvm_sys::target::{LLVM_InitializeNativeAsmPrinter, LLVM_InitializeNativeTarget};
-
 use crate::common::{self, Checked, compile_bytes, freed};
+use crate::lljit::{Linker, Lljit};
 use crate::target::by_arch;
 
 common::tests![runtime_dyld_truncates; parts: runtime_dyld_part];
@@ -57,50 +49,13 @@ fn runtime_dyld_part() {
     }
 }
 
-extern "C" fn runtime_dyld(
-    _: *mut c_void,
-    session: LLVMOrcExecutionSessionRef,
-    _: *const c_char,
-) -> LLVMOrcObjectLayerRef {
-    // SAFETY: called by the builder with its session.
-    unsafe { LLVMOrcCreateRTDyldObjectLinkingLayerWithSectionMemoryManager(session) }
-}
-
-fn checked(error: LLVMErrorRef) -> Result<(), String> {
-    if error.is_null() {
-        return Ok(());
-    }
-    // SAFETY: an error of LLVM's is consumed by asking for its message, a C string.
-    let text = unsafe { CStr::from_ptr(LLVMGetErrorMessage(error)) };
-    Err(text.to_string_lossy().into_owned())
-}
-
 fn take_by_runtime_dyld(object: &[u8]) -> Result<u64, String> {
-    // SAFETY: LLVM's C API as its headers say: the builder is consumed by LLVMOrcCreateLLJIT, the unit and the buffer by
-    // those they are given to. Nothing is disposed of: the process ends.
-    unsafe {
-        LLVM_InitializeNativeTarget();
-        LLVM_InitializeNativeAsmPrinter();
-        let builder = LLVMOrcCreateLLJITBuilder();
-        LLVMOrcLLJITBuilderSetObjectLinkingLayerCreator(builder, runtime_dyld, std::ptr::null_mut());
-        let mut jit = std::ptr::null_mut();
-        checked(LLVMOrcCreateLLJIT(&mut jit, builder))?;
-        let dylib = LLVMOrcLLJITGetMainJITDylib(jit);
-        let flags = LLVMJITSymbolFlags {
-            GenericFlags: LLVMJITSymbolGenericFlags::LLVMJITSymbolGenericFlagsExported as u8,
-            TargetFlags: 0,
-        };
-        let mut far = LLVMOrcCSymbolMapPair {
-            Name: LLVMOrcLLJITMangleAndIntern(jit, c"far".as_ptr()),
-            Sym: LLVMJITEvaluatedSymbol { Address: FAR, Flags: flags },
-        };
-        checked(LLVMOrcJITDylibDefine(dylib, LLVMOrcAbsoluteSymbols(&mut far, 1)))?;
-        let buffer =
-            LLVMCreateMemoryBufferWithMemoryRangeCopy(object.as_ptr().cast(), object.len(), c"take.o".as_ptr());
-        checked(LLVMOrcLLJITAddObjectFile(jit, dylib, buffer))?;
-        let mut address = 0;
-        checked(LLVMOrcLLJITLookup(jit, &mut address, c"take".as_ptr()))?;
-        let take: Take = std::mem::transmute(std::ptr::with_exposed_provenance::<()>(address as usize));
-        Ok(take())
-    }
+    let jit = Lljit::new(Linker::RuntimeDyld)?;
+    jit.define(jit.main(), c"far", FAR)?;
+    jit.add(jit.main(), object)?;
+    let address = jit.look_up(c"take")?;
+    // SAFETY: that is its type.
+    let take: Take = unsafe { std::mem::transmute(std::ptr::with_exposed_provenance::<()>(address as usize)) };
+    // SAFETY: the address is only taken.
+    Ok(unsafe { take() })
 }

@@ -1,8 +1,8 @@
 //! Thread-local storage and indirect functions: which thread sees what, who holds what, and what is refused.
 
 /// What another copy of the crate in the process has: its counters are its own.
-#[path = "../../src/runtime/image_file.rs"]
-mod image_file_of_another_copy;
+#[path = "../../src/runtime/image_name.rs"]
+mod image_name_of_another_copy;
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -614,11 +614,12 @@ fn loaders_names_are_never_mistaken() {
 
 /// The other copy's images are opened as the crate does (`Module::open`).
 fn two_copies_of_the_crate_share_no_variables() {
-    use image_file_of_another_copy::{image_file, unique_path};
+    use image_name_of_another_copy::unique_path;
+    use rustix::fs::{MemfdFlags, memfd_create};
     let theirs = compile("theirs.c", "__thread int theirs[100] = {77}; int first(void) { return theirs[0]; }", DYNAMIC);
     let theirs = std::fs::read(link_shared("libtheirs.so", &[&theirs], &[])).unwrap();
     let open = |_| {
-        let mut file = std::fs::File::from(image_file().unwrap());
+        let mut file = std::fs::File::from(memfd_create("theirs", MemfdFlags::CLOEXEC).unwrap());
         std::io::Write::write_all(&mut file, &theirs).unwrap();
         let file = std::os::fd::OwnedFd::from(file);
         let path = unique_path(&file);

@@ -235,3 +235,21 @@ fn a_writable_and_executable_section_cannot_be_mended() {
         assert!(matches!(error, Error::WritableAndExecutable { .. }), "{error:?}");
     }
 }
+
+/// The relocations of a section that gets a name of its own are named after it, unless that is the name of another section, which
+/// may differ.
+#[test]
+fn a_name_that_another_section_has_is_not_given() {
+    let source = ".section .x,\"ax\"\nnop\n.section .x,\"aw\",@progbits,unique,1\n.quad y
+        .section .rela.x.slabjit.1,\"aw\"\n.quad 1
+        .section .y,\"ax\"\nnop\n.section .y,\"aw\",@progbits,unique,2\n.quad z\n.section .rela.y,\"aw\"\n.quad 2";
+    let bytes = asm(source);
+    let prepared = prepare(X86, &bytes).unwrap();
+    assert_unique(&prepared.bytes);
+    section(&prepared.bytes, ".x.slabjit.1", 0);
+    section(&prepared.bytes, ".rela.x", 0);
+    // One that was given just now counts as well.
+    section(&prepared.bytes, ".rela.y.slabjit.1", 0);
+    section(&prepared.bytes, ".rela.y", 0);
+    assert!(prepare(X86, &prepared.bytes).unwrap().changes.is_empty());
+}

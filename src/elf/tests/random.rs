@@ -2,8 +2,8 @@ use std::sync::OnceLock;
 
 use proptest::prelude::*;
 
-use crate::elf::testing::{NOWHERE, X86, asm, clang, gcc};
-use crate::{Limits, SectionConflicts, Verdict};
+use crate::elf::exercise::{POLICIES, exercise_under};
+use crate::elf::testing::{X86, asm, clang, gcc};
 
 /// Real objects of every shape.
 fn corpus() -> &'static [Vec<u8>] {
@@ -21,40 +21,8 @@ fn corpus() -> &'static [Vec<u8>] {
     })
 }
 
-const POLICIES: [SectionConflicts; 3] =
-    [SectionConflicts::Rename, SectionConflicts::Harmonize, SectionConflicts::Reject];
-
 fn exercise(bytes: &[u8]) -> bool {
-    exercise_under(&POLICIES, bytes)
-}
-
-/// Neither path panics, and both agree on what loads.
-fn exercise_under(policies: &[SectionConflicts], bytes: &[u8]) -> bool {
-    let mut loads = true;
-    for &policy in policies {
-        let limits = Limits { decompressed_bytes: 1 << 20, relocations: 1 << 16, ..Limits::default() };
-        let preparation = crate::elf::Preparation::new(X86, policy, limits, Vec::new());
-        let prepared = preparation.prepare("random.o", bytes);
-        if let Ok(plan) = preparation.check("random.o", bytes, &NOWHERE) {
-            let _ = plan.to_string();
-            if plan.machine == "x86-64" {
-                // Whether references reach is the linker's to say when the object is loaded.
-                let reaches = plan.references.iter().all(|reference| reference.verdict != Verdict::Refused);
-                assert!(!plan.loads() || prepared.is_ok(), "{plan}\n{:?}", prepared.err());
-                assert!(plan.loads() || prepared.is_err() || !reaches, "{plan}");
-            }
-        } else {
-            assert!(prepared.is_err());
-        }
-        let Ok(prepared) = prepared else {
-            loads = false;
-            continue;
-        };
-        // What was prepared needs nothing more.
-        let again = preparation.prepare("random.o", &prepared.bytes).unwrap();
-        assert!(again.changes.is_empty(), "{:?}", again.changes);
-    }
-    loads
+    exercise_under(X86, &POLICIES, bytes)
 }
 
 #[test]
@@ -77,7 +45,7 @@ fn every_flipped_byte_of_the_headers_is_survived() {
             for (value, policy) in [0x00, 0x01, 0x80, 0xff].into_iter().zip(POLICIES.iter().cycle().skip(at % 3)) {
                 let mut bytes = object.clone();
                 bytes[at] = value;
-                refused += usize::from(!exercise_under(&[*policy], &bytes));
+                refused += usize::from(!exercise_under(X86, &[*policy], &bytes));
             }
         }
         assert!(refused > 300, "{refused}");

@@ -5,9 +5,9 @@ use crate::{Error, Result};
 const SOURCE: &str = "extern int g(void); int data = 4; int f(void) { return g() + data; }";
 
 /// A change to a good object, and a part of the text of the error that it must lead to.
-type Case<'a> = (&'a str, &'a dyn Fn(&mut Vec<u8>), &'a str);
+pub(super) type Case<'a> = (&'a str, &'a dyn Fn(&mut Vec<u8>), &'a str);
 
-fn expect(object: &[u8], cases: &[Case<'_>]) {
+pub(super) fn expect(object: &[u8], cases: &[Case<'_>]) {
     assert!(prepare(X86, object).is_ok());
     for (what, change, expected) in cases {
         let mut bytes = object.to_vec();
@@ -23,7 +23,7 @@ fn expect(object: &[u8], cases: &[Case<'_>]) {
     }
 }
 
-fn set(bytes: &mut [u8], name: &str, field: u64, value: u64) {
+pub(super) fn set(bytes: &mut [u8], name: &str, field: u64, value: u64) {
     let (index, _) = section(bytes, name, 0);
     let width = if field < 8 || field == 40 || field == 44 { 4 } else { 8 };
     put_header(bytes, index, field, &value.to_le_bytes()[..width]);
@@ -70,7 +70,41 @@ fn headers() {
                     let (_, h) = section(b, ".shstrtab", 0);
                     put(b, h.offset + h.size - 1, b"x");
                 },
-                "does not end with a NUL",
+                "does not begin and end with a NUL",
+            ),
+            (
+                "shstrtab without beginning",
+                &|b| {
+                    let (_, h) = section(b, ".shstrtab", 0);
+                    put(b, h.offset, b"x");
+                },
+                "does not begin and end with a NUL",
+            ),
+            (
+                "unmapped bss",
+                &|b| {
+                    set(b, ".bss", field::SH_SIZE, 8);
+                    set(b, ".bss", field::SH_FLAGS, 1);
+                },
+                "not mapped and has no contents",
+            ),
+            ("null section", &|b| put_header(b, 0, field::SH_TYPE, &[4]), "not the null section"),
+            (
+                "overlap",
+                &|b| {
+                    let (_, h) = section(b, ".text", 0);
+                    set(b, ".data", field::SH_OFFSET, h.offset + h.size - 1);
+                },
+                "its contents and those of section '.data' overlap",
+            ),
+            ("overlap with the header", &|b| set(b, ".data", field::SH_OFFSET, 63), "those of a header overlap"),
+            (
+                "overlap with headers",
+                &|b| {
+                    let table = view(b).table;
+                    set(b, ".data", field::SH_OFFSET, table - 1);
+                },
+                "those of a header overlap",
             ),
             ("implicit addends", &|b| set(b, ".rela.text", field::SH_TYPE, 9), "encoding SHT_REL"),
             ("android", &|b| set(b, ".rela.text", field::SH_TYPE, 0x6000_0002), "Android-packed"),
@@ -101,7 +135,15 @@ fn symbols() {
                     let (_, h) = section(b, ".strtab", 0);
                     put(b, h.offset + h.size - 1, b"x");
                 },
-                "does not end with a NUL",
+                "does not begin and end with a NUL",
+            ),
+            (
+                "strings without beginning",
+                &|b| {
+                    let (_, h) = section(b, ".strtab", 0);
+                    put(b, h.offset, b"x");
+                },
+                "does not begin and end with a NUL",
             ),
             (
                 "second table",

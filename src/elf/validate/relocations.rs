@@ -11,8 +11,8 @@ use crate::elf::patch::{Patch, Value};
 use crate::elf::plan::PlannedReference;
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
-    LE, RELA_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHF_GROUP, SHF_TLS, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_GLOBAL, STB_LOCAL,
-    STB_WEAK, STT_FILE, STT_TLS, SectionHeader, Symbol,
+    LE, RELA_SIZE, RawRela, SHF_ALLOC, SHF_EXECINSTR, SHF_GROUP, SHF_TLS, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_GLOBAL,
+    STB_LOCAL, STB_WEAK, STT_FILE, STT_TLS, SectionHeader, Symbol,
 };
 use crate::elf::reach::{MISALIGNED, Verdict, misalignment};
 use crate::elf::relocations::bridge::bridgeable;
@@ -213,6 +213,12 @@ pub(super) fn validate(
         report.refuse(|| view.malformed(None, None, "two relocations apply to one field"))?;
     }
     Ok(Found { lifted, ..found })
+}
+
+/// The relocations of a section, as far as they can be read.
+pub(super) fn entries_for<'a>(view: &View<'a>, section: u32) -> impl Iterator<Item = &'a RawRela> {
+    let tables = view.sections().filter(move |(_, header)| header.kind == SHT_RELA && header.info == section);
+    tables.flat_map(|(index, header)| view.relocations(index, &header).ok().flatten().unwrap_or_default())
 }
 
 /// What the relocations of an object bring.

@@ -6,11 +6,11 @@ use crate::elf::builder::IndexBuilder;
 use crate::elf::index::{Array, Group, Name, Section, array_kind, is_retained};
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
-    GRP_COMDAT, RELA_SIZE, RawSymbol, SHF_ALLOC, SHF_EXECINSTR, SHF_LINK_ORDER, SHF_TLS, SHF_WRITE, SHF_X86_64_LARGE,
-    SHT_ANDROID_REL, SHT_ANDROID_RELA, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_PROGBITS, SHT_REL, SHT_RELA, SHT_RELR,
-    SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX, SYMBOL_SIZE, SectionHeader,
+    GRP_COMDAT, HEADER_SIZE, RELA_SIZE, RawSymbol, SECTION_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHF_LINK_ORDER, SHF_TLS,
+    SHF_WRITE, SHF_X86_64_LARGE, SHT_ANDROID_REL, SHT_ANDROID_RELA, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_PROGBITS,
+    SHT_REL, SHT_RELA, SHT_RELR, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX, SYMBOL_SIZE, SectionHeader,
 };
-use crate::elf::view::View;
+use crate::elf::view::{View, is_string_table};
 use crate::{Error, Result};
 
 /// The largest alignment of a mapped section or common symbol.
@@ -51,6 +51,10 @@ pub(super) fn validate<'a>(
     builder.index.sections.reserve_exact(view.count() as usize);
     let mut relocations = 0_u64;
     if let Some(null) = view.header(0) {
+        // LLVM takes it for what it says it is.
+        if null.kind != SHT_NULL {
+            report.refuse(|| view.malformed(None, None, "the first section is not the null section"))?;
+        }
         builder.index.sections.push(section(&null, Name::default()));
     }
     for (index, header) in view.sections() {
@@ -90,6 +94,11 @@ pub(super) fn validate<'a>(
             builder.index.large_sections.push(index);
         }
     }
+    if let Some((index, other)) = overlap(view) {
+        // What changes in one, when it is prepared or linked, would change in the other.
+        let problem = format!("its contents and those of {other} overlap in the file");
+        report.refuse(|| view.malformed(Some(index), None, problem))?;
+    }
     if let Some(index) = builder.twin_of_thread_local() {
         // The linker tells them apart by their names.
         report.refuse(|| view.malformed(Some(index), None, "it is the second thread-local section of its name"))?;
@@ -114,6 +123,19 @@ fn section(header: &SectionHeader, name: Name) -> Section {
     }
 }
 
+/// A section of which the contents overlap something else, and what that is.
+fn overlap(view: &View<'_>) -> Option<(u32, String)> {
+    let headers = SECTION_SIZE * u64::from(view.count());
+    let mut ranges = vec![(0, HEADER_SIZE, None), (view.table, view.table.saturating_add(headers), None)];
+    let filled = view.sections().filter(|(_, header)| header.has_contents() && header.size != 0);
+    ranges.extend(filled.map(|(index, h)| (h.offset, h.offset.saturating_add(h.size), Some(index))));
+    ranges.sort_unstable();
+    let pair = ranges.windows(2).find(|pair| matches!(pair, [(_, end, _), (start, ..)] if start < end))?;
+    let mut sections = pair.iter().filter_map(|(.., index)| *index);
+    let index = sections.next()?;
+    Some((index, sections.next().map_or("a header".into(), |other| format!("section '{}'", view.label(other)))))
+}
+
 /// One section by itself.
 fn check(view: &View<'_>, index: u32, header: &SectionHeader, name: &[u8], report: &mut ObjectReport) -> Result<()> {
     let malformed = |problem: String| view.malformed(Some(index), None, problem);
@@ -131,8 +153,9 @@ fn check(view: &View<'_>, index: u32, header: &SectionHeader, name: &[u8], repor
         report
             .refuse(|| malformed(format!("its address {:#x} and size {:#x} overflow", header.address, header.size)))?;
     }
-    if !header.is(SHF_ALLOC) && header.kind == crate::elf::raw::SHT_NOBITS && header.size > MAX_MAPPED {
-        report.refuse(|| malformed(format!("it takes {:#x} bytes", header.size)))?;
+    // JITLink copies the contents of what is not mapped.
+    if !header.is(SHF_ALLOC) && header.kind == SHT_NOBITS && header.size != 0 {
+        report.refuse(|| malformed("it is not mapped and has no contents, but a size".into()))?;
     }
     if header.is(SHF_TLS) {
         let kind = matches!(header.kind, SHT_PROGBITS | SHT_NOBITS);
@@ -193,8 +216,9 @@ pub(super) fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Re
             .filter(|strings| strings.kind == SHT_STRTAB)
             .ok_or_else(|| malformed(format!("its string table is section {}, which is none", header.link)))?;
         let strings = view.contents(header.link, &strings)?;
-        if strings.last() != Some(&0) && !(strings.is_empty() && symbols.len() <= 1) {
-            return Err(malformed("its string table does not end with a NUL byte".into()));
+        // A name at 0 is none, to LLVM and to us.
+        if !(is_string_table(strings) || strings.is_empty() && symbols.len() <= 1) {
+            return Err(malformed("its string table does not begin and end with a NUL byte".into()));
         }
         tables = Tables { symtab: index, symbols, strings, extended: None, mapped: 0 };
     }

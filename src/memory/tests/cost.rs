@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::*;
-use crate::memory::os::{Call, faults};
+use crate::fault::{self, Call};
 use crate::memory::ranges::Ranges;
 
 /// Nanoseconds for each of `rounds` calls, the best of five passes.
@@ -88,7 +88,7 @@ fn report(what: &str, round: usize, start: Instant, middle: Instant, n: usize) {
 
 /// Populating is refused without a system call, so every page comes by a fault.
 fn without_populate<R>(body: impl FnOnce() -> R) -> R {
-    let (result, _) = faults::with(|_, call| call == Call::Populate, body);
+    let (result, _) = fault::with(|_, call| call == Call::Populate, body);
     result
 }
 

@@ -3,7 +3,7 @@
 use super::super::slab::Placed;
 use super::*;
 use crate::error::Error;
-use crate::memory::os::{Call, faults};
+use crate::fault::{self, Call};
 
 /// All kinds of segments, in the arena and outside.
 fn object() -> Vec<SegmentRequest> {
@@ -39,7 +39,7 @@ fn any_one_call_may_fail() {
     let arena = arena(16 * MIB);
     let mut refused = 0;
     for failing in 0.. {
-        let (result, calls) = faults::with(move |index, _| index == failing, || life(&arena));
+        let (result, calls) = fault::with(move |index, _| index == failing, || life(&arena));
         let Some(&failed) = calls.get(failing) else {
             result.unwrap();
             break;
@@ -71,7 +71,7 @@ fn any_one_call_may_fail() {
 fn whatever_fails_from_some_call_on() {
     for first in 0.. {
         let arena = arena(16 * MIB);
-        let (result, calls) = faults::with(move |index, _| index >= first, || life(&arena));
+        let (result, calls) = fault::with(move |index, _| index >= first, || life(&arena));
         if calls.len() <= first {
             result.unwrap();
             break;
@@ -94,7 +94,7 @@ fn whatever_fails_from_some_call_on() {
 #[test]
 fn where_replacing_fails_two_calls_do_the_same() {
     let arena = arena(8 * MIB);
-    let (result, calls) = faults::with(|_, call| call == Call::Replace, || life(&arena));
+    let (result, calls) = fault::with(|_, call| call == Call::Replace, || life(&arena));
     result.unwrap();
     assert!(calls.windows(3).any(|c| c == [Call::Replace, Call::Deny, Call::Discard]), "{calls:?}");
     assert_pristine(&arena);
@@ -106,7 +106,7 @@ fn pages_that_stay_dirty_are_never_used_again() {
     let other = allocate(&arena, &small_object()).unwrap();
     let slab = allocate(&arena, &small_object()).unwrap().publish().unwrap();
     let lost = slab.span();
-    faults::with(|_, _| true, || drop(slab));
+    fault::with(|_, _| true, || drop(slab));
     drop(other);
     assert_eq!(arena.stats().lost_bytes, lost.len());
     assert_eq!(arena.stats().slab_bytes, 0);
@@ -123,7 +123,8 @@ fn a_kernel_that_cannot_populate_is_asked_once() {
     let arena = arena(8 * MIB);
     let twice = |errno| {
         let life = || drop(allocate(&arena, &small_object()).unwrap());
-        let (_, calls) = faults::with_error(errno, |_, call| call == Call::Populate, || (life(), life()));
+        let (_, calls) =
+            fault::with_errors(move |_, call| (call == Call::Populate).then_some(errno), || (life(), life()));
         calls.iter().filter(|c| **c == Call::Populate).count()
     };
     // Any other failure is no reason to stop asking.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::Error;
-use crate::memory::os::{Call, faults};
+use crate::fault::{self, Call};
 
 #[test]
 fn alignment_up_to_two_mib() {
@@ -82,7 +82,7 @@ fn sizes_are_kept_in_bounds() {
 fn a_reservation_halves_until_it_fits() {
     let reserve = |refusals| {
         let config = ArenaConfig { size: 100 * MIB, place: None, quarantine: 0 };
-        faults::with(move |index, call| call == Call::Reserve && index < refusals, || Arena::reserve(&config)).0
+        fault::with(move |index, call| call == Call::Reserve && index < refusals, || Arena::reserve(&config)).0
     };
     assert_eq!(reserve(0).unwrap().range().len(), 100 * MIB);
     assert_eq!(reserve(2).unwrap().range().len(), 25 * MIB);

@@ -7,8 +7,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::Error;
+use crate::fault::{self, Call};
 use crate::memory::maps;
-use crate::memory::os::{Call, Mapping, faults};
+use crate::memory::os::Mapping;
 use crate::memory::place::candidates;
 
 /// Of a process with a small stack limit, as proc(5) shows it; made up where a comment says so.
@@ -184,9 +185,14 @@ fn a_place_that_was_lost_meanwhile_is_given_up_for_another() {
     let window = window(4, 128 * MIB);
     let reserve = |refusals, errno| {
         let window = window.clone();
-        let lost = move |index, call| call == Call::Reserve && index < refusals;
-        let (arena, calls) = faults::with_error(errno, lost, || placed(64 * MIB, window, 0));
-        (arena.map(|a| a.range().len() / MIB), calls.len())
+        let mut left = refusals;
+        let lost = move |_, call| {
+            let lost = call == Call::ReserveAt && left > 0;
+            left -= usize::from(lost);
+            lost.then_some(errno)
+        };
+        let (arena, calls) = fault::with_errors(lost, || placed(64 * MIB, window, 0));
+        (arena.map(|a| a.range().len() / MIB), calls.iter().filter(|c| **c == Call::ReserveAt).count())
     };
     // Two places beside one another.
     assert!(matches!(reserve(1, libc::EEXIST), (Ok(64), 2)));

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use super::*;
+use crate::fault::{self, Call};
 use crate::memory::history::Occupant;
-use crate::memory::os::{Call, faults};
 use crate::name::Name;
 
 fn name(text: &str) -> Name {
@@ -139,7 +139,7 @@ fn segments_outside_rest_too() {
     assert_eq!(arena.stats().outside_bytes, 0);
     // It is unmapped when it is woken.
     let large = load(&arena, &name("large.o"), &[segment(Protection::Read, 2 << 20)]);
-    let ((), calls) = faults::with(|_, _| false, || drop(large));
+    let ((), calls) = fault::with(|_, _| false, || drop(large));
     assert!(calls.contains(&Call::Unmap), "{calls:?}");
     assert!(arena.occupant(middle).is_none());
 }
@@ -151,7 +151,7 @@ fn what_cannot_be_cleaned_stays_known() {
     let slab = load_small(&arena, "stuck.o");
     let span = slab.span();
     let refused = |i, call| i < 3 && matches!(call, Call::Replace | Call::Discard);
-    faults::with(refused, || drop(slab));
+    fault::with(refused, || drop(slab));
     assert_eq!(arena.stats().lost_bytes, span.len());
     assert_eq!(arena.stats().quarantined_bytes, 0);
     assert!(known(&arena, span.start).removed.is_some());

@@ -4,7 +4,7 @@ use super::super::slab::Placed;
 use proptest::prelude::*;
 
 use super::*;
-use crate::memory::os::{Call, faults};
+use crate::fault::{self, Call};
 
 pub(super) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i.wrapping_mul(31) ^ seed.wrapping_mul(97)) as u8 | 1).collect()
@@ -161,9 +161,8 @@ fn cores_are_told_once_for_each_object_with_code() {
     let cases = [(&code[..], 1), (&code[2..], 0), (&[zero], 0), (&[SegmentRequest { outside: true, ..code[0] }], 1)];
     for errno in [None, Some(libc::ENOSYS), Some(libc::EINVAL), Some(libc::EPERM)] {
         for (segments, expected) in cases {
-            let (slab, calls) = faults::with_error(
-                errno.unwrap_or_default(),
-                move |_, call| errno.is_some() && call == Call::SyncCores,
+            let (slab, calls) = fault::with_errors(
+                move |_, call| errno.filter(|_| call == Call::SyncCores),
                 || allocate(&arena, segments).unwrap().publish(),
             );
             drop(slab.unwrap());
@@ -179,7 +178,7 @@ fn cores_are_told_once_for_each_object_with_code() {
 #[test]
 fn as_few_system_calls_as_can_be() {
     let arena = arena(8 * MIB);
-    let small = || faults::with(|_, _| false, || allocate(&arena, &small_object()).unwrap().publish().unwrap());
+    let small = || fault::with(|_, _| false, || allocate(&arena, &small_object()).unwrap().publish().unwrap());
     let (first, calls) = small();
     let publish: &[Call] = if cfg!(target_arch = "aarch64") {
         &[Call::Protect, Call::Protect, Call::SyncCores]
@@ -189,20 +188,20 @@ fn as_few_system_calls_as_can_be() {
     assert_eq!(calls, [&[Call::Protect, Call::Populate], publish].concat(), "pages are made ready");
     let (second, calls) = small();
     assert_eq!(calls, publish, "and used");
-    let ((), calls) = faults::with(|_, _| false, || drop(first));
+    let ((), calls) = fault::with(|_, _| false, || drop(first));
     assert_eq!(calls, [Call::Replace]);
-    let ((), calls) = faults::with(|_, _| false, || drop(second));
+    let ((), calls) = fault::with(|_, _| false, || drop(second));
     assert_eq!(calls, [Call::Replace, Call::Replace], "with the last slab, what is ready goes");
     assert_pristine(&arena);
 
     // Larger ones have their pages to themselves.
     let large = [segment(Protection::Read, 5 * arena.page() as u64)];
-    let ((), calls) = faults::with(|_, _| false, || drop(allocate(&arena, &large).unwrap().publish().unwrap()));
+    let ((), calls) = fault::with(|_, _| false, || drop(allocate(&arena, &large).unwrap().publish().unwrap()));
     assert_eq!(calls, [Call::Protect, Call::Populate, Call::Protect, Call::Replace]);
 
     let nothing = SegmentRequest { alignment: 64, ..segment(Protection::Read, 0) };
     for empty in [&[][..], &[nothing, SegmentRequest { outside: true, ..nothing }]] {
-        let ((), calls) = faults::with(
+        let ((), calls) = fault::with(
             |_, _| false,
             || {
                 let slab = allocate(&arena, empty).unwrap();

@@ -1,4 +1,4 @@
-//! Files without names in the file system for images that the dynamic loader is to open, and names for the loader.
+//! Names for images that the dynamic loader is to open. (The tests have this file twice, as another copy of the crate has.)
 
 use std::ffi::CString;
 use std::hash::{BuildHasher as _, RandomState};
@@ -7,22 +7,10 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceNonZeroUsize;
-use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::io::Errno;
 
 /// What the loader's name for one of our images begins with. Of the thread: it may have a table of open files of
 /// its own, and the process's first thread, which `/proc/self` is, may have ended.
 pub(super) const IMAGE_PREFIX: &str = "/proc/thread-self/fd/";
-
-/// A file without a name. Nobody is to execute it: some systems refuse files that do not say so (`vm.memfd_noexec`), and kernels before
-/// 6.3 do not know how to.
-pub(super) fn image_file() -> Result<OwnedFd, Errno> {
-    let name = c"slabjit-tls";
-    match memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => memfd_create(name, MemfdFlags::CLOEXEC),
-        result => result,
-    }
-}
 
 /// A path to an open file that no other image has had: the loader compares paths first, and would take a new file with an old
 /// number for the old one. Each bit of two numbers is a component that leads nowhere else, or an empty one: a counter, and what

@@ -1,0 +1,202 @@
+//! Unwind tables: what JITLink (`EHFrameEdgeFixer`, LLVM 15 to 22) and the unwinder (libgcc's unwind-dw2-fde.c) take on trust.
+//!
+//! Both follow pointer encodings that do not exist into undefined behaviour or `abort`, and the unwinder walks from record to record
+//! by lengths alone, also when something else in the process throws.
+
+use std::ops::Range;
+
+use super::relocations::entries_for;
+use crate::Result;
+use crate::elf::plugin::ObjectReport;
+use crate::elf::raw::{LE, SHF_ALLOC, SHF_TLS, SHT_NULL, SectionHeader};
+use crate::elf::records::{Record, records};
+use crate::elf::relocations::Table;
+use crate::elf::view::{View, lossy};
+
+/// `DW_EH_PE_omit`: there is no such pointer.
+const OMIT: u8 = 0xff;
+/// `DW_EH_PE_indirect`.
+const INDIRECT: u8 = 0x80;
+
+/// What a CIE says of its FDEs.
+struct Cie {
+    start: usize,
+    /// Bytes of a pointer to code.
+    address: usize,
+    /// Whether there is augmentation data.
+    data: bool,
+    /// Bytes of a pointer to a language-specific data area, where there is one.
+    lsda: Option<usize>,
+}
+
+pub(super) fn validate(view: &View<'_>, report: &mut ObjectReport) -> Result<()> {
+    for (index, header) in view.sections().filter(|(_, header)| header.kind != SHT_NULL) {
+        if !view.name_begins_with(&header, b".eh_frame\0") {
+            continue;
+        }
+        let checked = table(view, index, &header);
+        if let Err((offset, problem)) = checked {
+            let offset = offset.map(|offset| offset as u64);
+            report.refuse(|| view.malformed(Some(index), offset, problem))?;
+        }
+    }
+    Ok(())
+}
+
+/// Where in the section, and what is wrong there.
+type Wrong = (Option<usize>, String);
+
+fn table(view: &View<'_>, index: u32, header: &SectionHeader) -> Result<(), Wrong> {
+    if !header.is(SHF_ALLOC) || header.is(SHF_TLS) || !header.has_contents() {
+        return Err((None, "an unwind table is not mapped, is one for each thread, or has no contents".into()));
+    }
+    // Bounds were checked.
+    let contents = view.contents(index, header).unwrap_or_default();
+    let mut cies: Vec<Cie> = Vec::new();
+    let mut pointers: Vec<Range<usize>> = Vec::new();
+    for record in records(contents) {
+        let record = record.map_err(|at| (Some(at), "an unwind record does not end in the section".into()))?;
+        let wrong = |problem: String| (Some(record.start), problem);
+        // Records that are not linked leave gaps, in which the next length has to be found.
+        if record.body.end % 4 != 0 {
+            return Err(wrong("an unwind record's length is no multiple of 4".into()));
+        }
+        let mut reader = Reader { contents, at: record.body.start, end: record.body.end };
+        if record.id == 0 {
+            cies.push(cie(&record, &mut reader, &mut pointers).map_err(wrong)?);
+        } else {
+            let start = record.id_at().checked_sub(record.id as usize);
+            let cie = start.and_then(|start| cies.binary_search_by_key(&start, |cie| cie.start).ok());
+            let Some(cie) = cie.and_then(|i| cies.get(i)) else {
+                return Err(wrong("an unwind record's CIE is none of those before it".into()));
+            };
+            fde(cie, &mut reader, &mut pointers).ok_or_else(|| wrong("an unwind record is too short".into()))?;
+        }
+    }
+    relocations(view, index, &pointers)
+}
+
+/// Only pointers are relocated: whatever else changes is not what was read here.
+fn relocations(view: &View<'_>, index: u32, pointers: &[Range<usize>]) -> Result<(), Wrong> {
+    let table = Table::of(view.machine);
+    for entry in entries_for(view, index) {
+        let offset = entry.r_offset.get(LE);
+        let width = table.get(entry.r_info.get(LE) as u32).map_or(0, |(_, kind)| usize::from(kind.width));
+        let pointer = usize::try_from(offset)
+            .ok()
+            .and_then(|at| pointers.binary_search_by_key(&at, |pointer| pointer.start).ok())
+            .and_then(|i| pointers.get(i));
+        if width != 0 && pointer.is_none_or(|pointer| width > pointer.len()) {
+            let at = usize::try_from(offset).ok();
+            return Err((at, "a relocation in an unwind table applies to something else than a pointer".into()));
+        }
+    }
+    Ok(())
+}
+
+fn cie(record: &Record, reader: &mut Reader<'_>, pointers: &mut Vec<Range<usize>>) -> Result<Cie, String> {
+    let short = || "a CIE is too short".to_owned();
+    let version = reader.byte().ok_or_else(short)?;
+    if version != 1 {
+        return Err(format!("a CIE has the version {version}, unwind tables have 1"));
+    }
+    let augmentation = reader.string().ok_or("a CIE's augmentation string does not end in it")?;
+    let mut cie = Cie { start: record.start, address: 8, data: false, lsda: None };
+    // Alignment factors of code and data.
+    reader.leb128().and_then(|_| reader.leb128()).ok_or_else(short)?;
+    // The return address's register.
+    reader.byte().ok_or_else(short)?;
+    if augmentation.is_empty() {
+        return Ok(cie);
+    }
+    let unknown = || format!("a CIE's augmentation '{}' is not known", lossy(augmentation));
+    let letters = augmentation.strip_prefix(b"z").ok_or_else(unknown)?;
+    cie.data = true;
+    let length = reader.leb128().and_then(|length| usize::try_from(length).ok()).ok_or_else(short)?;
+    let end = reader.at.checked_add(length).filter(|end| *end <= reader.end).ok_or_else(short)?;
+    reader.end = end;
+    for (i, letter) in letters.iter().enumerate() {
+        // LLVM has room for each once.
+        if letters.iter().take(i).any(|before| before == letter) || !matches!(letter, b'L' | b'P' | b'R') {
+            return Err(unknown());
+        }
+        let encoding = reader.byte().ok_or_else(short)?;
+        let width = width(encoding).filter(|_| *letter != b'R' || encoding & INDIRECT == 0);
+        match (letter, width) {
+            (b'L', _) if encoding == OMIT => {}
+            (b'L', Some(width)) => cie.lsda = Some(width),
+            (b'R', Some(width)) => cie.address = width,
+            (b'P', Some(width)) => pointers.push(reader.skip(width).ok_or_else(short)?),
+            _ => return Err(format!("a CIE has pointers of the encoding {encoding:#04x}, which is not supported")),
+        }
+    }
+    Ok(cie)
+}
+
+fn fde(cie: &Cie, reader: &mut Reader<'_>, pointers: &mut Vec<Range<usize>>) -> Option<()> {
+    pointers.push(reader.skip(cie.address)?);
+    // How much code.
+    reader.skip(cie.address)?;
+    if cie.data {
+        reader.leb128()?;
+    }
+    if let Some(width) = cie.lsda {
+        pointers.push(reader.skip(width)?);
+    }
+    Some(())
+}
+
+/// Bytes of a pointer of this encoding, if JITLink and the unwinder know it.
+fn width(encoding: u8) -> Option<usize> {
+    // DW_EH_PE_absptr, DW_EH_PE_pcrel.
+    if !matches!(encoding & 0x70, 0x00 | 0x10) {
+        return None;
+    }
+    match encoding & 0x0f {
+        // DW_EH_PE_udata4, DW_EH_PE_sdata4.
+        0x03 | 0x0b => Some(4),
+        // DW_EH_PE_absptr, DW_EH_PE_udata8, DW_EH_PE_sdata8.
+        0x00 | 0x04 | 0x0c => Some(8),
+        _ => None,
+    }
+}
+
+struct Reader<'a> {
+    contents: &'a [u8],
+    at: usize,
+    end: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn skip(&mut self, bytes: usize) -> Option<Range<usize>> {
+        let start = self.at;
+        self.at = start.checked_add(bytes).filter(|end| *end <= self.end)?;
+        Some(start..self.at)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let range = self.skip(1)?;
+        self.contents.get(range.start).copied()
+    }
+
+    fn string(&mut self) -> Option<&'a [u8]> {
+        let rest = self.contents.get(self.at..self.end)?;
+        let string = rest.get(..rest.iter().position(|byte| *byte == 0)?)?;
+        self.skip(string.len() + 1)?;
+        Some(string)
+    }
+
+    /// An unsigned number; of a signed one, some bits.
+    fn leb128(&mut self) -> Option<u64> {
+        let mut value = 0;
+        // What has more does not fit 64 bits.
+        for shift in (0..70).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,159 @@
+//! Stock LLJIT as its C API makes it, for what is compared with it: tests, benches and examples include this file.
+//!
+//! Nothing of it is disposed of: it is there until its process ends.
+#![allow(dead_code, reason = "each of those that include it uses some of it")]
+
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+
+use slabjit::llvm_sys::core::{LLVMCreateMemoryBufferWithMemoryRangeCopy, LLVMDisposeMessage};
+use slabjit::llvm_sys::error::{LLVMErrorRef, LLVMGetErrorMessage};
+use slabjit::llvm_sys::orc2::ee::LLVMOrcCreateRTDyldObjectLinkingLayerWithSectionMemoryManager;
+use slabjit::llvm_sys::orc2::lljit::*;
+use slabjit::llvm_sys::orc2::*;
+use slabjit::llvm_sys::target::{LLVM_InitializeNativeAsmPrinter, LLVM_InitializeNativeTarget};
+
+/// What was said to the sessions' reporters: the error of a look-up says less.
+static REPORTED: Mutex<String> = Mutex::new(String::new());
+
+/// What links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Linker {
+    /// What LLJIT takes by itself: JITLink with its in-process memory manager, if [`is_jitlink`].
+    Default,
+    /// The linker of MCJIT, with a `SectionMemoryManager`.
+    RuntimeDyld,
+}
+
+/// Before LLVM 17, LLJIT links ELF objects of our machines with RuntimeDyld (LLJITBuilderState::prepareForConstruction), and the C API
+/// has no other layer.
+pub fn is_jitlink() -> bool {
+    let version = slabjit::llvm_version_string();
+    version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= 17)
+}
+
+/// An LLJIT.
+pub struct Lljit(LLVMOrcLLJITRef);
+
+impl Lljit {
+    /// A new one.
+    pub fn new(linker: Linker) -> Result<Self, String> {
+        // SAFETY: plain use of the C API; the builder is consumed.
+        unsafe {
+            LLVM_InitializeNativeTarget();
+            LLVM_InitializeNativeAsmPrinter();
+            let builder = LLVMOrcCreateLLJITBuilder();
+            if linker == Linker::RuntimeDyld {
+                LLVMOrcLLJITBuilderSetObjectLinkingLayerCreator(builder, runtime_dyld, ptr::null_mut());
+            }
+            let mut jit = ptr::null_mut();
+            check(LLVMOrcCreateLLJIT(&mut jit, builder))?;
+            LLVMOrcExecutionSessionSetErrorReporter(LLVMOrcLLJITGetExecutionSession(jit), report, ptr::null_mut());
+            Ok(Self(jit))
+        }
+    }
+
+    /// Its session.
+    pub fn session(&self) -> LLVMOrcExecutionSessionRef {
+        // SAFETY: plain use of the C API.
+        unsafe { LLVMOrcLLJITGetExecutionSession(self.0) }
+    }
+
+    /// Its JITDylib, in which the process's names are found.
+    pub fn main(&self) -> LLVMOrcJITDylibRef {
+        // SAFETY: plain use of the C API.
+        unsafe { LLVMOrcLLJITGetMainJITDylib(self.0) }
+    }
+
+    /// Has a name mean an address.
+    pub fn define(&self, dylib: LLVMOrcJITDylibRef, name: &CStr, address: u64) -> Result<(), String> {
+        let flags = LLVMJITSymbolFlags {
+            GenericFlags: LLVMJITSymbolGenericFlags::LLVMJITSymbolGenericFlagsExported as u8,
+            TargetFlags: 0,
+        };
+        // SAFETY: plain use of the C API; the name and the unit are consumed.
+        unsafe {
+            let mut pair = LLVMOrcCSymbolMapPair {
+                Name: LLVMOrcExecutionSessionIntern(self.session(), name.as_ptr()),
+                Sym: LLVMJITEvaluatedSymbol { Address: address, Flags: flags },
+            };
+            check(LLVMOrcJITDylibDefine(dylib, LLVMOrcAbsoluteSymbols(&mut pair, 1)))
+        }
+    }
+
+    /// Adds an object, of which the bytes are copied.
+    pub fn add(&self, dylib: LLVMOrcJITDylibRef, bytes: &[u8]) -> Result<Tracker, String> {
+        // SAFETY: plain use of the C API; the buffer is consumed.
+        unsafe {
+            let tracker = LLVMOrcJITDylibCreateResourceTracker(dylib);
+            let buffer =
+                LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), c"object".as_ptr());
+            check(LLVMOrcLLJITAddObjectFileWithRT(self.0, tracker, buffer))?;
+            Ok(Tracker(tracker))
+        }
+    }
+
+    /// The address of a name in the main JITDylib, or LLVM's words.
+    pub fn look_up(&self, name: &CStr) -> Result<u64, String> {
+        let mut address = 0;
+        // SAFETY: plain use of the C API.
+        unsafe { check(LLVMOrcLLJITLookup(self.0, &mut address, name.as_ptr())) }.map_err(in_full)?;
+        Ok(address)
+    }
+}
+
+/// What was added.
+pub struct Tracker(LLVMOrcResourceTrackerRef);
+
+impl Tracker {
+    /// Removes it.
+    pub fn remove(self) -> Result<(), String> {
+        // SAFETY: made by `add`, removed and released once.
+        unsafe {
+            let removed = check(LLVMOrcResourceTrackerRemove(self.0));
+            LLVMOrcReleaseResourceTracker(self.0);
+            removed
+        }
+    }
+}
+
+/// What was reported first, if anything was; else the error itself.
+pub fn in_full(message: String) -> String {
+    let reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if reported.is_empty() { message } else { reported.clone() }
+}
+
+/// # Safety
+/// The error is null, or the caller's to consume.
+pub unsafe fn check(error: LLVMErrorRef) -> Result<(), String> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: by the caller.
+    unsafe {
+        let message = LLVMGetErrorMessage(error);
+        let text = CStr::from_ptr(message).to_string_lossy().into_owned();
+        LLVMDisposeMessage(message);
+        Err(text)
+    }
+}
+
+extern "C" fn runtime_dyld(
+    _: *mut c_void,
+    session: LLVMOrcExecutionSessionRef,
+    _: *const c_char,
+) -> LLVMOrcObjectLayerRef {
+    // SAFETY: called by the builder with its session.
+    unsafe { LLVMOrcCreateRTDyldObjectLinkingLayerWithSectionMemoryManager(session) }
+}
+
+extern "C" fn report(_: *mut c_void, error: LLVMErrorRef) {
+    // SAFETY: the reporter owns the error.
+    if let Err(message) = unsafe { check(error) } {
+        let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.is_empty() {
+            *reported = message;
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The cache on disk, from one object to many processes: what a process alone can show is in `src/cache/tests.rs`.
+
+use std::ffi::CString;
+use std::fs::{self, File, Permissions};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant, SystemTime};
+
+use slabjit::{CacheKey, CachedObject, Error, ObjectCache};
+
+use crate::common::{self, Checked, Random, call, child_command, compile_bytes, freed, open_files, temporary};
+use crate::target::{by_qemu, not_under_qemu};
+
+common::tests![
+    an_object_comes_from_the_cache;
+    alone: file_size_limit, full_and_read_only_disk, descriptors_are_closed, many_processes_at_once, others_damage_files;
+    parts: worker
+];
+
+fn new_cache(name: &str) -> (PathBuf, ObjectCache) {
+    let folder = temporary().join(name);
+    let cache = ObjectCache::open(&folder).unwrap();
+    (folder, cache)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+fn an_object_comes_from_the_cache() {
+    let (_, cache) = new_cache("engine");
+    let source = "int answer(void) { return 42; }";
+    let key = CacheKey::new(["gcc", source]);
+    let engine = Checked::new();
+    for found in [false, true] {
+        let compile = || Ok::<_, Error>(compile_bytes("answer.c", source, &[]));
+        let object = cache.get_or_compile(&key, compile).unwrap();
+        assert_eq!(object.found, found);
+        let library = engine.add_object_named(&key.to_string(), &object.bytes).unwrap();
+        assert_eq!(call(&library, "answer"), 42);
+        freed(&library);
+    }
+    engine.finish();
+}
+
+// ---- disks ----
+
+/// An object that is not kept is handed out all the same, and nothing is left of the attempt.
+#[track_caller]
+fn compiled_though(cache: &ObjectCache, key: &str, bytes: usize) -> Error {
+    let key = CacheKey::new([key]);
+    let object = cache.get_or_compile(&key, || Ok::<_, ()>(vec![7; bytes])).unwrap();
+    let CachedObject { bytes: object, found: false, mut problems, .. } = object else { panic!("{object:?}") };
+    assert_eq!(object, vec![7; bytes]);
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert_eq!(names(&cache.path().join("temporary")), [""; 0]);
+    problems.remove(0)
+}
+
+/// A limit on the size of files, as a batch system sets it: for the kernel much like a full disk.
+fn file_size_limit() {
+    if not_under_qemu("RLIMIT_FSIZE would hold for qemu itself") {
+        return;
+    }
+    let (_, cache) = new_cache("limited");
+    cache.put(&CacheKey::new(["small"]), b"small").unwrap();
+    // SAFETY: the signal that the kernel sends with the error is for programs that do not look at errors; this process is alone.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        let limit = libc::rlimit { rlim_cur: 10_000, rlim_max: 10_000 };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+    }
+    // Some of it can be written.
+    let error = compiled_though(&cache, "large", 50_000);
+    assert!(matches!(&error, Error::CacheFull { source, .. } if source.raw_os_error() == Some(libc::EFBIG)), "{error}");
+    assert!(error.to_string().contains("ulimit -f"), "{error}");
+    assert_eq!(cache.get(&CacheKey::new(["large"])).unwrap(), None);
+    assert_eq!(cache.get(&CacheKey::new(["small"])).unwrap().as_deref(), Some(&b"small"[..]));
+}
+
+fn full_and_read_only_disk() {
+    if not_under_qemu("a mount is the machine's") {
+        return;
+    }
+    let disk = temporary().join("disk");
+    fs::create_dir(&disk).unwrap();
+    if let Err(error) = mount_small_disk(&disk) {
+        println!("not run: this process may not mount anything ({error})");
+        return;
+    }
+    let cache = ObjectCache::open(disk.join("cache")).unwrap();
+    let (good, bad) = (CacheKey::new(["good"]), CacheKey::new(["bad"]));
+    cache.put(&good, b"good").unwrap();
+    cache.put(&bad, b"bad").unwrap();
+
+    let error = compiled_though(&cache, "large", 1 << 20);
+    assert!(
+        matches!(&error, Error::CacheFull { source, .. } if source.raw_os_error() == Some(libc::ENOSPC)),
+        "{error}"
+    );
+    assert!(error.to_string().contains("free space"), "{error}");
+    // There was room for one that fits.
+    cache.put(&CacheKey::new(["fits"]), &[1; 10_000]).unwrap();
+
+    let object = names(cache.path()).into_iter().map(|name| cache.path().join(name));
+    fs::write(object.into_iter().find(|file| fs::read(file).is_ok_and(|bytes| bytes == b"bad")).unwrap(), "BAD")
+        .unwrap();
+    mount(&disk, libc::MS_REMOUNT | libc::MS_RDONLY).unwrap();
+    let error = compiled_though(&cache, "new", 10);
+    assert!(matches!(error, Error::CacheReadOnly { .. }), "{error}");
+    assert_eq!(cache.get(&good).unwrap().as_deref(), Some(&b"good"[..]));
+    // What cannot be moved aside is refused each time, and the object is handed out still.
+    for _ in 0..2 {
+        let error = cache.get(&bad).unwrap_err();
+        assert!(matches!(&error, Error::CacheFile { moved_to: Err(_), .. }), "{error}");
+    }
+    let made = cache.get_or_compile(&bad, || Ok::<_, ()>(b"bad".to_vec())).unwrap();
+    assert!(made.bytes == b"bad" && !made.found);
+    assert!(matches!(made.problems[..], [Error::CacheFile { .. }, Error::CacheReadOnly { .. }]), "{:?}", made.problems);
+
+    // A cache that was filled elsewhere is opened, and one that is not there is not made.
+    let again = ObjectCache::open(cache.path()).unwrap();
+    assert_eq!(again.get(&good).unwrap().as_deref(), Some(&b"good"[..]));
+    let error = ObjectCache::open(disk.join("other")).unwrap_err();
+    assert!(matches!(error, Error::CacheReadOnly { .. }), "{error}");
+}
+
+/// A disk of 64 KiB that nobody else sees, and that goes with this process.
+fn mount_small_disk(folder: &Path) -> std::io::Result<()> {
+    let root = CString::new("/").unwrap();
+    // SAFETY: this process is alone; the strings end with NUL.
+    unsafe {
+        if libc::unshare(libc::CLONE_NEWNS) != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        let private = libc::MS_REC | libc::MS_PRIVATE;
+        if libc::mount(root.as_ptr(), root.as_ptr(), std::ptr::null(), private, std::ptr::null()) != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    mount(folder, 0)
+}
+
+fn mount(folder: &Path, flags: libc::c_ulong) -> std::io::Result<()> {
+    let folder = CString::new(folder.as_os_str().as_bytes()).unwrap();
+    let kind = c"tmpfs".as_ptr();
+    // SAFETY: the strings end with NUL.
+    let result = unsafe { libc::mount(kind, folder.as_ptr(), kind, flags, c"size=64k".as_ptr().cast()) };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+// ---- descriptors ----
+
+fn descriptors_are_closed() {
+    let before = open_files();
+    let (folder, cache) = new_cache("descriptors");
+    assert_eq!(open_files(), before + 1);
+    let key = CacheKey::new(["key"]);
+    for _ in 0..20 {
+        assert_eq!(cache.get(&key).unwrap(), None);
+        cache.put(&key, b"object").unwrap();
+        cache.get(&key).unwrap().unwrap();
+        drop(ObjectCache::open(&folder).unwrap());
+        for name in names(&folder).into_iter().filter(|name| name.ends_with(".key")) {
+            fs::set_permissions(folder.join(name), Permissions::from_mode(0o666)).unwrap();
+        }
+        cache.get(&key).unwrap_err();
+        ObjectCache::open(folder.join("temporary")).unwrap();
+        fs::set_permissions(folder.join("temporary"), Permissions::from_mode(0o777)).unwrap();
+        cache.put(&key, b"object").unwrap_err();
+        ObjectCache::open(&folder).unwrap_err();
+        fs::remove_dir(folder.join("temporary")).unwrap();
+    }
+    assert_eq!(open_files(), before + 1);
+    drop(cache);
+    assert_eq!(open_files(), before);
+}
+
+// ---- processes ----
+
+const KEYS: usize = 8;
+const FOLDER: &str = "SLABJIT_TEST_CACHE";
+const SEED: &str = "SLABJIT_TEST_SEED";
+
+/// What a worker compiles: it tells by itself for which key, by whom, and whether it is whole.
+fn object_of(key: usize, worker: u64) -> Vec<u8> {
+    let mut random = Random::new(worker.wrapping_mul(KEYS as u64).wrapping_add(key as u64));
+    let words = 1000 + random.below(10_000);
+    let body = std::iter::repeat_with(move || random.next()).take(words);
+    [key as u64, worker].into_iter().chain(body).flat_map(u64::to_le_bytes).collect()
+}
+
+fn assert_is_of(key: usize, bytes: &[u8]) {
+    let word = |at: usize| u64::from_le_bytes(bytes[at * 8..at * 8 + 8].try_into().unwrap());
+    assert_eq!(word(0), key as u64, "an object of another key");
+    assert!(bytes == object_of(key, word(1)), "an object that nobody compiled");
+}
+
+/// Reads and fills the same few keys as all others, once they are all there. Prints how many problems there were.
+fn worker() {
+    let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap());
+    let seed: u64 = std::env::var(SEED).unwrap().parse().unwrap();
+    let mut random = Random::new(seed);
+    File::create(folder.with_extension("ready").join(seed.to_string())).unwrap();
+    while !folder.with_extension("go").exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let cache = ObjectCache::open(&folder).unwrap();
+    let mut problems = 0;
+    for _ in 0..16 {
+        let key = random.below(KEYS);
+        let cache_key = CacheKey::new([key.to_string()]);
+        // Some compile again what is there, as with another version of a compiler that forgot to say so.
+        if random.below(4) == 0 {
+            cache.put(&cache_key, &object_of(key, seed)).unwrap();
+        }
+        let object = cache.get_or_compile(&cache_key, || Ok::<_, ()>(object_of(key, seed))).unwrap();
+        assert_is_of(key, &object.bytes);
+        for problem in object.problems {
+            assert!(matches!(problem, Error::CacheFile { .. }), "{problem}");
+            problems += 1;
+        }
+    }
+    println!("{problems} problems");
+}
+
+/// Starts workers, and has something happen again and again until they have all ended. Returns those that were not killed, with
+/// what they printed.
+fn with_workers(folder: &Path, workers: usize, mut meanwhile: impl FnMut(&mut [Child])) -> Vec<String> {
+    let ready = folder.with_extension("ready");
+    fs::create_dir(&ready).unwrap();
+    let start = |seed: usize| {
+        let mut command = child_command("worker");
+        command.env(FOLDER, folder).env(SEED, seed.to_string());
+        command.stdout(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let mut children: Vec<Child> = (0..workers).map(start).collect();
+    let deadline = Instant::now() + Duration::from_secs(300);
+    while names(&ready).len() < workers {
+        assert!(Instant::now() < deadline, "the workers did not start");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    File::create(folder.with_extension("go")).unwrap();
+    while children.iter_mut().any(|child| child.try_wait().unwrap().is_none()) {
+        assert!(Instant::now() < deadline, "the workers did not end");
+        meanwhile(&mut children);
+    }
+    let ends = children.into_iter().map(|child| child.wait_with_output().unwrap());
+    let ends = ends.filter(|end| std::os::unix::process::ExitStatusExt::signal(&end.status) != Some(libc::SIGKILL));
+    ends.map(|end| {
+        assert!(end.status.success(), "{}", end.status);
+        String::from_utf8(end.stdout).unwrap()
+    })
+    .collect()
+}
+
+fn many_processes_at_once() {
+    let (folder, _) = new_cache("processes");
+    let workers = by_qemu(256, 16);
+    let mut random = Random::new(5);
+    let mut kills = workers / 3;
+    let ended = with_workers(&folder, workers, |children| {
+        std::thread::sleep(Duration::from_millis(3));
+        if kills > 0 {
+            let _ = children[random.below(workers)].kill();
+            kills -= 1;
+        }
+    });
+    assert!(ended.len() >= workers - workers / 3 && ended.len() < workers, "{}", ended.len());
+    // Kills tear nothing.
+    assert!(ended.iter().all(|said| said.trim() == "0 problems"), "{ended:?}");
+
+    let temporary = folder.join("temporary");
+    let leftovers = names(&temporary);
+    println!("{} of {workers} processes were killed, {} while they wrote", workers - ended.len(), leftovers.len());
+    let yesterday = SystemTime::now() - Duration::from_secs(24 * 60 * 60);
+    for name in leftovers {
+        File::options().write(true).open(temporary.join(name)).unwrap().set_modified(yesterday).unwrap();
+    }
+    let cache = ObjectCache::open(&folder).unwrap();
+    assert_eq!(names(&temporary), [""; 0]);
+    for key in 0..KEYS {
+        assert_is_of(key, &cache.get(&CacheKey::new([key.to_string()])).unwrap().unwrap());
+    }
+    assert!(!names(&folder).iter().any(|name| name.ends_with(".refused")));
+}
+
+/// Files are cut and overwritten in place while others read them.
+fn others_damage_files() {
+    let (folder, _) = new_cache("damaged");
+    let mut random = Random::new(6);
+    let mut damaged = 0;
+    let ended = with_workers(&folder, by_qemu(16, 4), |_| {
+        // It may have been moved meanwhile, and `temporary` is no file.
+        let files = names(&folder);
+        let Some(file) = files.get(random.below(files.len().max(1))) else { return };
+        let Ok(file) = File::options().write(true).open(folder.join(file)) else { return };
+        let Ok(length) = file.metadata().map(|metadata| metadata.len()) else { return };
+        let at = random.next() % length.max(1);
+        let done = if random.below(2) == 0 {
+            file.set_len(at)
+        } else {
+            std::os::unix::fs::FileExt::write_all_at(&file, &random.next().to_le_bytes(), at)
+        };
+        damaged += usize::from(done.is_ok());
+        std::thread::sleep(Duration::from_micros(500));
+    });
+    let refused: usize = ended.iter().map(|said| said.split(' ').next().unwrap().parse::<usize>().unwrap()).sum();
+    println!("files were damaged {damaged} times, and refused {refused} times");
+    assert!(refused > 0, "nothing was damaged in time");
+}
