@@ -161,9 +161,11 @@ pub struct Worker<'a> {
     pub tally: Tally,
 }
 
+type Step<'a> = fn(&mut Worker<'a>) -> slabjit::Result<()>;
+
 impl<'a> Worker<'a> {
     /// Operations, and how often of 1000 steps.
-    const STEPS: [(&'static str, u32, fn(&mut Self) -> slabjit::Result<()>); 13] = [
+    const STEPS: [(&'static str, u32, Step<'a>); 13] = [
         ("call", 300, Self::call),
         ("call_kept", 150, Self::call_kept),
         ("load", 150, Self::load),
