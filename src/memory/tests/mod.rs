@@ -19,14 +19,26 @@ use crate::error::Result;
 const MIB: usize = 1 << 20;
 
 /// One line of `/proc/self/maps`.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Mapped {
     addresses: Range<usize>,
     access: String,
 }
 
-/// All mappings that overlap a range, their ends cut to it.
+/// All mappings that overlap a range, their ends cut to it. The kernel shows the list in pieces: a mapping may come twice, or not at all,
+/// while other threads change those before it.
 fn mapped(range: &Range<usize>) -> Vec<Mapped> {
+    let mut seen = mapped_now(range);
+    loop {
+        let again = mapped_now(range);
+        if again == seen {
+            return seen;
+        }
+        seen = again;
+    }
+}
+
+fn mapped_now(range: &Range<usize>) -> Vec<Mapped> {
     let mut all = Vec::new();
     for line in std::fs::read_to_string("/proc/self/maps").unwrap().lines() {
         let mut fields = line.split(' ');

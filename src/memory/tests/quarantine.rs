@@ -177,7 +177,11 @@ fn what_is_read_belongs_together() {
             });
         }
         let mut live = VecDeque::new();
-        for generation in 1..=3000_u64 {
+        for generation in 1_u64.. {
+            // A busy machine may let the readers wait.
+            if generation > 3000 && seen.load(Ordering::Relaxed) > 1000 {
+                break;
+            }
             let object = format!("{}{generation}", "long".repeat(generation as usize % 30));
             live.push_back(load_small(&arena, &object));
             if live.len() > 4 {
@@ -186,5 +190,4 @@ fn what_is_read_belongs_together() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    assert!(seen.into_inner() > 1000);
 }
