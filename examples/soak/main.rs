@@ -84,6 +84,7 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
         "failures": failures,
         "stale_calls_trapped": tally.trapped,
         "memory": { "at_start": before.memory, "peak": peak, "final": after.memory, "drift": drift },
+        "allocated": { "at_start": before.allocated, "final": after.allocated },
         "left": { "at_start": before.counts, "final": after.counts },
     });
     println!("{summary}");

@@ -7,8 +7,10 @@ use slabjit::JitEngine;
 
 /// What a process has.
 pub struct Left {
-    /// Bytes.
+    /// Resident bytes.
     pub memory: usize,
+    /// Bytes that malloc has given out, to LLVM, too.
+    pub allocated: usize,
     /// Slabs, open files, threads, and so on, by name.
     pub counts: BTreeMap<&'static str, usize>,
 }
@@ -33,7 +35,9 @@ impl Left {
             ("files", entries("/proc/self/fd")),
             ("threads", entries("/proc/self/task")),
         ];
-        Self { memory: resident(), counts: counts.into() }
+        // SAFETY: returns numbers.
+        let malloc = unsafe { libc::mallinfo2() };
+        Self { memory: resident(), allocated: malloc.uordblks + malloc.hblkhd, counts: counts.into() }
     }
 }
 

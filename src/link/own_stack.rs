@@ -3,6 +3,8 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::gate::Pass;
+
 unsafe extern "C" {
     // libgcc_s (Itanium C++ ABI: Exception Handling, and libgcc/unwind.inc). It asks no allocator of the caller's.
     fn _Unwind_Backtrace(
@@ -28,6 +30,8 @@ pub(super) fn return_addresses() -> Vec<usize> {
         if addresses.len() < MOST { GO_ON } else { ENOUGH }
     }
     let mut addresses = Vec::new();
+    // A child does not get libgcc's lock back.
+    let _pass = Pass::take();
     // SAFETY: the callback is called before this returns, and does not unwind: pushing may abort, but not panic.
     unsafe { _Unwind_Backtrace(add, (&raw mut addresses).cast()) };
     addresses

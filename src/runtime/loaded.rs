@@ -109,6 +109,8 @@ mod tests {
             return;
         }
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: libm's initialisers do nothing but choose implementations.
+        assert!(!unsafe { libc::dlopen(c"libm.so.6".as_ptr(), libc::RTLD_NOW) }.is_null());
         let libraries = loaded_libraries();
         let libm = libraries.iter().find(|l| l.name.contains("/libm.so")).unwrap();
         let file = rustix::fs::memfd_create("copy", rustix::fs::MemfdFlags::CLOEXEC).unwrap();

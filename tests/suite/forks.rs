@@ -136,6 +136,9 @@ fn nobody_gets_inherited_addresses() {
         inherited.push(address(&rests));
         freed(&rests);
     }
+    // Some have rested long enough.
+    inherited.retain(|address| engine.explain_address(*address as *const ()).is_some());
+    assert!(inherited.len() > lived.len());
     in_child(|| {
         let before = engine.stats().arena;
         lived.iter().for_each(freed);
@@ -215,6 +218,11 @@ fn threads_link_while_children_begin() {
                         // SAFETY: it is to fail.
                         unsafe { engine.add_object(failing).unwrap().initialize() }.unwrap_err();
                     }
+                    // Looks at this thread's stack.
+                    let held = int(&library, "next");
+                    let waited = library.remove_and_wait(Duration::ZERO).unwrap_err();
+                    assert!(matches!(waited, Error::RemovalTimedOut { .. }), "{waited:?}");
+                    drop(held);
                     freed(&library);
                     links.fetch_add(1, Ordering::Relaxed);
                 }
