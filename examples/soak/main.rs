@@ -27,7 +27,7 @@ const DRIFT: usize = 1 << 20;
 
 /// Before memory is looked at for the first time, everything has been done so often that tables have the size they need, and as many slabs
 /// rest as may.
-const WARM_UP: u64 = 40_000;
+const WARM_UP: u64 = 150_000;
 
 fn main() -> ExitCode {
     match run() {
@@ -43,6 +43,7 @@ fn main() -> ExitCode {
 /// Whether all was right.
 fn run() -> Result<bool, Box<dyn std::error::Error>> {
     let (seconds, threads, seed) = arguments()?;
+    memory::share_one_heap();
     stale::catch_traps();
     let folder = tempfile::tempdir()?;
     let objects = Objects::compile(folder.path())?;
@@ -50,7 +51,7 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
     let engine = JitEngine::new()?;
     let shared = Shared::new(engine, objects, cache);
 
-    // As many threads as later: each has a part of malloc's memory.
+    // As many threads as later.
     let warm = Mutex::new(Tally::default());
     phase(&shared, threads, !seed, &|operations| operations < WARM_UP, &warm);
     let before = Left::now(&shared.engine);

@@ -5,6 +5,12 @@ use std::time::{Duration, Instant};
 
 use slabjit::JitEngine;
 
+/// Has all threads share one heap of malloc's. Others are given back in part only, so that what is left would say little.
+pub fn share_one_heap() {
+    // SAFETY: before any other thread.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+}
+
 /// What a process has.
 pub struct Left {
     /// Resident bytes.
