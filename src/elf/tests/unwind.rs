@@ -27,6 +27,7 @@ fn unwind_tables_that_cannot_be_walked_are_refused() {
         put(bytes, header.offset + number * 24 + offset, value);
     };
     let cases: &[Case<'_>] = &[
+        ("array", &|b| set(b, ".eh_frame", field::SH_TYPE, 16), "section type 0x10"),
         ("unmapped", &|b| set(b, ".eh_frame", field::SH_FLAGS, 0), "not mapped"),
         ("beyond", &|b| at(b, 0x20, &[0x18]), "does not end in the section"),
         ("far beyond", &|b| at(b, 0, &[0xf0, 0xff, 0xff, 0xff]), "does not end in the section"),
@@ -57,6 +58,11 @@ fn unwind_tables_that_cannot_be_walked_are_refused() {
     let mut bytes = object.clone();
     at(&mut bytes, 0x20, &[8, 0, 0, 0, 0x24, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0x30, 0, 0, 0]);
     assert!(prepare(X86, &bytes).unwrap_err().to_string().contains("too short"));
+    // Behind the last pointer, nothing is followed: LLVM's own tests have a relocation there (AArch64/ELF_ehframe.test).
+    let behind = asm(
+        ".section .eh_frame,\"a\",@unwind\n.long 12, 0\n.byte 1, 0, 1, 0x78, 16, 0, 0, 0\n.long 20, 20\n.quad 0, far",
+    );
+    prepare(X86, &behind).unwrap();
     // Without a personality's pointer and augmentation, pointers have eight bytes.
     let plain = asm(
         ".section .eh_frame,\"a\",@unwind\n.long 12, 0\n.byte 1, 0, 1, 0x78, 16, 0, 0, 0\n.long 20, 20\n.quad 0, 1",

@@ -8,10 +8,13 @@ use std::ops::Range;
 use super::relocations::entries_for;
 use crate::Result;
 use crate::elf::plugin::ObjectReport;
-use crate::elf::raw::{LE, SHF_ALLOC, SHF_TLS, SHT_NULL, SectionHeader};
+use crate::elf::raw::{LE, SHF_ALLOC, SHF_TLS, SHT_NULL, SHT_PROGBITS, SectionHeader};
 use crate::elf::records::{Record, records};
 use crate::elf::relocations::Table;
 use crate::elf::view::{View, lossy};
+
+/// x86-64 psABI, "Special Sections".
+const SHT_X86_64_UNWIND: u32 = 0x7000_0001;
 
 /// `DW_EH_PE_omit`: there is no such pointer.
 const OMIT: u8 = 0xff;
@@ -50,10 +53,14 @@ fn table(view: &View<'_>, index: u32, header: &SectionHeader) -> Result<(), Wron
     if !header.is(SHF_ALLOC) || header.is(SHF_TLS) || !header.has_contents() {
         return Err((None, "an unwind table is not mapped, is one for each thread, or has no contents".into()));
     }
+    // JITLink takes it apart, whatever it is besides: an array of initialisers would lie nowhere.
+    if !matches!(header.kind, SHT_PROGBITS | SHT_X86_64_UNWIND) {
+        return Err((None, format!("an unwind table has the section type {:#x}", header.kind)));
+    }
     // Bounds were checked.
     let contents = view.contents(index, header).unwrap_or_default();
     let mut cies: Vec<Cie> = Vec::new();
-    let mut pointers: Vec<Range<usize>> = Vec::new();
+    let (mut pointers, mut rests): (Vec<Range<usize>>, Vec<Range<usize>>) = Default::default();
     for record in records(contents) {
         let record = record.map_err(|at| (Some(at), "an unwind record does not end in the section".into()))?;
         let wrong = |problem: String| (Some(record.start), problem);
@@ -70,24 +77,27 @@ fn table(view: &View<'_>, index: u32, header: &SectionHeader) -> Result<(), Wron
             let Some(cie) = cie.and_then(|i| cies.get(i)) else {
                 return Err(wrong("an unwind record's CIE is none of those before it".into()));
             };
-            fde(cie, &mut reader, &mut pointers).ok_or_else(|| wrong("an unwind record is too short".into()))?;
+            let rest = fde(cie, &mut reader, &mut pointers);
+            rests.push(rest.ok_or_else(|| wrong("an unwind record is too short".into()))?);
         }
     }
-    relocations(view, index, &pointers)
+    relocations(view, index, &pointers, &rests)
 }
 
-/// Only pointers are relocated: whatever else changes is not what was read here.
-fn relocations(view: &View<'_>, index: u32, pointers: &[Range<usize>]) -> Result<(), Wrong> {
+/// Only pointers are relocated, and what leads to nothing: whatever else changes is not what was read here.
+fn relocations(view: &View<'_>, index: u32, pointers: &[Range<usize>], rests: &[Range<usize>]) -> Result<(), Wrong> {
     let table = Table::of(view.machine);
+    let leads_to_nothing = |at: usize, width: usize| {
+        let rest = rests.partition_point(|rest| rest.start <= at).checked_sub(1).and_then(|i| rests.get(i));
+        rest.zip(at.checked_add(width)).is_some_and(|(rest, end)| end <= rest.end)
+    };
     for entry in entries_for(view, index) {
         let offset = entry.r_offset.get(LE);
         let width = table.get(entry.r_info.get(LE) as u32).map_or(0, |(_, kind)| usize::from(kind.width));
-        let pointer = usize::try_from(offset)
-            .ok()
-            .and_then(|at| pointers.binary_search_by_key(&at, |pointer| pointer.start).ok())
-            .and_then(|i| pointers.get(i));
-        if width != 0 && pointer.is_none_or(|pointer| width > pointer.len()) {
-            let at = usize::try_from(offset).ok();
+        let at = usize::try_from(offset).ok();
+        let pointer = at.and_then(|at| pointers.binary_search_by_key(&at, |pointer| pointer.start).ok());
+        let fits = pointer.and_then(|i| pointers.get(i)).is_some_and(|pointer| width <= pointer.len());
+        if width != 0 && !fits && !at.is_some_and(|at| leads_to_nothing(at, width)) {
             return Err((at, "a relocation in an unwind table applies to something else than a pointer".into()));
         }
     }
@@ -133,8 +143,10 @@ fn cie(record: &Record, reader: &mut Reader<'_>, pointers: &mut Vec<Range<usize>
     Ok(cie)
 }
 
-fn fde(cie: &Cie, reader: &mut Reader<'_>, pointers: &mut Vec<Range<usize>>) -> Option<()> {
+/// Returns what is behind the last pointer: nothing in it is followed. (LLVM's own tests have a relocation there.)
+fn fde(cie: &Cie, reader: &mut Reader<'_>, pointers: &mut Vec<Range<usize>>) -> Option<Range<usize>> {
     pointers.push(reader.skip(cie.address)?);
+    let mut rest = reader.at;
     // How much code.
     reader.skip(cie.address)?;
     if cie.data {
@@ -142,8 +154,9 @@ fn fde(cie: &Cie, reader: &mut Reader<'_>, pointers: &mut Vec<Range<usize>>) -> 
     }
     if let Some(width) = cie.lsda {
         pointers.push(reader.skip(width)?);
+        rest = reader.at;
     }
-    Some(())
+    Some(rest..reader.end)
 }
 
 /// Bytes of a pointer of this encoding, if JITLink and the unwinder know it.
