@@ -1,7 +1,7 @@
 //! Models of the crate's own sources, compiled with loom's atomics instead of the standard library's: `cargo test -p slabjit-models`.
 //!
 //! loom runs each model through every order of its threads, and every value that a relaxed load may see. It takes accesses that are
-//! `SeqCst` for `AcqRel` ones, and fences as they are. Orders with more than [`PREEMPTIONS`] preemptions are left out.
+//! `SeqCst` for `AcqRel` ones, and fences as they are. Orders with more than `PREEMPTIONS` preemptions are left out.
 #![cfg(test)]
 
 #[path = "../../src/link/life.rs"]
