@@ -255,13 +255,14 @@ inline void guardAbsoluteSymbols([[maybe_unused]] llvm::jitlink::PassConfigurati
 #endif
 }
 
-/// Whether an error only says that another link failed.
+/// Whether an error only says that another link failed. A tracker is defunct when another object of its batches has failed, and they were
+/// given up.
 inline bool isSecondary(const llvm::Error &E) {
 #if LLVM_VERSION_MAJOR >= 19
   if (E.isA<llvm::orc::UnsatisfiedSymbolDependencies>())
     return true;
 #endif
-  return E.isA<llvm::orc::FailedToMaterialize>();
+  return E.isA<llvm::orc::FailedToMaterialize>() || E.isA<llvm::orc::ResourceTrackerDefunct>();
 }
 
 // LLJITBuilder's layer creator lost its Triple parameter in 21.
