@@ -10,7 +10,7 @@ use crate::elf::{LinkPlan, ObjectPlugin, Preparation, Target};
 use crate::fault::Call;
 use crate::library::{Library, LibraryBuilder};
 use crate::link::{Context, OutOfRange};
-use crate::memory::{ArenaConfig, ArenaStats, Occupant};
+use crate::memory::{ArenaConfig, ArenaStats, Occupant, PackedConfig};
 use crate::name::{Name, ShortName};
 use crate::runtime::SharedLibrary;
 use crate::{ArenaPlacement, Error, Limits, Result, SectionConflicts};
@@ -28,8 +28,13 @@ pub struct JitEngine {
 #[non_exhaustive]
 pub enum SlabLayout {
     /// Every object has one contiguous slab of its own: `R-X | R-- | RW-`, each part on pages of its own.
-    #[default]
+    #[cfg_attr(not(feature = "packed"), default)]
     PerObject,
+    /// Small objects (up to 256 KiB) share pages: in the arena there are pools of `R-X`, `R--` and `RW-`, in which an object takes as many
+    /// cache lines as it has bytes for. Code and constants are written through a second view of their memory. An object whose
+    /// references reach less than the arena, or that is larger, has a slab of its own.
+    #[cfg_attr(feature = "packed", default)]
+    Packed,
 }
 
 /// Settings of an engine; see [`JitEngine::builder`].
@@ -37,6 +42,8 @@ pub enum SlabLayout {
 pub struct JitEngineBuilder {
     arena: ArenaConfig,
     placement: ArenaPlacement,
+    layout: SlabLayout,
+    packed: PackedConfig,
     conflicts: SectionConflicts,
     out_of_range: OutOfRange,
     limits: Limits,
@@ -236,10 +243,25 @@ impl JitEngineBuilder {
 
     /// How objects are placed.
     #[must_use]
-    pub fn slab_layout(self, layout: SlabLayout) -> Self {
-        match layout {
-            SlabLayout::PerObject => self,
-        }
+    pub fn slab_layout(mut self, layout: SlabLayout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// With [`SlabLayout::Packed`]: the second view, through which code and constants are written, can be accessed only while an object
+    /// is linked or removed. That takes two system calls each time.
+    #[must_use]
+    pub fn hardened(mut self, hardened: bool) -> Self {
+        self.packed.hardened = hardened;
+        self
+    }
+
+    /// With [`SlabLayout::Packed`]: whole pages for each object, as where the system gives no memory that can be mapped twice. Programs
+    /// that fork often need it: nothing of what is packed is shared with a child then.
+    #[must_use]
+    pub fn page_striped(mut self, striped: bool) -> Self {
+        self.packed.striped = striped;
+        self
     }
 
     /// What to do with same-named sections that differ.
@@ -278,6 +300,7 @@ impl JitEngineBuilder {
     /// no such place, [`Error::Io`] if `/proc/self/maps` cannot be read.
     pub fn build(mut self) -> Result<JitEngine> {
         self.arena.place = self.placement.place()?;
+        self.arena.packed = (self.layout == SlabLayout::Packed).then_some(self.packed);
         let target = Target { machine: HOST_MACHINE, llvm: crate::llvm_version() };
         let preparation = Preparation::new(target, self.conflicts, self.limits, self.plugins);
         Ok(JitEngine { context: Context::new(&self.arena, preparation, self.out_of_range)? })

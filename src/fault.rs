@@ -53,8 +53,13 @@ calls! {
     Discard = "madvise", "the memory of freed pages";
     Populate = "madvise", "pages about to be written";
     SmallPages = "madvise", "zero-fill without huge pages";
-    #[cfg(any(target_arch = "aarch64", test))]
     SyncCores = "membarrier", "other cores see new code";
+    CreateCode = "memfd_create", "memory for packed code and constants";
+    CreateOldCode = "memfd_create", "the same where the kernel does not know all flags";
+    SizeCode = "ftruncate", "its size";
+    MapCode = "mmap", "a view of it";
+    KeepFromChildren = "madvise", "its writable view is not inherited";
+    DiscardCode = "fallocate", "the memory of packed code that was removed";
     OpenMaps = "open", "the list of mappings";
     ReadMaps = "read", "the list of mappings";
     OpenLowest = "open", "the lowest address that may be mapped";

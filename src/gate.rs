@@ -25,6 +25,9 @@ const LOADINGS: u64 = FORK - LOADING;
 /// How many forks lie between this process and the one that loaded the crate.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
+/// How many times this process and those it comes from have forked.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
 /// How long a fork waits for calls of the dynamic loader: whoever is in one may be in an initialiser that waits for this very thread.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often who waits looks again.
@@ -134,6 +137,8 @@ pub(crate) fn close() {
     while STATE.load(Ordering::Acquire) & PASSES != 0 {
         thread::sleep(AGAIN);
     }
+    // Both sides see it: from now on there may be another process with the same memory.
+    FORKS.fetch_add(1, Ordering::Relaxed);
     let start = Instant::now();
     while STATE.load(Ordering::Acquire) & LOADINGS != 0 && start.elapsed() < PATIENCE {
         thread::sleep(AGAIN);
@@ -158,6 +163,11 @@ pub(crate) fn open_in_child() {
 /// How many forks lie between this process and the one that loaded the crate.
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
+}
+
+/// How many times this process and those it comes from have forked. It stays the same as long as somebody has a [`Pass`].
+pub(crate) fn forks() -> u64 {
+    FORKS.load(Ordering::Relaxed)
 }
 
 /// A mutex that no fork leaves locked. A panic under it leaves what it guards sound, by whoever uses it.

@@ -81,7 +81,7 @@ pub use error::{Error, FarReference, Result, UndefinedSymbol};
 pub use kernel::{CallPlan, Capture};
 pub use library::{Library, LibraryBuilder, Removal, Slab, SlabSegment};
 pub use link::OutOfRange;
-pub use memory::{ArenaStats, Protection};
+pub use memory::{ArenaStats, PackedMode, Protection};
 pub use name::ShortName;
 pub use placement::ArenaPlacement;
 pub use symbol::Symbol;

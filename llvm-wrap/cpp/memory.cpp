@@ -155,17 +155,17 @@ public:
     for (auto &L : Away)
       Segments.push_back(L.Segment);
 
-    SmallVector<uint64_t, 4> Addresses(Segments.size());
+    SmallVector<uint64_t, 4> Addresses(Segments.size()), Written(Segments.size());
     void *Memory = nullptr;
-    if (Callbacks.allocate(Link->Object, Segments.data(), Segments.size(), Addresses.data(), &Memory) != 0)
+    if (Callbacks.allocate(Link->Object, Segments.data(), Segments.size(), Addresses.data(), Written.data(), &Memory) != 0)
       return OnAllocated(refused("no memory for this object"));
 
     size_t I = 0;
     for (auto &[Group, Segment] : Shown) {
-      orc::ExecutorAddr Memory(Addresses[I++]);
-      Segment->Addr = Memory + Link->Displacement;
-      Segment->WorkingMem = Memory.toPtr<char *>();
+      Segment->Addr = orc::ExecutorAddr(Addresses[I]) + Link->Displacement;
+      Segment->WorkingMem = orc::ExecutorAddr(Written[I++]).toPtr<char *>();
     }
+    // These are written where they are.
     for (auto &L : Away)
       settle(L, orc::ExecutorAddr(Addresses[I++]), Link->Displacement);
     if (auto E = Layout.apply()) {

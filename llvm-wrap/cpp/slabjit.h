@@ -138,9 +138,10 @@ typedef struct {
   int (*checked)(void *object);
 
   /* -- memory: 0 is success; after a failure the caller has kept the reason, the text LLVM carries is unspecific -- */
-  /* Addresses for all segments; the memory is readable and writable until `publish` (same process: working memory is
-   * the final memory). On success *allocation is set, and ends in exactly one of commit or abandon. */
-  int (*allocate)(void *object, const slabjit_segment *segments, size_t n, uint64_t *addresses, void **allocation);
+  /* For all segments, their addresses and where they are to be written, which may be elsewhere: what is there is writable until
+   * `publish`, and what is at the addresses readable. On success *allocation is set, and ends in exactly one of commit or abandon. */
+  int (*allocate)(void *object, const slabjit_segment *segments, size_t n, uint64_t *addresses, uint64_t *written,
+                  void **allocation);
   /* Content is final: apply protections. */
   int (*publish)(void *object, void *allocation);
   /* Finalisation actions have run. Memory and `actions` (may be NULL) are the caller's alone from here on; ORC keeps no

@@ -119,7 +119,8 @@ pub struct slabjit_callbacks {
     pub settled: unsafe extern "C" fn(*mut c_void, *const slabjit_room, u64),
     pub check: unsafe extern "C" fn(*mut c_void, *const slabjit_block, *mut slabjit_edge, usize),
     pub checked: unsafe extern "C" fn(*mut c_void) -> c_int,
-    pub allocate: unsafe extern "C" fn(*mut c_void, *const slabjit_segment, usize, *mut u64, *mut *mut c_void) -> c_int,
+    pub allocate:
+        unsafe extern "C" fn(*mut c_void, *const slabjit_segment, usize, *mut u64, *mut u64, *mut *mut c_void) -> c_int,
     pub publish: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
     pub commit: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut slabjit_actions),
     pub abandon: unsafe extern "C" fn(*mut c_void, *mut c_void),

@@ -267,15 +267,16 @@ unsafe extern "C" fn allocate(
     segments: *const shim::slabjit_segment,
     n: usize,
     addresses: *mut u64,
+    written: *mut u64,
     allocation: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: both arrays have `n` elements, lent for this call; `allocation` may be written.
-    let (link, segments, addresses) = unsafe {
+    // SAFETY: the three arrays have `n` elements, lent for this call; `allocation` may be written.
+    let (link, segments, addresses, written) = unsafe {
         *allocation = object;
-        let addresses = if n == 0 { &mut [][..] } else { std::slice::from_raw_parts_mut(addresses, n) };
-        (link(object), slice(segments, n), addresses)
+        let all = |array: *mut u64| if n == 0 { &mut [][..] } else { std::slice::from_raw_parts_mut(array, n) };
+        (link(object), slice(segments, n), all(addresses), all(written))
     };
-    guarded(1, || report(link, link.allocate(segments, addresses)))
+    guarded(1, || report(link, link.allocate(segments, addresses, written)))
 }
 
 unsafe extern "C" fn publish(object: *mut c_void, _: *mut c_void) -> c_int {
@@ -318,9 +319,11 @@ unsafe extern "C" fn placed(
     // SAFETY: arrays of these lengths, lent for this call.
     let (link, symbols, blocks) = unsafe { (link(object), slice(symbols, n_symbols), slice(blocks, n_blocks)) };
     guarded((), || {
-        if link.object.index.signal_frames && eh_frame != 0 {
+        if link.object.index.signal_frames
+            && let Some(written) = link.written(eh_frame)
+        {
             // SAFETY: the whole section, linked; it is writable, and nobody else's, until `publish`.
-            let frames = unsafe { std::slice::from_raw_parts_mut(eh_frame as *mut u8, eh_frame_bytes as usize) };
+            let frames = unsafe { std::slice::from_raw_parts_mut(written as *mut u8, eh_frame_bytes as usize) };
             restore_signal_frames(frames);
         }
         link.placed(symbols, blocks, eh_frame);

@@ -337,7 +337,8 @@ impl Library {
         let (mut images, mut told) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for ((number, object), linked) in batch.iter().zip(linked) {
             state.publish(*number, object, &linked);
-            let slab = linked.allocation.as_ref().map(|allocation| allocation.slab().span());
+            let wanted = tracing::enabled!(target: "slabjit", tracing::Level::DEBUG);
+            let slab = linked.allocation.as_ref().filter(|_| wanted).map(|allocation| allocation.slab().spans());
             told.push((Arc::clone(object), slab, linked.bridges));
             images.push(Image::new(&self.name, object, *number, linked));
         }
@@ -349,7 +350,8 @@ impl Library {
                 tracing::debug!(target: "slabjit", object = &*object.name, bridges, "references were bridged");
             }
             if let Some(slab) = slab {
-                tracing::debug!(target: "slabjit", object = &*object.name, ?slab, bytes = slab.len(), "linked");
+                let bytes: usize = slab.iter().map(ExactSizeIterator::len).sum();
+                tracing::debug!(target: "slabjit", object = &*object.name, ?slab, bytes, "linked");
             }
         }
         Ok(Some(batch))

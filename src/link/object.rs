@@ -13,7 +13,7 @@ use super::thread_local::{self, Storage, Variables};
 use crate::elf::relocations::Kind;
 use crate::elf::{ObjectIndex, Section, locate};
 use crate::gate::{Guard, Mutex};
-use crate::memory::{Arena, Blame, BlamedSection, Lifetime, Protection, SegmentRequest, WritableSlab};
+use crate::memory::{Arena, Blame, BlamedSection, Lifetime, Protection, SegmentRequest, Sharing, WritableSlab};
 use crate::name::Name;
 use crate::{Error, Result};
 
@@ -206,18 +206,29 @@ impl ObjectLink {
         Arc::into_raw(self).cast_mut().cast()
     }
 
-    pub(super) fn allocate(&self, segments: &[shim::slabjit_segment], addresses: &mut [u64]) -> Result<()> {
+    pub(super) fn allocate(
+        &self,
+        segments: &[shim::slabjit_segment],
+        addresses: &mut [u64],
+        written: &mut [u64],
+    ) -> Result<()> {
         let requests = segments.iter().map(|s| self.request(s)).collect::<Result<Vec<_>>>()?;
         let index = &self.object.index;
-        let slab = self.arena.allocate(&self.object.name, &requests, |blame| match blame {
+        let sharing = if self.reach().needs_one_slab() { Sharing::OwnSlab } else { Sharing::Allowed };
+        let slab = self.arena.allocate(&self.object.name, &requests, sharing, |blame| match blame {
             Blame::Largest => blamed(index, None, |s| s.size),
             Blame::Alignment { segment } => blamed(index, requests.get(segment).map(|r| r.protection), |s| s.alignment),
         })?;
-        for (address, placed) in addresses.iter_mut().zip(slab.placements()) {
-            *address = placed.address as u64;
+        for ((address, written), placed) in addresses.iter_mut().zip(written).zip(slab.placements()) {
+            (*address, *written) = (placed.address as u64, placed.written as u64);
         }
         self.state().writable = Some(slab);
         Ok(())
+    }
+
+    /// Where what comes to lie at an address is written.
+    pub(super) fn written(&self, address: u64) -> Option<usize> {
+        self.state().writable.as_ref()?.written(address as usize)
     }
 
     fn request(&self, s: &shim::slabjit_segment) -> Result<SegmentRequest> {

@@ -11,14 +11,15 @@ use super::layout::{Layout, LayoutError, MAX_ALIGNMENT, SegmentRequest};
 use super::maps;
 use super::os::{self, Mapping};
 use super::outside::Outside;
+use super::packed::{self, PackedMode, PackedRuns, PackedSlab, Packing};
 use super::place::{Place, Search};
 use super::protection::Protection;
-use super::quarantine::{Quarantine, Rested, Resting};
+use super::quarantine::{self, Quarantine, Rested, Resting};
 use super::ranges::Ranges;
 use super::slab::WritableSlab;
 use super::stats::ArenaStats;
 use crate::error::{Error, Result};
-use crate::gate::{self, Guard, Mutex};
+use crate::gate::{self, Guard, Mutex, Pass};
 use crate::name::Name;
 
 /// How much address space to ask for, and where.
@@ -30,6 +31,25 @@ pub(crate) struct ArenaConfig {
     pub(crate) place: Option<Place>,
     /// Bytes of addresses of removed objects that rest before others get them.
     pub(crate) quarantine: usize,
+    /// Small objects share pages.
+    pub(crate) packed: Option<PackedConfig>,
+}
+
+/// How small objects share pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PackedConfig {
+    /// What is packed can be written only while an object is linked or removed.
+    pub(crate) hardened: bool,
+    /// Whole pages, even where two views are to be had.
+    pub(crate) striped: bool,
+}
+
+/// Whether an object may share pages with others, where the arena has such.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    Allowed,
+    /// Its parts must be near each other.
+    OwnSlab,
 }
 
 impl ArenaConfig {
@@ -43,7 +63,7 @@ impl ArenaConfig {
 
 impl Default for ArenaConfig {
     fn default() -> Self {
-        Self { size: Self::MAX, place: None, quarantine: Self::QUARANTINE }
+        Self { size: Self::MAX, place: None, quarantine: Self::QUARANTINE, packed: None }
     }
 }
 
@@ -81,6 +101,7 @@ struct State {
     /// Pages that are writable, present and taken from `ranges` already, for the next small slabs.
     ready: Range<usize>,
     quarantine: Quarantine,
+    packing: Option<Box<Packing>>,
     /// Writes `history`.
     writer: Writer,
     stats: ArenaStats,
@@ -130,9 +151,10 @@ impl Arena {
         let ranges = Ranges::new(mapping.range(), page);
         let history = History::new(mapping.range(), page);
         let (quarantine, writer) = (Quarantine::new(config.quarantine), Writer::default());
-        let state =
-            Mutex::new(State { ranges, ready: 0..0, quarantine, writer, stats, generation: gate::generation() });
-        Ok(Arc::new(Self { mapping, page, populates: AtomicBool::new(true), history, state }))
+        let packing = config.packed.map(|packed| Box::new(Packing::new(page, packed.hardened, packed.striped)));
+        let generation = gate::generation();
+        let state = State { ranges, ready: 0..0, quarantine, packing, writer, stats, generation };
+        Ok(Arc::new(Self { mapping, page, populates: AtomicBool::new(true), history, state: Mutex::new(state) }))
     }
 
     /// The addresses.
@@ -142,7 +164,8 @@ impl Arena {
 
     pub(crate) fn stats(&self) -> ArenaStats {
         let state = self.state();
-        ArenaStats { quarantined_bytes: state.quarantine.bytes(), ..state.stats }
+        let packed: Option<PackedMode> = state.packing.as_ref().and_then(|packing| packing.mode());
+        ArenaStats { quarantined_bytes: state.quarantine.bytes(), packed, ..state.stats }
     }
 
     /// What lies, or lay last, at an address. Takes no lock and allocates nothing.
@@ -157,8 +180,15 @@ impl Arena {
         self: &Arc<Self>,
         object: &str,
         segments: &[SegmentRequest],
+        sharing: Sharing,
         name_section: impl FnOnce(Blame) -> BlamedSection,
     ) -> Result<WritableSlab> {
+        if sharing == Sharing::Allowed
+            && let Some(wanted) = packed::wanted(segments, self.page)
+            && let Some(slab) = self.pack(object, wanted, segments)
+        {
+            return Ok(slab);
+        }
         let layout = match Layout::new(segments, self.page) {
             Ok(layout) => layout,
             Err(LayoutError::TooLarge) => return Err(self.exhausted(object, u64::MAX, name_section)),
@@ -195,6 +225,75 @@ impl Arena {
         match span {
             Some(span) => WritableSlab::new(Arc::clone(self), object, span, false, layout, segments),
             None => Err(self.exhausted(object, layout.size as u64, name_section)),
+        }
+    }
+
+    /// Puts an object among others. None where that is not wanted, or there is no room.
+    fn pack(
+        self: &Arc<Self>,
+        object: &str,
+        wanted: [(usize, usize); 3],
+        segments: &[SegmentRequest],
+    ) -> Option<WritableSlab> {
+        let placing = {
+            let mut state = self.state();
+            let State { packing, ranges, stats, .. } = &mut *state;
+            let placing = packing.as_mut()?.take(&self.mapping, ranges, wanted)?;
+            stats.slabs += 1;
+            stats.slab_bytes += placing.runs.bytes();
+            placing
+        };
+        Some(WritableSlab::packed(PackedSlab::new(Arc::clone(self), &placing), object, &placing, segments))
+    }
+
+    /// A packed object is written, or was given up.
+    pub(super) fn end_write(&self, epoch: u32) {
+        if let Some(packing) = &mut self.state().packing {
+            packing.end_write(epoch);
+        }
+    }
+
+    /// [`note`](Self::note) for a packed object.
+    pub(super) fn note_packed(&self, runs: &PackedRuns, library: &Name, object: &Name) -> Option<RecordId> {
+        let runs = runs.iter(self.range().start).map(|run| run.addresses);
+        self.history.note_lines(&mut self.state().writer, runs, library, object)
+    }
+
+    /// Overwrites a packed object. Its addresses rest if it was noted, and then are free again.
+    pub(super) fn retire_packed(&self, runs: PackedRuns, epoch: u32, record: Option<RecordId>, inherited: bool) {
+        // No fork comes between what is asked and what is done.
+        let _pass = Pass::take();
+        if let Some(record) = record {
+            self.history.remove(record);
+        }
+        let mut state = self.state();
+        state.stats.slab_bytes -= runs.bytes();
+        state.stats.slabs -= 1;
+        let Some(packing) = &mut state.packing else { return };
+        let mut clean = true;
+        if packing.is_current(epoch) {
+            clean = packing.begin_write().is_ok();
+            if clean {
+                // SAFETY: nobody has the object any more, it is of this epoch, and it may be written.
+                #[allow(unsafe_code)]
+                let overwritten = unsafe { packing.overwrite(&self.mapping, &runs) };
+                clean = overwritten.is_ok();
+                packing.end_write(epoch);
+            }
+        }
+        clean &= packing.rest(&self.mapping, &runs, epoch).is_ok();
+        if inherited || !clean {
+            state.stats.lost_bytes += runs.bytes();
+            return;
+        }
+        match record {
+            Some(record) => self.rest(state, Resting::packed(runs, epoch, record)),
+            None => {
+                let State { packing, ranges, .. } = &mut *state;
+                if let Some(packing) = packing {
+                    packing.wake(&self.mapping, ranges, &runs, epoch);
+                }
+            }
         }
     }
 
@@ -375,13 +474,28 @@ impl Arena {
     }
 
     fn wake(&self, state: &mut State, resting: Resting) -> Option<Outside> {
-        self.history.forget(&mut state.writer, resting.record(), resting.start());
+        let (writer, record) = (&mut state.writer, resting.record());
+        match resting.place() {
+            quarantine::Place::Arena { start, .. } => self.history.forget(writer, record, *start),
+            quarantine::Place::Outside(outside) => self.history.forget(writer, record, outside.range.start),
+            quarantine::Place::Packed(packed) => {
+                let runs = packed.runs.iter(self.range().start).map(|run| run.addresses);
+                self.history.forget_lines(writer, record, runs);
+            }
+        }
         match resting.wake() {
             Rested::Arena(range) => {
                 state.ranges.free(range);
                 None
             }
             Rested::Outside(outside) => Some(*outside),
+            Rested::Packed(packed) => {
+                let State { packing, ranges, .. } = state;
+                if let Some(packing) = packing {
+                    packing.wake(&self.mapping, ranges, &packed.runs, packed.epoch);
+                }
+                None
+            }
         }
     }
 
@@ -418,6 +532,9 @@ impl Arena {
         let mut state = self.state.lock();
         if state.generation != gate::generation() {
             state.generation = gate::generation();
+            if let Some(packing) = &mut state.packing {
+                packing.inherit();
+            }
             let resting = state.quarantine.keep_for_good();
             state.stats.lost_bytes += resting;
         }

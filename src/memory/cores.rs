@@ -6,9 +6,9 @@
 //! membarrier(2), `MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE` (Linux 4.16), makes every running thread of the process execute
 //! one; threads that do not run have one when they are scheduled.
 //!
-//! x86-64 needs nothing of this: its instruction caches are coherent with stores (Intel SDM vol. 3, "Self-Modifying Code"), and
-//! before addresses get other code, their pages go; for that the kernel interrupts every core that may know them, and the
-//! return from an interrupt serialises.
+//! x86-64 needs it less: its instruction caches are coherent with stores (Intel SDM vol. 3, "Self-Modifying Code"), and where pages go
+//! before their addresses get other code, the kernel interrupts every core that may know them, and the return from an interrupt
+//! serialises. Where no page goes ("Cross-Modifying Code"), it is told as well: what is packed replaces other code in its place.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -27,7 +27,6 @@ const ABSENT: u8 = 2;
 /// After code was written, cleaned out of the data cache, and made executable; before its address is given to anybody.
 ///
 /// Nothing fails where the kernel has no such call: code that no core has run at its address before is seen all the same.
-#[cfg(target_arch = "aarch64")]
 pub(super) fn synchronize() {
     static REGISTRATION: Registration = Registration(AtomicU8::new(UNKNOWN));
     let refused = crate::fault::check(crate::fault::Call::SyncCores).err();

@@ -15,7 +15,6 @@
 //! the arena's addresses, `ranges` is the free list, `layout` the arithmetic, `runs` what is kept of it.
 
 mod arena;
-#[cfg(any(target_arch = "aarch64", test))]
 mod cores;
 mod history;
 mod layout;
@@ -23,6 +22,7 @@ mod leftover;
 mod maps;
 mod os;
 mod outside;
+mod packed;
 mod place;
 mod protection;
 mod quarantine;
@@ -33,9 +33,10 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use arena::{Arena, ArenaConfig, Blame, BlamedSection};
+pub(crate) use arena::{Arena, ArenaConfig, Blame, BlamedSection, PackedConfig, Sharing};
 pub(crate) use history::Occupant;
 pub(crate) use layout::{Lifetime, SegmentRequest};
+pub use packed::PackedMode;
 pub(crate) use place::Place;
 pub use protection::Protection;
 pub(crate) use slab::{PublishedSlab, SlabRange, WritableSlab};

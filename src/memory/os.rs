@@ -6,9 +6,12 @@
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::ptr;
 
-use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
 
 use super::{Protection, leftover};
 use crate::fault::{Call, check};
@@ -86,7 +89,7 @@ impl Mapping {
     }
 
     /// Makes every access to whole pages trap; their contents stay.
-    fn deny(&self, range: &Range<usize>) -> io::Result<()> {
+    pub(super) fn deny(&self, range: &Range<usize>) -> io::Result<()> {
         self.set_access(Call::Deny, range, MprotectFlags::empty())
     }
 
@@ -118,7 +121,7 @@ impl Mapping {
     }
 
     /// Returns the memory of whole pages; they read as zero afterwards.
-    fn discard(&self, range: &Range<usize>) -> io::Result<()> {
+    pub(super) fn discard(&self, range: &Range<usize>) -> io::Result<()> {
         self.advise(Call::Discard, range, Advice::LinuxDontNeed)
     }
 
@@ -187,6 +190,85 @@ impl Mapping {
                 Err(error)
             }
         }
+    }
+}
+
+/// Memory that is mapped more than once: a mapping of it stays where it is while another, with other rights, comes and goes.
+#[derive(Debug)]
+pub(super) struct SharedMemory {
+    file: OwnedFd,
+}
+
+impl SharedMemory {
+    /// So many bytes, none of which is there yet.
+    pub(super) fn create(len: usize) -> io::Result<Self> {
+        // Above this limit the kernel does not refuse, but sends SIGXFSZ (Linux, fs/attr.c, inode_newsize_ok).
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        if limit.is_some_and(|limit| limit < len as u64) {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        let create = |call, flags| check(call).and_then(|()| memfd_create(c"slabjit", flags));
+        // Since Linux 6.3 a system may give memory without this flag that cannot be run; before, the flag is not known.
+        let file = create(Call::CreateCode, MemfdFlags::CLOEXEC | MemfdFlags::EXEC).or_else(|error| match error {
+            Errno::INVAL => create(Call::CreateOldCode, MemfdFlags::CLOEXEC),
+            _ => Err(error),
+        })?;
+        retry_on_intr(|| check(Call::SizeCode).and_then(|()| ftruncate(&file, len as u64)))?;
+        Ok(Self { file })
+    }
+
+    /// Returns the memory of whole pages; they read as zero afterwards.
+    pub(super) fn discard(&self, offset: usize, len: usize) -> io::Result<()> {
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(retry_on_intr(|| {
+            check(Call::DiscardCode).and_then(|()| fallocate(&self.file, punch, offset as u64, len as u64))
+        })?)
+    }
+}
+
+impl Mapping {
+    /// Puts memory in the place of what is there, from `offset` on.
+    pub(super) fn show(
+        &self,
+        range: &Range<usize>,
+        memory: &SharedMemory,
+        offset: usize,
+        protection: Protection,
+    ) -> io::Result<()> {
+        let at = self.checked(range)?;
+        check(Call::MapCode)?;
+        let access = match protection {
+            Protection::ReadExecute => ProtFlags::READ | ProtFlags::EXEC,
+            Protection::Read => ProtFlags::READ,
+            Protection::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: `checked` keeps it inside this mapping, so MAP_FIXED replaces only memory of ours, in which nothing lies yet: the pool
+        // that asks has just taken the range (`packed`).
+        unsafe { mmap(at, range.len(), access, flags, &memory.file, offset as u64) }?;
+        Ok(())
+    }
+
+    /// Children of `fork` get no copy of these pages, nor the addresses.
+    pub(super) fn keep_from_children(&self, range: &Range<usize>) -> io::Result<()> {
+        self.advise(Call::KeepFromChildren, range, Advice::LinuxDontFork)
+    }
+
+    /// Fills a range with a word, whose bytes come in this order.
+    ///
+    /// # Safety
+    /// The range is writable, and nobody else reads or writes it; code that is not to run any more may lie there.
+    pub(super) unsafe fn fill(&self, range: &Range<usize>, word: [u8; 4]) -> io::Result<()> {
+        let at = self.checked(range)?;
+        // SAFETY: inside this mapping, and the caller's.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), range.len()) };
+        bytes.chunks_mut(word.len()).for_each(|piece| piece.copy_from_slice(&word[..piece.len()]));
+        Ok(())
+    }
+
+    /// Forgets a mapping that is not there: a child of `fork` did not get it, and others may have the addresses.
+    pub(super) fn forget(mut self) {
+        self.len = 0;
     }
 }
 

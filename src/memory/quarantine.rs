@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::history::RecordId;
 use super::outside::Outside;
+use super::packed::PackedRuns;
 
 /// How many slabs rest, however small: each takes some memory for what is known of it.
 const MOST: usize = 4096;
@@ -28,9 +29,17 @@ pub(super) struct Resting {
 }
 
 #[derive(Debug)]
-enum Place {
+pub(super) enum Place {
     Arena { start: usize, bytes: u32 },
     Outside(Box<Outside>),
+    Packed(Box<RestingRuns>),
+}
+
+/// What a packed object had.
+#[derive(Debug)]
+pub(super) struct RestingRuns {
+    pub(super) runs: PackedRuns,
+    pub(super) epoch: u32,
 }
 
 const _: () = assert!(size_of::<Resting>() <= 24);
@@ -39,6 +48,7 @@ const _: () = assert!(size_of::<Resting>() <= 24);
 pub(super) enum Rested {
     Arena(Range<usize>),
     Outside(Box<Outside>),
+    Packed(Box<RestingRuns>),
 }
 
 impl Resting {
@@ -51,21 +61,23 @@ impl Resting {
         Self { place: Place::Outside(Box::new(outside)), record }
     }
 
+    pub(super) fn packed(runs: PackedRuns, epoch: u32, record: RecordId) -> Self {
+        Self { place: Place::Packed(Box::new(RestingRuns { runs, epoch })), record }
+    }
+
     pub(super) fn record(&self) -> RecordId {
         self.record
     }
 
-    pub(super) fn start(&self) -> usize {
-        match &self.place {
-            Place::Arena { start, .. } => *start,
-            Place::Outside(outside) => outside.range.start,
-        }
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
     fn bytes(&self) -> usize {
         match &self.place {
             Place::Arena { bytes, .. } => *bytes as usize,
             Place::Outside(outside) => outside.mapped_bytes(),
+            Place::Packed(packed) => packed.runs.bytes(),
         }
     }
 
@@ -73,6 +85,7 @@ impl Resting {
         match self.place {
             Place::Arena { start, bytes } => Rested::Arena(start..start + bytes as usize),
             Place::Outside(outside) => Rested::Outside(outside),
+            Place::Packed(packed) => Rested::Packed(packed),
         }
     }
 }

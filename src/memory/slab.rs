@@ -1,5 +1,6 @@
 //! One object's memory, as typestates: [`WritableSlab`] → [`PublishedSlab`]. Dropping either frees.
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use super::history::RecordId;
 use super::layout::{Layout, Run, SegmentRequest};
 use super::os::Mapping;
 use super::outside::Outside;
+use super::packed::{PackedSlab, Placing};
 use super::runs::{Runs, SlabRun};
 use super::{Lifetime, Protection};
 use crate::error::{Error, Result};
@@ -21,10 +23,12 @@ const HUGE_PAGE: usize = 2 << 20;
 /// Zero-fill smaller than this may share a huge page with contents.
 const ZERO_FILL_WORTH_KEEPING_OUT: usize = 256 << 10;
 
-/// Where a segment lies. What is written there is what will be run: there is no second view.
+/// Where a segment lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub(crate) address: usize,
+    /// Where it is written: the same, unless it is packed.
+    pub(crate) written: usize,
     /// Bytes, zero-fill included.
     pub(crate) size: usize,
 }
@@ -38,7 +42,7 @@ pub(crate) struct SlabRange {
     pub(crate) outside: bool,
 }
 
-/// A slab whose contents are being written: every page is `RW-`.
+/// A slab whose contents are being written.
 #[derive(Debug)]
 pub(crate) struct WritableSlab {
     memory: Memory,
@@ -46,6 +50,8 @@ pub(crate) struct WritableSlab {
     placements: Vec<Placed>,
     /// Contents of executable segments.
     code: Vec<Range<usize>>,
+    /// Other code may have been where it comes, and no page went away since.
+    used_before: bool,
 }
 
 /// A slab with its final protections.
@@ -56,7 +62,14 @@ pub(crate) struct PublishedSlab {
 
 /// What is given back when a slab goes, in whichever state.
 #[derive(Debug)]
-struct Memory {
+enum Memory {
+    Own(Own),
+    Packed(PackedSlab),
+}
+
+/// Pages that are one object's: contiguous ones in the arena, and mappings outside.
+#[derive(Debug)]
+struct Own {
     arena: Arc<Arena>,
     start: usize,
     runs: Runs,
@@ -69,7 +82,7 @@ struct Memory {
     generation: u32,
 }
 
-impl Memory {
+impl Own {
     /// The addresses in the arena.
     fn span(&self) -> Range<usize> {
         self.start..self.start + self.runs.bytes()
@@ -112,7 +125,7 @@ impl WritableSlab {
         // From here on, an early return gives everything back.
         let runs = layout.runs.iter().map(run).collect();
         let generation = gate::generation();
-        let mut memory = Memory { arena, start: span.start, runs, outside: None, record: None, generation };
+        let mut memory = Own { arena, start: span.start, runs, outside: None, record: None, generation };
         let arena = &memory.arena;
         if !span.is_empty() && !ready {
             arena.mapping().protect(&span, Protection::ReadWrite).map_err(|e| failed("mprotect", e))?;
@@ -144,9 +157,34 @@ impl WritableSlab {
             if request.protection == Protection::ReadExecute && segment.content > 0 {
                 code.push(address..address + segment.content);
             }
-            placements.push(Placed { address, size: segment.size });
+            placements.push(Placed { address, written: address, size: segment.size });
         }
-        Ok(Self { memory, object: object.into(), placements, code })
+        Ok(Self { memory: Memory::Own(memory), object: object.into(), placements, code, used_before: false })
+    }
+
+    /// Takes room among others that was made for `requests`.
+    pub(super) fn packed(memory: PackedSlab, object: &str, placing: &Placing, requests: &[SegmentRequest]) -> Self {
+        let arena = memory.arena().range().start;
+        let mut addresses = [arena; 3];
+        placing.runs.iter(arena).for_each(|run| addresses[run.protection as usize] = run.addresses.start);
+        let mut code = Vec::new();
+        let placed = |request: &SegmentRequest| {
+            let (content, size) = (request.content_bytes, request.content_bytes + request.zero_fill_bytes);
+            let pool = request.protection as usize;
+            if size == 0 {
+                // It needs an address, but no memory.
+                let address = arena.next_multiple_of((request.alignment as usize).max(1));
+                return Placed { address, written: address, size: 0 };
+            }
+            let (address, written) = (addresses[pool], placing.written[pool]);
+            if request.protection == Protection::ReadExecute && content > 0 {
+                code.push(address..address + content as usize);
+            }
+            Placed { address, written, size: size as usize }
+        };
+        let placements = requests.iter().map(placed).collect();
+        let used_before = placing.used_before && placing.two_views;
+        Self { memory: Memory::Packed(memory), object: object.into(), placements, code, used_before }
     }
 
     /// Where each segment lies, in the order of the requests. An empty segment has an address, but no memory.
@@ -154,34 +192,84 @@ impl WritableSlab {
         &self.placements
     }
 
+    /// Where an address of the slab is written.
+    pub(crate) fn written(&self, address: usize) -> Option<usize> {
+        let placed = self.placements.iter().find(|p| (p.address..p.address + p.size).contains(&address))?;
+        Some(placed.written + (address - placed.address))
+    }
+
     /// Sets the final protections. On failure everything is given back.
     pub(crate) fn publish(self) -> Result<PublishedSlab> {
-        let Self { memory, object, code, .. } = self;
+        let Self { mut memory, object, code, used_before, .. } = self;
         let failed = |call, source| Error::System { call, object: object.as_ref().to_owned(), source };
-        let arena = memory.arena.mapping();
         for written in &code {
-            let outside = memory.outside().find(|o| o.range.contains(&written.start));
-            let mapping = outside.map_or(arena, Outside::mapping);
-            mapping.sync_instruction_cache(written).map_err(|e| failed("cache maintenance", e))?;
+            memory.mapping_of(written.start).sync_instruction_cache(written).map_err(|e| failed("cache maintenance", e))?;
         }
-        for run in memory.ranges().filter(|r| r.protection != Protection::ReadWrite) {
-            arena.protect(&run.addresses, run.protection).map_err(|e| failed("mprotect", e))?;
-        }
-        for segment in memory.outside().filter(|o| o.protection != Protection::ReadWrite) {
-            segment.mapping().protect(&segment.range, segment.protection).map_err(|e| failed("mprotect", e))?;
-        }
-        #[cfg(target_arch = "aarch64")]
-        if !code.is_empty() {
+        memory.protect().map_err(|e| failed("mprotect", e))?;
+        if used_before || (cfg!(target_arch = "aarch64") && !code.is_empty()) {
             super::cores::synchronize();
         }
         Ok(PublishedSlab { memory })
     }
 }
 
+impl Memory {
+    fn ranges(&self) -> Vec<SlabRange> {
+        match self {
+            Self::Packed(packed) => packed.ranges().collect(),
+            Self::Own(own) => {
+                let outside = own.outside().map(|o| SlabRange {
+                    addresses: o.range.clone(),
+                    protection: o.protection,
+                    outside: true,
+                });
+                own.ranges().chain(outside).collect()
+            }
+        }
+    }
+
+    /// The mapping that has an address.
+    fn mapping_of(&self, address: usize) -> &Mapping {
+        match self {
+            Self::Packed(packed) => packed.arena().mapping(),
+            Self::Own(own) => {
+                let outside = own.outside().find(|o| o.range.contains(&address));
+                outside.map_or(own.arena.mapping(), Outside::mapping)
+            }
+        }
+    }
+
+    /// Takes the right to write away, or to run.
+    fn protect(&mut self) -> io::Result<()> {
+        match self {
+            Self::Packed(packed) => {
+                if !packed.has_two_views() {
+                    protect_all(packed.arena().mapping(), packed.ranges())?;
+                }
+                packed.end_write();
+                Ok(())
+            }
+            Self::Own(own) => {
+                protect_all(own.arena.mapping(), own.ranges())?;
+                let mut constant = own.outside().filter(|o| o.protection != Protection::ReadWrite);
+                constant.try_for_each(|segment| segment.mapping().protect(&segment.range, segment.protection))
+            }
+        }
+    }
+}
+
+fn protect_all(mapping: &Mapping, mut ranges: impl Iterator<Item = SlabRange>) -> io::Result<()> {
+    let mut constant = ranges.by_ref().filter(|run| run.protection != Protection::ReadWrite);
+    constant.try_for_each(|run| mapping.protect(&run.addresses, run.protection))
+}
+
 impl PublishedSlab {
     /// Notes whose the slab is, before its addresses are given to anybody. They rest when it goes.
     pub(crate) fn belong_to(&mut self, library: &Name, object: &Name) {
-        let memory = &mut self.memory;
+        let memory = match &mut self.memory {
+            Memory::Packed(packed) => return packed.belong_to(library, object),
+            Memory::Own(own) => own,
+        };
         let span = memory.span();
         if !span.is_empty() {
             memory.record = memory.arena.note(&span, library, object);
@@ -191,25 +279,23 @@ impl PublishedSlab {
         }
     }
 
-    /// The addresses in the arena; empty if the object has no memory there.
-    pub(crate) fn span(&self) -> Range<usize> {
-        self.memory.span()
+    /// The addresses in the arena: one range, unless it is packed. Empty if the object has no memory there.
+    pub(crate) fn spans(&self) -> Vec<Range<usize>> {
+        match &self.memory {
+            Memory::Own(own) => vec![own.span()],
+            Memory::Packed(packed) => packed.ranges().map(|run| run.addresses).collect(),
+        }
     }
 
-    /// All pages of the slab by protection: those in the arena without a gap, in the order of addresses, then those
-    /// outside.
+    /// All of the slab by protection: pages in the arena without a gap, in the order of addresses, then those
+    /// outside; or what is packed, in the same order.
     pub(crate) fn ranges(&self) -> Vec<SlabRange> {
-        let outside = self.memory.outside().map(|o| SlabRange {
-            addresses: o.range.clone(),
-            protection: o.protection,
-            outside: true,
-        });
-        self.memory.ranges().chain(outside).collect()
+        self.memory.ranges()
     }
 
     /// Gives the segments back that were needed for finalisation only.
     pub(crate) fn release_finalize_segments(&mut self) {
-        let memory = &mut self.memory;
+        let Memory::Own(memory) = &mut self.memory else { return };
         let end = memory.span().end;
         memory.runs.drop_finalize();
         memory.arena.release(memory.span().end..end);
@@ -220,7 +306,7 @@ impl PublishedSlab {
     }
 }
 
-impl Drop for Memory {
+impl Drop for Own {
     fn drop(&mut self) {
         let inherited = self.generation != gate::generation();
         match self.record {

@@ -1,5 +1,7 @@
 //! What an arena holds.
 
+use super::packed::PackedMode;
+
 /// The address space of one engine at one moment, in bytes of addresses unless said otherwise.
 ///
 /// Resident memory is less: pages that were never written occupy none.
@@ -16,6 +18,8 @@ pub struct ArenaStats {
     pub outside_bytes: usize,
     /// Bytes of addresses of removed slabs that rest before others get them. They have no memory.
     pub quarantined_bytes: usize,
+    /// How objects are packed that share pages; none where no object does.
+    pub packed: Option<PackedMode>,
     /// Bytes of addresses that are never used again: the system refused to clean them, or they were somebody's before this process was
     /// forked.
     pub lost_bytes: usize,

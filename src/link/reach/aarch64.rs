@@ -6,7 +6,7 @@ use super::room::{CODE, Rooms};
 use super::{Block, Edge, Need, Shared, fits_i32};
 use crate::elf::EM_AARCH64;
 use crate::elf::relocations::bridge::{
-    AARCH64_PLT32, ADR_PREL_LO21, ADR_PREL_PG_HI21, ADR_PREL_PG_HI21_NC, Bridgeable, CALL26, CONDBR19, TSTBR14,
+    AARCH64_PLT32, ADR_PREL_LO21, ADR_PREL_PG_HI21, ADR_PREL_PG_HI21_NC, Bridgeable, CALL26, CONDBR19, JUMP26, TSTBR14,
     bridgeable,
 };
 
@@ -32,6 +32,11 @@ const LOAD: u64 = 16;
 const STUB: u64 = 16;
 /// The branch itself, the way back, and a stub.
 const OUTLINED: u64 = 24;
+
+/// Whether it leads to code and nothing else.
+pub(super) fn is_branch(relocation: u32) -> bool {
+    [TSTBR14, CONDBR19, JUMP26, CALL26].contains(&relocation)
+}
 
 /// Room for a reference that may turn out to be too long.
 pub(super) fn cost(edge: &Edge<'_>, executable: bool) -> Need {

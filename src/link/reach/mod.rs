@@ -105,6 +105,8 @@ pub(super) struct Reach {
     /// Of the whole graph, before room is made in it.
     bytes: u64,
     need: Need,
+    /// Something refers to another part of the object and reaches less than the arena.
+    narrow: bool,
     rooms: Rooms,
     got: u64,
     bridges: u32,
@@ -123,6 +125,7 @@ impl Reach {
             arena: arena.start as u64..arena.end as u64,
             bytes: 0,
             need: Need::default(),
+            narrow: false,
             rooms: Rooms::default(),
             got: 0,
             bridges: 0,
@@ -144,6 +147,7 @@ impl Reach {
         for (edge, lifted) in edges {
             let Some(kind) = lifted.or_else(|| Some(self.table.get(edge.relocation)?.1)) else { continue };
             self.need.data = self.need.data.saturating_add(thread_local::cost(kind).data);
+            self.narrow |= self.is_narrow(kind, &edge);
             if self.policy == OutOfRange::Reject || !self.may_be_out_of_range(kind, &edge) {
                 continue;
             }
@@ -177,6 +181,23 @@ impl Reach {
         let least = i128::from(target.start) - i128::from(from.end) + i128::from(edge.addend) - page;
         let greatest = i128::from(target.end) - i128::from(from.start) + i128::from(edge.addend) + page;
         !kind.fits(least) || !kind.fits(greatest)
+    }
+
+    /// Whether a reference may lead to another protection of the object, and could be too long if that lay anywhere in the arena.
+    fn is_narrow(&self, kind: &Kind, edge: &Edge<'_>) -> bool {
+        if !matches!(kind.operation, Operation::Relative | Operation::PageRelative) {
+            return false;
+        }
+        // Code branches to code, of which an object's is in one place.
+        let branch = self.machine == EM_AARCH64 && aarch64::is_branch(kind.number);
+        let most = i128::from(self.arena.end - self.arena.start);
+        edge.place == Place::OtherBlock && !branch && !(kind.fits(most) && kind.fits(-most))
+    }
+
+    /// Whether the parts of the object must be near each other, more than all of the arena is.
+    pub(super) fn needs_one_slab(&self) -> bool {
+        // On AArch64, code loads from the room in read-only data.
+        self.narrow || (self.machine == EM_AARCH64 && self.need.data != 0)
     }
 
     /// Bytes to reserve at the head and the tail of the code, and among read-only data.

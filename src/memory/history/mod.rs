@@ -1,6 +1,7 @@
 //! Which object lies, or lay, at an address: for whoever has nothing but the address, such as the handler of a signal. Reading takes no
 //! lock, waits for nobody and allocates nothing.
 
+mod lines;
 mod record;
 
 use std::num::NonZero;
@@ -10,6 +11,7 @@ use std::time::SystemTime;
 
 use once_cell::race::OnceBox;
 
+use self::lines::Lines;
 use self::record::{Readers, Record, Seen};
 use crate::name::{Name, ShortName};
 
@@ -34,6 +36,8 @@ pub(super) struct History {
     page: usize,
     /// For each page, which record it had last, or 0.
     pages: Box<[OnceBox<[AtomicU32; PAGES]>]>,
+    /// For each cache line that is packed, the same.
+    lines: Lines,
     /// In two levels, so that little is there before it is used.
     records: [OnceBox<Group>; GROUPS],
     /// Records of what lies outside the arena.
@@ -47,8 +51,8 @@ pub(super) struct History {
 const PAGES: usize = 1024;
 /// Records in a chunk, and chunks in a group.
 const CHUNK: usize = 64;
-/// As many records as 2 GiB have pages of 4 KiB.
-const GROUPS: usize = (2 << 30) / 4096 / CHUNK / CHUNK;
+/// Two million records: packed objects are smaller than a page.
+const GROUPS: usize = (2 << 20) / CHUNK / CHUNK;
 
 type Group = [OnceBox<[Record; CHUNK]>; CHUNK];
 
@@ -64,9 +68,10 @@ impl History {
     pub(super) fn new(arena: Range<usize>, page: usize) -> Self {
         let pages = (arena.len() / page).div_ceil(PAGES);
         Self {
-            arena,
             page,
             pages: (0..pages).map(|_| OnceBox::new()).collect(),
+            lines: Lines::new(&arena),
+            arena,
             records: [const { OnceBox::new() }; GROUPS],
             outside: AtomicUsize::new(0),
             used: AtomicU32::new(0),
@@ -98,6 +103,30 @@ impl History {
         Some(id)
     }
 
+    /// [`note`](Self::note) for something that is packed in the arena.
+    pub(super) fn note_lines(
+        &self,
+        writer: &mut Writer,
+        runs: impl Iterator<Item = Range<usize>>,
+        library: &Name,
+        object: &Name,
+    ) -> Option<RecordId> {
+        let id = writer.free.pop().or_else(|| self.fresh())?;
+        writer.generation += 1;
+        self.record(id)?.write(&self.arena, writer.generation, library.clone(), object.clone());
+        runs.for_each(|run| self.lines.set(&run, Some(id)));
+        Some(id)
+    }
+
+    /// [`forget`](Self::forget) for something that is packed.
+    pub(super) fn forget_lines(&self, writer: &mut Writer, id: RecordId, runs: impl Iterator<Item = Range<usize>>) {
+        let Some(record) = self.record(id) else { return };
+        // Before the record is another's: who reads it looks again whether the line still names it.
+        runs.for_each(|run| self.lines.set(&run, None));
+        writer.seen.keep(record.clear(), &self.readers);
+        writer.free.push(id);
+    }
+
     /// Notes that it is removed. To be called before its memory goes: who traps there is to find it so.
     pub(super) fn remove(&self, id: RecordId) {
         if let Some(record) = self.record(id) {
@@ -119,6 +148,11 @@ impl History {
     pub(super) fn find(&self, address: usize) -> Option<Occupant> {
         let reading = self.readers.enter();
         if self.is_inside(address) {
+            if let Some(id) = self.lines.get(address) {
+                let occupant = self.record(id)?.read(address, &reading)?;
+                let start = self.lines.start_of(address, id)?;
+                return Some(Occupant { start, ..occupant });
+            }
             let page = (address - self.arena.start) / self.page;
             let id = self.pages.get(page / PAGES)?.get()?[page % PAGES].load(Ordering::Acquire);
             return self.record(RecordId(NonZero::new(id)?))?.read(address, &reading);

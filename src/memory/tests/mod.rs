@@ -140,7 +140,7 @@ fn small_object() -> [SegmentRequest; 3] {
 }
 
 fn allocate(arena: &Arc<Arena>, segments: &[SegmentRequest]) -> Result<WritableSlab> {
-    arena.allocate("test.o", segments, |blame| BlamedSection { name: format!("{blame:?}"), bytes: 7 })
+    arena.allocate("test.o", segments, Sharing::Allowed, |blame| BlamedSection { name: format!("{blame:?}"), bytes: 7 })
 }
 
 /// No slab is left: one free range, nothing resident, every access traps, and the counts are at their start.

@@ -1,0 +1,65 @@
+//! A packed object's memory, and who gives it back.
+
+use std::sync::Arc;
+
+use super::super::arena::Arena;
+use super::super::history::RecordId;
+use super::super::slab::SlabRange;
+use super::{PackedRuns, Placing};
+use crate::gate;
+use crate::name::Name;
+
+/// The runs of an object. Dropping gives them back.
+#[derive(Debug)]
+pub(in super::super) struct PackedSlab {
+    arena: Arc<Arena>,
+    runs: PackedRuns,
+    epoch: u32,
+    /// Whose it is, once somebody may have its addresses.
+    record: Option<RecordId>,
+    /// Of the process that made it.
+    generation: u32,
+    /// It is still being written.
+    writable: bool,
+    two_views: bool,
+}
+
+impl PackedSlab {
+    pub(in super::super) fn new(arena: Arc<Arena>, placing: &Placing) -> Self {
+        let (runs, epoch, generation) = (placing.runs, placing.epoch, gate::generation());
+        Self { arena, runs, epoch, record: None, generation, writable: true, two_views: placing.two_views }
+    }
+
+    pub(in super::super) fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// Whether it is written where it is not run.
+    pub(in super::super) fn has_two_views(&self) -> bool {
+        self.two_views
+    }
+
+    /// Nobody writes it any more.
+    pub(in super::super) fn end_write(&mut self) {
+        if std::mem::take(&mut self.writable) {
+            self.arena.end_write(self.epoch);
+        }
+    }
+
+    pub(in super::super) fn belong_to(&mut self, library: &Name, object: &Name) {
+        self.record = self.arena.note_packed(&self.runs, library, object);
+    }
+
+    pub(in super::super) fn ranges(&self) -> impl Iterator<Item = SlabRange> {
+        let runs = self.runs.iter(self.arena.range().start);
+        runs.map(|run| SlabRange { addresses: run.addresses, protection: run.protection, outside: false })
+    }
+}
+
+impl Drop for PackedSlab {
+    fn drop(&mut self) {
+        self.end_write();
+        let inherited = self.generation != gate::generation();
+        self.arena.retire_packed(self.runs, self.epoch, self.record, inherited);
+    }
+}

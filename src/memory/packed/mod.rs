@@ -1,0 +1,382 @@
+//! Small objects side by side: pools of one protection each, in which an object takes as many cache lines as it has bytes for.
+//!
+//! Code and constants are written through a second view of their memory ([`views`]), so that no page changes its protection when an
+//! object comes. Where the system does not allow that, objects take whole pages ([`PackedMode::PageStriped`]).
+//!
+//! A child of `fork` shares what was packed before with its parent. Whatever either of them would write there, the other one would see: so
+//! after a fork both begin an [`Epoch`] of their own, and what is removed of an older one stays as it is until nothing alive is left in
+//! its unit.
+
+mod held;
+mod pool;
+mod runs;
+mod views;
+
+use std::io;
+use std::ops::Range;
+
+use self::pool::{Carved, Growth, Pool};
+pub(super) use self::pool::UNIT;
+pub(super) use self::held::PackedSlab;
+pub(super) use self::runs::{PackedRun, PackedRuns, Placing};
+use self::views::Views;
+use super::{Lifetime, Protection, SegmentRequest};
+use super::os::Mapping;
+use super::ranges::Ranges;
+use crate::gate;
+
+/// How objects are packed; see [`ArenaStats::packed`](super::ArenaStats::packed).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PackedMode {
+    /// At cache lines. Code and constants are shared memory, which is written through a second view.
+    TwoViews,
+    /// At pages, whose protection changes for each object: the system gives no memory that can be mapped twice and run.
+    PageStriped,
+}
+
+/// Larger objects have a slab of their own.
+pub(super) const MOST: usize = 256 << 10;
+/// A cache line of x86-64, and of most AArch64.
+pub(super) const LINE: usize = 64;
+/// An area is this part of the arena, so that what is packed and what has slabs can each have most of it.
+const AREA_PART: usize = 16;
+const LEAST_AREA: usize = 1 << 20;
+
+/// What code that is removed is overwritten with.
+const TRAP: [u8; 4] = if cfg!(target_arch = "aarch64") { [0; 4] } else { [0xcc; 4] };
+const ZERO: [u8; 4] = [0; 4];
+
+#[derive(Debug)]
+pub(super) struct Packing {
+    page: usize,
+    hardened: bool,
+    /// Two views are not wanted.
+    striped: bool,
+    current: Option<Epoch>,
+    /// Those from before a fork.
+    older: Vec<Epoch>,
+    epochs: u32,
+}
+
+/// What was packed between two forks.
+#[derive(Debug)]
+struct Epoch {
+    number: u32,
+    forks: u64,
+    views: Option<Views>,
+    /// By protection.
+    pools: [Pool; 3],
+    /// Objects that live or rest.
+    outstanding: usize,
+}
+
+impl Packing {
+    pub(super) fn new(page: usize, hardened: bool, striped: bool) -> Self {
+        Self { page, hardened, striped, current: None, older: Vec::new(), epochs: 0 }
+    }
+
+    pub(super) fn mode(&self) -> Option<PackedMode> {
+        let epoch = self.current.as_ref()?;
+        Some(if epoch.views.is_some() { PackedMode::TwoViews } else { PackedMode::PageStriped })
+    }
+
+    /// Whether what has this number may still be written.
+    pub(super) fn is_current(&self, epoch: u32) -> bool {
+        self.current.as_ref().is_some_and(|current| current.number == epoch && current.forks == gate::forks())
+    }
+
+    /// Takes room for an object: bytes and alignment for each protection. It is writable until [`end_write`](Self::end_write). None if
+    /// there is none: the object may find room for a slab of its own, or learn why not.
+    pub(super) fn take(&mut self, arena: &Mapping, ranges: &mut Ranges, wanted: [(usize, usize); 3]) -> Option<Placing> {
+        if self.current.as_ref().is_some_and(|epoch| epoch.forks != gate::forks()) {
+            self.begin_epoch();
+        }
+        if self.current.is_none() {
+            self.current = Some(Epoch::new(self, arena));
+            self.epochs += 1;
+        }
+        let taken = self.current.as_mut()?.take(arena, ranges, wanted);
+        if taken.is_none() {
+            self.end_if_idle(arena, ranges);
+        }
+        taken
+    }
+
+    /// What was packed so far stays as it is.
+    fn begin_epoch(&mut self) {
+        if let Some(mut old) = self.current.take() {
+            // Nobody is to write there any more.
+            old.views = None;
+            self.older.push(old);
+        }
+    }
+
+    /// The object is written, or was given up.
+    pub(super) fn end_write(&mut self, epoch: u32) {
+        let current = self.current.as_mut().filter(|current| current.number == epoch);
+        if let Some(Epoch { views: Some(views), pools, .. }) = current {
+            views.end_write(two_views(pools));
+        }
+    }
+
+    /// Lets what is current be written, as for an object that is taken.
+    pub(super) fn begin_write(&mut self) -> io::Result<()> {
+        match &mut self.current {
+            Some(Epoch { views: Some(views), pools, .. }) => views.begin_write(two_views(pools)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Overwrites an object's room.
+    ///
+    /// # Safety
+    /// It is of the current epoch, between `begin_write` and `end_write`, and nothing alive is there.
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn overwrite(&self, arena: &Mapping, runs: &PackedRuns) -> io::Result<()> {
+        let Some(epoch) = &self.current else { return Ok(()) };
+        for run in runs.iter(arena.range().start) {
+            // SAFETY: by the caller.
+            unsafe { epoch.overwrite(arena, &run) }?;
+        }
+        Ok(())
+    }
+
+    /// An object's room is not alive any more. An error means that it must not be [woken](Self::wake).
+    pub(super) fn rest(&mut self, arena: &Mapping, runs: &PackedRuns, epoch: u32) -> io::Result<()> {
+        let is_current = self.is_current(epoch);
+        let Some(found) = self.epoch(epoch) else { return Ok(()) };
+        let mut clean = Ok(());
+        for run in runs.iter(arena.range().start) {
+            let pool = &mut found.pools[run.protection as usize];
+            for unit in pool.rest(&run.addresses) {
+                let gone = match &found.views {
+                    // Whoever else has the memory keeps it.
+                    _ if !is_current => arena.take_away(&unit),
+                    Some(views) if run.protection != Protection::ReadWrite => {
+                        arena.deny(&unit).and_then(|()| views.discard(&unit))
+                    }
+                    Some(_) => arena.deny(&unit).and_then(|()| arena.discard(&unit)),
+                    None => Ok(()),
+                };
+                if gone.is_err() {
+                    pool.stayed(&unit);
+                }
+            }
+            if found.views.is_none() && is_current {
+                // Pages of its own.
+                clean = arena.take_away(&run.addresses).and(clean);
+            }
+        }
+        clean
+    }
+
+    /// An object's room has rested.
+    pub(super) fn wake(&mut self, arena: &Mapping, ranges: &mut Ranges, runs: &PackedRuns, epoch: u32) {
+        let is_current = self.is_current(epoch);
+        let Some(found) = self.epoch(epoch) else { return };
+        found.outstanding -= 1;
+        if is_current {
+            for run in runs.iter(arena.range().start) {
+                found.pools[run.protection as usize].wake(run.addresses);
+            }
+        }
+        self.end_if_idle(arena, ranges);
+    }
+
+    fn epoch(&mut self, number: u32) -> Option<&mut Epoch> {
+        self.current.iter_mut().chain(&mut self.older).find(|epoch| epoch.number == number)
+    }
+
+    /// Gives everything back of epochs in which nothing lives or rests.
+    fn end_if_idle(&mut self, arena: &Mapping, ranges: &mut Ranges) {
+        let current = self.current.take_if(|epoch| epoch.outstanding == 0);
+        let older = self.older.extract_if(.., |epoch| epoch.outstanding == 0);
+        for epoch in older.chain(current) {
+            for area in epoch.pools.into_iter().flat_map(Pool::into_areas) {
+                // What cannot be cleaned is not used again.
+                if arena.take_away(&area).is_ok() {
+                    ranges.free(area);
+                }
+            }
+        }
+    }
+
+    /// In a child of `fork`: what it inherited stays where it is.
+    pub(super) fn inherit(&mut self) {
+        self.begin_epoch();
+    }
+}
+
+/// What is mapped twice.
+fn two_views(pools: &[Pool; 3]) -> impl Iterator<Item = Range<usize>> {
+    pools[..Protection::ReadWrite as usize].iter().flat_map(Pool::mapped)
+}
+
+impl Epoch {
+    fn new(packing: &Packing, arena: &Mapping) -> Self {
+        let views = || Views::new(arena.range(), packing.hardened).ok();
+        let views = if packing.striped { None } else { views() };
+        let granule = if views.is_some() { LINE } else { packing.page };
+        let pools = std::array::from_fn(|_| Pool::new(granule));
+        Self { number: packing.epochs, forks: gate::forks(), views, pools, outstanding: 0 }
+    }
+
+    fn take(&mut self, arena: &Mapping, ranges: &mut Ranges, wanted: [(usize, usize); 3]) -> Option<Placing> {
+        if let Some(views) = &mut self.views {
+            views.begin_write(two_views(&self.pools)).ok()?;
+        }
+        let mut runs = PackedRuns::default();
+        let mut used_before = false;
+        for (protection, (bytes, align)) in runs::PROTECTIONS.into_iter().zip(wanted) {
+            if bytes == 0 {
+                continue;
+            }
+            let Some(carved) = self.carve(arena, ranges, protection, bytes, align) else {
+                self.give_back(arena, &runs);
+                return None;
+            };
+            runs.set(arena.range().start, protection, &carved.range);
+            used_before |= !carved.fresh && protection == Protection::ReadExecute;
+        }
+        self.outstanding += 1;
+        let written = runs.each(arena.range().start, |run| self.written_at(run));
+        Some(Placing { epoch: self.number, runs, written, two_views: self.views.is_some(), used_before })
+    }
+
+    /// Undoes a part of `take`.
+    fn give_back(&mut self, arena: &Mapping, runs: &PackedRuns) {
+        for run in runs.iter(arena.range().start) {
+            let pool = &mut self.pools[run.protection as usize];
+            // Units keep their memory: nothing was written.
+            for unit in pool.rest(&run.addresses) {
+                pool.stayed(&unit);
+            }
+            pool.wake(run.addresses);
+        }
+        if let Some(views) = &mut self.views {
+            views.end_write(two_views(&self.pools));
+        }
+    }
+
+    /// Where what comes to lie at a run is written.
+    fn written_at(&self, run: &PackedRun) -> usize {
+        match &self.views {
+            Some(views) if run.protection != Protection::ReadWrite => views.writable(&run.addresses).start,
+            _ => run.addresses.start,
+        }
+    }
+
+    fn carve(
+        &mut self,
+        arena: &Mapping,
+        ranges: &mut Ranges,
+        protection: Protection,
+        bytes: usize,
+        align: usize,
+    ) -> Option<Carved> {
+        let carved = loop {
+            let pool = &mut self.pools[protection as usize];
+            if let Some(carved) = pool.carve(bytes, align) {
+                break carved;
+            }
+            match pool.growth(bytes, align) {
+                Growth::Area(least) => {
+                    let area = take_area(arena, ranges, least)?;
+                    pool.add_area(area);
+                }
+                Growth::Map(range) => {
+                    match &self.views {
+                        Some(views) if protection != Protection::ReadWrite => views.grow(arena, &range, protection),
+                        _ => arena.protect(&range, Protection::ReadWrite),
+                    }
+                    .ok()?;
+                    self.pools[protection as usize].grown(&range);
+                }
+            }
+        };
+        if self.bring_back(arena, protection, &carved).is_err() {
+            let pool = &mut self.pools[protection as usize];
+            // They go as they came.
+            let _ = pool.rest(&carved.range);
+            pool.wake(carved.range);
+            return None;
+        }
+        Some(carved)
+    }
+
+    fn bring_back(&self, arena: &Mapping, protection: Protection, carved: &Carved) -> io::Result<()> {
+        let Some(views) = &self.views else {
+            // Whole pages, which were taken away from those that had them before.
+            return if carved.fresh { Ok(()) } else { arena.protect(&carved.range, Protection::ReadWrite) };
+        };
+        for unit in &carved.away {
+            arena.protect(unit, protection)?;
+            if protection == Protection::ReadExecute {
+                // SAFETY: nothing alive is in a unit that was away, and `take` let it be written.
+                #[allow(unsafe_code)]
+                unsafe {
+                    views.fill(unit, TRAP)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for [`Packing::overwrite`].
+    #[allow(unsafe_code)]
+    unsafe fn overwrite(&self, arena: &Mapping, run: &PackedRun) -> io::Result<()> {
+        match (&self.views, run.protection) {
+            // Pages of its own, which are taken away.
+            (None, _) => Ok(()),
+            // SAFETY: by the caller.
+            (Some(views), Protection::ReadExecute) => unsafe {
+                views.fill(&run.addresses, TRAP)?;
+                arena.sync_instruction_cache(&run.addresses)
+            },
+            // What comes there expects zeros between its parts.
+            // SAFETY: by the caller.
+            (Some(views), Protection::Read) => unsafe { views.fill(&run.addresses, ZERO) },
+            // SAFETY: by the caller.
+            (Some(_), Protection::ReadWrite) => unsafe { arena.fill(&run.addresses, ZERO) },
+        }
+    }
+}
+
+fn take_area(arena: &Mapping, ranges: &mut Ranges, least: usize) -> Option<Range<usize>> {
+    let mut size = (arena.range().len() / AREA_PART).max(LEAST_AREA).next_multiple_of(UNIT);
+    loop {
+        let size_now = size.max(least);
+        if let Some(area) = ranges.allocate(size_now, UNIT) {
+            return Some(area);
+        }
+        if size_now == least {
+            return None;
+        }
+        size = (size / 2).next_multiple_of(UNIT);
+    }
+}
+
+/// What an object wants of each pool (bytes and alignment), if it may be packed at all.
+pub(super) fn wanted(segments: &[SegmentRequest], page: usize) -> Option<[(usize, usize); 3]> {
+    let mut wanted = [(0, 1); 3];
+    let mut all = 0_usize;
+    for segment in segments {
+        let bytes = usize::try_from(segment.content_bytes.checked_add(segment.zero_fill_bytes)?).ok()?;
+        let align = usize::try_from(segment.alignment.max(1)).ok()?;
+        if bytes == 0 {
+            continue;
+        }
+        let pool = &mut wanted[segment.protection as usize];
+        if pool.0 != 0 || segment.outside || segment.lifetime != Lifetime::Standard {
+            return None;
+        }
+        if !align.is_power_of_two() || align > page {
+            return None;
+        }
+        *pool = (bytes, align);
+        all = all.checked_add(bytes)?;
+    }
+    (1..=MOST).contains(&all).then_some(wanted)
+}

@@ -1,0 +1,124 @@
+//! Memory with two views: one in the arena, where code runs and constants are read, and a writable one that nobody else knows of.
+
+use std::io;
+use std::ops::Range;
+
+use super::super::Protection;
+use super::super::os::{Mapping, SharedMemory};
+use crate::gate;
+
+/// The memory of one engine's packed code and constants. An address of the arena has the same place in the writable view.
+#[derive(Debug)]
+pub(super) struct Views {
+    memory: SharedMemory,
+    /// `None` once it is taken down.
+    writable: Option<Mapping>,
+    arena: Range<usize>,
+    /// Nobody can write when nobody has to.
+    hardened: bool,
+    /// How many have to.
+    writers: usize,
+    generation: u32,
+}
+
+/// How often an address that nobody can guess is tried, each time in half of the space.
+const TRIES: u32 = 16;
+/// User addresses of x86-64 and AArch64 have 47 bits at least, where the kernel was not made for less.
+const ADDRESS_BITS: u32 = 47;
+
+impl Views {
+    pub(super) fn new(arena: Range<usize>, hardened: bool) -> io::Result<Self> {
+        let memory = SharedMemory::create(arena.len())?;
+        let writable = somewhere(arena.len())?;
+        Ok(Self { memory, writable: Some(writable), arena, hardened, writers: 0, generation: gate::generation() })
+    }
+
+    /// Where a range of the arena can be written.
+    pub(super) fn writable(&self, range: &Range<usize>) -> Range<usize> {
+        let base = self.writable.as_ref().map_or(0, |view| view.range().start);
+        let at = |address: usize| base + (address - self.arena.start);
+        at(range.start)..at(range.end)
+    }
+
+    /// Maps a range of the arena, and its place in the writable view.
+    pub(super) fn grow(&self, arena: &Mapping, range: &Range<usize>, protection: Protection) -> io::Result<()> {
+        let Some(view) = &self.writable else { return Err(io::ErrorKind::NotFound.into()) };
+        let offset = range.start - self.arena.start;
+        let writable = self.writable(range);
+        view.show(&writable, &self.memory, offset, Protection::ReadWrite)?;
+        view.keep_from_children(&writable)?;
+        if self.hardened && self.writers == 0 {
+            view.deny(&writable)?;
+        }
+        arena.show(range, &self.memory, offset, protection)
+    }
+
+    /// Lets somebody write in what is mapped, until [`end_write`](Self::end_write).
+    pub(super) fn begin_write(&mut self, mapped: impl Iterator<Item = Range<usize>>) -> io::Result<()> {
+        if self.hardened && self.writers == 0 {
+            self.each(mapped, |view, range| view.protect(range, Protection::ReadWrite))?;
+        }
+        self.writers += 1;
+        Ok(())
+    }
+
+    pub(super) fn end_write(&mut self, mapped: impl Iterator<Item = Range<usize>>) {
+        self.writers -= 1;
+        if self.hardened && self.writers == 0 {
+            // Refused for want of mappings, if at all: then it is as without `hardened` until the next time.
+            let _ = self.each(mapped, Mapping::deny);
+        }
+    }
+
+    fn each(
+        &self,
+        mapped: impl Iterator<Item = Range<usize>>,
+        call: impl Fn(&Mapping, &Range<usize>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(view) = &self.writable else { return Ok(()) };
+        mapped.map(|range| self.writable(&range)).try_for_each(|range| call(view, &range))
+    }
+
+    /// Fills a range of the arena with a word.
+    ///
+    /// # Safety
+    /// The range is mapped and can be written; nothing alive is there.
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn fill(&self, range: &Range<usize>, word: [u8; 4]) -> io::Result<()> {
+        let Some(view) = &self.writable else { return Ok(()) };
+        // SAFETY: by the caller.
+        unsafe { view.fill(&self.writable(range), word) }
+    }
+
+    /// Returns the memory of a range of the arena.
+    pub(super) fn discard(&self, range: &Range<usize>) -> io::Result<()> {
+        self.memory.discard(range.start - self.arena.start, range.len())
+    }
+}
+
+impl Drop for Views {
+    fn drop(&mut self) {
+        if self.generation != gate::generation()
+            && let Some(view) = self.writable.take()
+        {
+            // In a child, which did not get it.
+            view.forget();
+        }
+    }
+}
+
+/// Addresses that cannot be guessed from others.
+fn somewhere(len: usize) -> io::Result<Mapping> {
+    for attempt in 0..TRIES {
+        let mut random = [0; 8];
+        if rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK) != Ok(random.len()) {
+            break;
+        }
+        let address = usize::from_ne_bytes(random) & ((1 << (ADDRESS_BITS - attempt / 2)) - 1) & !(super::UNIT - 1);
+        if let Ok(view) = Mapping::reserve_at(address, len) {
+            return Ok(view);
+        }
+    }
+    // Where the kernel puts it, which is random too, but near what else is mapped.
+    Mapping::reserve(len)
+}
