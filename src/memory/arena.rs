@@ -11,7 +11,7 @@ use super::layout::{Layout, LayoutError, MAX_ALIGNMENT, SegmentRequest};
 use super::maps;
 use super::os::{self, Mapping};
 use super::outside::Outside;
-use super::packed::{self, PackedMode, PackedRuns, PackedSlab, Packing};
+use super::packed::{self, PackedRuns, PackedSlab, Packing};
 use super::place::{Place, Search};
 use super::protection::Protection;
 use super::quarantine::{self, Quarantine, Rested, Resting};
@@ -164,7 +164,7 @@ impl Arena {
 
     pub(crate) fn stats(&self) -> ArenaStats {
         let state = self.state();
-        let packed: Option<PackedMode> = state.packing.as_ref().and_then(|packing| packing.mode());
+        let packed = state.packing.as_ref().map(|packing| packing.mode());
         ArenaStats { quarantined_bytes: state.quarantine.bytes(), packed, ..state.stats }
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
-use slabjit::{JitEngine, Library, Removal, Symbol};
+use slabjit::{JitEngine, JitEngineBuilder, Library, Removal, SlabLayout, Symbol};
 
 use crate::{case, target};
 
@@ -214,6 +214,47 @@ pub struct Checked {
     start: slabjit::EngineStats,
 }
 
+/// Whether engines pack objects if nothing else is asked for: the suite runs with both layouts.
+pub const PACKED: bool = cfg!(feature = "packed");
+
+/// For what is true of one layout only.
+pub fn per_object() -> JitEngineBuilder {
+    JitEngine::builder().slab_layout(SlabLayout::PerObject)
+}
+
+/// Where code stopped that ran into a trap.
+///
+/// # Safety
+/// What a signal handler is given as its third argument, of SIGTRAP on x86-64 or SIGILL on AArch64.
+pub unsafe fn trapped_at(context: *const libc::c_void) -> *mut libc::c_void {
+    // SAFETY: by the caller.
+    let context = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
+    // `int3` has one byte, and was run.
+    #[cfg(target_arch = "x86_64")]
+    let address = context.gregs[libc::REG_RIP as usize] as usize - 1;
+    #[cfg(target_arch = "aarch64")]
+    let address = context.pc as usize;
+    std::ptr::with_exposed_provenance_mut(address)
+}
+
+/// Something that is packed, so that mappings and descriptors of what is packed are there as long as it is.
+pub fn something_packed(engine: &JitEngine) -> Option<Library> {
+    PACKED.then(|| {
+        let library = engine.add_object_file(good_object()).unwrap();
+        int(&library, "text");
+        library
+    })
+}
+
+/// The signal of a call of code that was removed: pages that are gone, or a trap in the place of code that others are next to.
+pub fn stale_signal() -> i32 {
+    match PACKED {
+        false => libc::SIGSEGV,
+        true if cfg!(target_arch = "aarch64") => libc::SIGILL,
+        true => libc::SIGTRAP,
+    }
+}
+
 impl Checked {
     /// A new engine with defaults.
     pub fn new() -> Self {
@@ -242,6 +283,8 @@ impl Checked {
         let mut now = self.engine.stats();
         // What was removed rests.
         now.arena.quarantined_bytes = self.start.arena.quarantined_bytes;
+        // Known when something is packed.
+        now.arena.packed = self.start.arena.packed;
         assert_eq!(now, self.start, "stats() is not back to its start");
     }
 

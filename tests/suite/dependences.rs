@@ -295,7 +295,7 @@ fn layout(engine: &JitEngine, bytes: &[u8], names: &[String]) -> Vec<usize> {
 /// JITLink keeps blocks in sets ordered by where they happen to be allocated: GOT entries, stubs, COMMON symbols and what else is
 /// made while linking must not be laid out in that order.
 fn every_link_of_an_object_has_the_same_layout() {
-    let engine = Checked::new();
+    let engine = Checked::of(common::per_object().build().unwrap());
     let mut text = String::new();
     let mut names = Vec::new();
     for i in 0..SECTIONS {

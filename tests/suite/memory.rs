@@ -55,7 +55,7 @@ fn only_slab(library: &Library) -> Range<usize> {
 }
 
 fn one_contiguous_slab_per_object() {
-    let engine = Checked::new();
+    let engine = Checked::of(common::per_object().build().unwrap());
     let path = compile("kinds.c", ALL_KINDS, &["-ffunction-sections", "-fdata-sections"]);
     let libraries: Vec<Library> = (0..3).map(|_| engine.add_object_file(&path).unwrap()).collect();
     let mut slabs = Vec::new();
@@ -91,7 +91,7 @@ fn permissions() {
 }
 
 fn slab_is_what_the_kernel_shows() {
-    let engine = Checked::new();
+    let engine = Checked::of(common::per_object().build().unwrap());
     let library = engine.add_object_file(compile("kinds.c", ALL_KINDS, &[])).unwrap();
     function(&library, "function");
     let slab = only_slab(&library);

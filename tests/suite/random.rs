@@ -135,7 +135,8 @@ fn one(bench: &Bench, random: &mut Random, tally: &mut Tally) -> Result<(), Stri
     // A large section stays near while it has a reference that we compute (`keep_near_what_is_lifted`).
     let moves = refused.iter().any(|(probe, _)| case.has_large_end(&case.probes[*probe]));
     let same_place = !moves && before.is_some_and(|before| before == sections);
-    for (probe, reference) in &refused {
+    // What is packed comes to lie elsewhere each time: where it was when it was refused is not known.
+    for (probe, reference) in refused.iter().filter(|_| !common::PACKED) {
         judge(&case, *probe, reference, &sections, same_place)?;
     }
     drop(memory);

@@ -11,7 +11,7 @@ use std::thread;
 use slabjit::{Error, JitEngine, Library, Removal, Symbol};
 
 use crate::common::{
-    Checked, Int, call, child_with, compile, compile_bytes, compile_with, freed, int, link_shared, open_files,
+    self, Checked, Int, call, child_with, compile, compile_bytes, compile_with, freed, int, link_shared, open_files,
     resident, tests, tool,
 };
 use crate::target::{by_arch, by_qemu, not_under_qemu};
@@ -527,6 +527,7 @@ fn open_things() -> (usize, usize) {
 
 fn nothing_is_left() {
     let engine = Checked::new();
+    let packed = common::something_packed(&engine);
     let before = open_things();
     let mut memory = None;
     for flags in [DYNAMIC, STATIC, DYNAMIC, STATIC] {
@@ -569,6 +570,7 @@ fn nothing_is_left() {
     assert!(matches!(error(&failing), Error::UndefinedSymbols { .. }));
     assert_eq!(open_things(), before);
     freed(&failing);
+    drop(packed);
     engine.finish();
 }
 
@@ -652,6 +654,7 @@ fn static_bytes(engine: &JitEngine, bytes: usize) -> Result<Library, (Library, E
 
 fn the_surplus_is_used_up_and_comes_back() {
     let engine = Checked::new();
+    let packed = common::something_packed(&engine);
     let before = open_things();
     let mut most = None;
     for round in 0..4 {
@@ -689,6 +692,7 @@ fn the_surplus_is_used_up_and_comes_back() {
     assert!(static_bytes(&engine, 100_000).is_err());
     let end = child_with("larger_surplus", &[("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=200000")]);
     assert_eq!(end.code, Some(0), "{end:?}");
+    drop(packed);
     engine.finish();
 }
 

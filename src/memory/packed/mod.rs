@@ -39,9 +39,11 @@ pub enum PackedMode {
 pub(super) const MOST: usize = 256 << 10;
 /// A cache line of x86-64, and of most AArch64.
 pub(super) const LINE: usize = 64;
-/// An area is this part of the arena, so that what is packed and what has slabs can each have most of it.
+/// A pool's first area; each other one is larger. After a fork, all pools begin anew.
+const FIRST_AREA: usize = 256 << 10;
+const AREA_GROWTH: usize = 8;
+/// No area is more than this part of the arena.
 const AREA_PART: usize = 16;
-const LEAST_AREA: usize = 1 << 20;
 
 /// What code that is removed is overwritten with.
 const TRAP: [u8; 4] = if cfg!(target_arch = "aarch64") { [0; 4] } else { [0xcc; 4] };
@@ -53,6 +55,7 @@ pub(super) struct Packing {
     hardened: bool,
     /// Two views are not wanted.
     striped: bool,
+    mode: PackedMode,
     current: Option<Epoch>,
     /// Those from before a fork.
     older: Vec<Epoch>,
@@ -73,12 +76,13 @@ struct Epoch {
 
 impl Packing {
     pub(super) fn new(page: usize, hardened: bool, striped: bool) -> Self {
-        Self { page, hardened, striped, current: None, older: Vec::new(), epochs: 0 }
+        let mode = if striped { PackedMode::PageStriped } else { PackedMode::TwoViews };
+        Self { page, hardened, striped, mode, current: None, older: Vec::new(), epochs: 0 }
     }
 
-    pub(super) fn mode(&self) -> Option<PackedMode> {
-        let epoch = self.current.as_ref()?;
-        Some(if epoch.views.is_some() { PackedMode::TwoViews } else { PackedMode::PageStriped })
+    /// How objects are packed, or will be for all that is known.
+    pub(super) fn mode(&self) -> PackedMode {
+        self.mode
     }
 
     /// Whether what has this number may still be written.
@@ -93,8 +97,10 @@ impl Packing {
             self.begin_epoch();
         }
         if self.current.is_none() {
-            self.current = Some(Epoch::new(self, arena));
+            let epoch = Epoch::new(self, arena);
+            self.mode = if epoch.views.is_some() { PackedMode::TwoViews } else { PackedMode::PageStriped };
             self.epochs += 1;
+            self.current = Some(epoch);
         }
         let taken = self.current.as_mut()?.take(arena, ranges, wanted);
         if taken.is_none() {
@@ -149,7 +155,7 @@ impl Packing {
         let mut clean = Ok(());
         for run in runs.iter(arena.range().start) {
             let pool = &mut found.pools[run.protection as usize];
-            for unit in pool.rest(&run.addresses) {
+            for unit in pool.rest(&run.addresses, is_current) {
                 let gone = match &found.views {
                     // Whoever else has the memory keeps it.
                     _ if !is_current => arena.take_away(&unit),
@@ -249,7 +255,7 @@ impl Epoch {
         for run in runs.iter(arena.range().start) {
             let pool = &mut self.pools[run.protection as usize];
             // Units keep their memory: nothing was written.
-            for unit in pool.rest(&run.addresses) {
+            for unit in pool.rest(&run.addresses, true) {
                 pool.stayed(&unit);
             }
             pool.wake(run.addresses);
@@ -282,8 +288,8 @@ impl Epoch {
             }
             match pool.growth(bytes, align) {
                 Growth::Area(least) => {
-                    let area = take_area(arena, ranges, least)?;
-                    pool.add_area(area);
+                    let size = pool.last_area().map_or(FIRST_AREA, |bytes| bytes.saturating_mul(AREA_GROWTH));
+                    pool.add_area(take_area(arena, ranges, size, least)?);
                 }
                 Growth::Map(range) => {
                     match &self.views {
@@ -298,7 +304,7 @@ impl Epoch {
         if self.bring_back(arena, protection, &carved).is_err() {
             let pool = &mut self.pools[protection as usize];
             // They go as they came.
-            let _ = pool.rest(&carved.range);
+            pool.rest(&carved.range, true).iter().for_each(|unit| pool.stayed(unit));
             pool.wake(carved.range);
             return None;
         }
@@ -344,17 +350,17 @@ impl Epoch {
     }
 }
 
-fn take_area(arena: &Mapping, ranges: &mut Ranges, least: usize) -> Option<Range<usize>> {
-    let mut size = (arena.range().len() / AREA_PART).max(LEAST_AREA).next_multiple_of(UNIT);
+/// Takes an area of this size, if there is room, or of half, and so on down to `least`.
+fn take_area(arena: &Mapping, ranges: &mut Ranges, size: usize, least: usize) -> Option<Range<usize>> {
+    let mut size = size.min(arena.range().len() / AREA_PART).next_multiple_of(UNIT).max(least);
     loop {
-        let size_now = size.max(least);
-        if let Some(area) = ranges.allocate(size_now, UNIT) {
+        if let Some(area) = ranges.allocate(size, UNIT) {
             return Some(area);
         }
-        if size_now == least {
+        if size == least {
             return None;
         }
-        size = (size / 2).next_multiple_of(UNIT);
+        size = (size / 2).next_multiple_of(UNIT).max(least);
     }
 }
 

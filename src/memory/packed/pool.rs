@@ -125,14 +125,19 @@ impl Pool {
         }
     }
 
+    /// Bytes of the area that was added last.
+    pub(super) fn last_area(&self) -> Option<usize> {
+        self.areas.last().map(|area| area.addresses.len())
+    }
+
     /// Takes an area into use, whose bounds are multiples of a unit.
     pub(super) fn add_area(&mut self, addresses: Range<usize>) {
         let units = vec![Unit::default(); addresses.len() / UNIT];
         self.areas.push(Area { grown: addresses.start, addresses, units });
     }
 
-    /// What somebody had is not alive any more, and rests. Returns units whose memory is to go.
-    pub(super) fn rest(&mut self, range: &Range<usize>) -> Vec<Range<usize>> {
+    /// What somebody had is not alive any more, and rests. Returns units whose memory is to go; `keep` says whether some may keep it.
+    pub(super) fn rest(&mut self, range: &Range<usize>, keep: bool) -> Vec<Range<usize>> {
         let mut idle = Vec::new();
         self.each_unit(range, |unit, addresses, bytes| {
             unit.live -= bytes as u32;
@@ -142,7 +147,7 @@ impl Pool {
         });
         self.idle.extend(idle);
         let mut away = Vec::new();
-        while self.idle.len() > SPARE {
+        while self.idle.len() > if keep { SPARE } else { 0 } {
             away.extend(self.send_oldest_away());
         }
         away
