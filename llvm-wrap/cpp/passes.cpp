@@ -181,6 +181,20 @@ void defineSectionBounds(LinkGraph &G) {
   }
 }
 
+/// The records of an unwind table lie one after the other: a zero between them is its end for an unwinder, and none behind it would be
+/// found. JITLink makes each a block that keeps its offset in a multiple of the section's alignment, and prunes those of functions that
+/// are discarded, so that alignment leaves gaps where they were. Only the table as a whole is aligned.
+void closeGapsInFrames(LinkGraph &G) {
+  auto *Frames = G.findSectionByName(".eh_frame");
+  if (!Frames || Frames->blocks_size() < 2)
+    return;
+  auto Records = slabjit::blocksInOrder(*Frames);
+  for (auto *B : llvm::drop_begin(Records)) {
+    B->setAlignmentOffset(0);
+    B->setAlignment(1);
+  }
+}
+
 // LLVM's own tests link for i386 too (ci/llvm-suite), where kinds of edges have other numbers.
 bool isX86_64(LinkGraph &G) { return G.getTargetTriple().getArch() == Triple::x86_64; }
 bool isAArch64(LinkGraph &G) { return G.getTargetTriple().isAArch64(); }
@@ -196,6 +210,8 @@ Error beforeLayout(slabjit::Link &Link, LinkGraph &G) {
   }
   if (auto Err = slabjit::orderBlocks(G, Link.Bytes))
     return Err;
+  // Once it is settled which block is the first.
+  closeGapsInFrames(G);
   return slabjit::surveyReferences(Link, G);
 }
 

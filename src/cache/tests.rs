@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use super::entry::Entry;
 use super::{CacheKey, LEFTOVER_AGE, ObjectCache, TEMPORARY};
 use crate::Error;
+use crate::fault::{self, Call};
 
 const OBJECT: &[u8] = b"\x7fELF and what else an object has";
 
@@ -278,6 +279,34 @@ fn leftovers_of_killed_processes_go_when_they_are_old() {
     let mut left: Vec<_> = fs::read_dir(&temporary).unwrap().map(|e| e.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["folder", "future", "new"]);
+}
+
+/// A disk that becomes read-only or full while an object is written, as after a fault of the disk: each call that writes is refused.
+#[test]
+fn read_only_and_full_disks_are_told_apart() {
+    use Call::{CreateCached, MakeCacheFolder, RenameCached, SyncCached, WriteCached};
+    let writing = [MakeCacheFolder, CreateCached, WriteCached, SyncCached, RenameCached];
+    for (call, errno) in writing.into_iter().flat_map(|call| [(call, libc::EROFS), (call, libc::ENOSPC)]) {
+        let Filled { cache, key, folder: _folder, .. } = filled();
+        let new = CacheKey::new(["new"]);
+        let made = |key| cache.get_or_compile(key, || Ok::<_, ()>(b"new".to_vec())).unwrap();
+        let refuse = move |_, asked| (asked == call).then_some(errno);
+        let (object, calls) = fault::with_errors(refuse, || made(&new));
+        assert!(calls.contains(&call), "{call:?}");
+        assert!(object.bytes == b"new" && !object.found, "{call:?}: {object:?}");
+        let (source, advice) = match &object.problems[..] {
+            [problem @ Error::CacheReadOnly { source, .. }] if errno == libc::EROFS => (source, problem.to_string()),
+            [problem @ Error::CacheFull { source, .. }] if errno == libc::ENOSPC => (source, problem.to_string()),
+            other => panic!("{call:?}: {other:?}"),
+        };
+        assert_eq!(source.raw_os_error(), Some(errno));
+        assert_eq!(advice.contains("mount it writable"), errno == libc::EROFS, "{advice}");
+        assert_eq!(advice.contains("free space"), errno == libc::ENOSPC, "{advice}");
+        // What was there is, nothing is left of the attempt, and the disk is asked again the next time.
+        assert_eq!(cache.get(&key).unwrap().as_deref(), Some(OBJECT));
+        assert_eq!(fs::read_dir(cache.path().join(TEMPORARY)).unwrap().count(), 0);
+        assert!(made(&new).problems.is_empty() && made(&new).found);
+    }
 }
 
 /// Says that a part of a test is not run.

@@ -15,7 +15,7 @@ use crate::target::{by_qemu, not_under_qemu};
 
 common::tests![
     an_object_comes_from_the_cache;
-    alone: file_size_limit, full_and_read_only_disk, descriptors_are_closed, many_processes_at_once, others_damage_files;
+    alone: file_size_limit, full_disk, read_only_disk, descriptors_are_closed, many_processes_at_once, others_damage_files;
     parts: worker
 ];
 
@@ -81,21 +81,27 @@ fn file_size_limit() {
     assert_eq!(cache.get(&CacheKey::new(["small"])).unwrap().as_deref(), Some(&b"small"[..]));
 }
 
-fn full_and_read_only_disk() {
+/// A disk of 64 KiB of this process's own, if it may mount one.
+fn small_disk() -> Option<PathBuf> {
     if not_under_qemu("a mount is the machine's") {
-        return;
+        return None;
     }
     let disk = temporary().join("disk");
     fs::create_dir(&disk).unwrap();
-    if let Err(error) = mount_small_disk(&disk) {
-        println!("not run: this process may not mount anything ({error})");
-        return;
+    match mount_small_disk(&disk) {
+        Ok(()) => Some(disk),
+        Err(error) => {
+            println!("not run: this process may not mount anything ({error})");
+            None
+        }
     }
-    let cache = ObjectCache::open(disk.join("cache")).unwrap();
-    let (good, bad) = (CacheKey::new(["good"]), CacheKey::new(["bad"]));
-    cache.put(&good, b"good").unwrap();
-    cache.put(&bad, b"bad").unwrap();
+}
 
+fn full_disk() {
+    let Some(disk) = small_disk() else { return };
+    let cache = ObjectCache::open(disk.join("cache")).unwrap();
+    let good = CacheKey::new(["good"]);
+    cache.put(&good, b"good").unwrap();
     let error = compiled_though(&cache, "large", 1 << 20);
     assert!(
         matches!(&error, Error::CacheFull { source, .. } if source.raw_os_error() == Some(libc::ENOSPC)),
@@ -104,28 +110,52 @@ fn full_and_read_only_disk() {
     assert!(error.to_string().contains("free space"), "{error}");
     // There was room for one that fits.
     cache.put(&CacheKey::new(["fits"]), &[1; 10_000]).unwrap();
+    assert_eq!(cache.get(&good).unwrap().as_deref(), Some(&b"good"[..]));
+}
 
+/// It says so by an error of its own, and is no full disk.
+#[track_caller]
+fn assert_read_only(error: &Error) {
+    let refused = matches!(error, Error::CacheReadOnly { source, .. } if source.raw_os_error() == Some(libc::EROFS));
+    assert!(refused && error.to_string().contains("mount it writable"), "{error:?}");
+}
+
+fn read_only_disk() {
+    let Some(disk) = small_disk() else { return };
+    let cache = ObjectCache::open(disk.join("cache")).unwrap();
+    let empty = ObjectCache::open(disk.join("empty")).unwrap();
+    let (good, bad) = (CacheKey::new(["good"]), CacheKey::new(["bad"]));
+    cache.put(&good, b"good").unwrap();
+    cache.put(&bad, b"bad").unwrap();
     let object = names(cache.path()).into_iter().map(|name| cache.path().join(name));
     fs::write(object.into_iter().find(|file| fs::read(file).is_ok_and(|bytes| bytes == b"bad")).unwrap(), "BAD")
         .unwrap();
+    // What a process that was killed left there is to be removed when a cache is opened.
+    let leftover = File::create(disk.join("cache/temporary/left")).unwrap();
+    leftover.set_modified(SystemTime::now() - Duration::from_secs(7200)).unwrap();
+    drop(leftover);
     mount(&disk, libc::MS_REMOUNT | libc::MS_RDONLY).unwrap();
-    let error = compiled_though(&cache, "new", 10);
-    assert!(matches!(error, Error::CacheReadOnly { .. }), "{error}");
-    assert_eq!(cache.get(&good).unwrap().as_deref(), Some(&b"good"[..]));
-    // What cannot be moved aside is refused each time, and the object is handed out still.
-    for _ in 0..2 {
-        let error = cache.get(&bad).unwrap_err();
-        assert!(matches!(&error, Error::CacheFile { moved_to: Err(_), .. }), "{error}");
-    }
-    let made = cache.get_or_compile(&bad, || Ok::<_, ()>(b"bad".to_vec())).unwrap();
-    assert!(made.bytes == b"bad" && !made.found);
-    assert!(matches!(made.problems[..], [Error::CacheFile { .. }, Error::CacheReadOnly { .. }]), "{:?}", made.problems);
 
-    // A cache that was filled elsewhere is opened, and one that is not there is not made.
+    // One that was filled elsewhere is opened, and one that is not there is not made.
     let again = ObjectCache::open(cache.path()).unwrap();
-    assert_eq!(again.get(&good).unwrap().as_deref(), Some(&b"good"[..]));
-    let error = ObjectCache::open(disk.join("other")).unwrap_err();
-    assert!(matches!(error, Error::CacheReadOnly { .. }), "{error}");
+    assert_read_only(&ObjectCache::open(disk.join("other")).unwrap_err());
+    for cache in [&cache, &again] {
+        assert_eq!(cache.get(&good).unwrap().as_deref(), Some(&b"good"[..]));
+        let object = cache.get_or_compile(&CacheKey::new(["new"]), || Ok::<_, ()>(b"new".to_vec())).unwrap();
+        assert!(object.bytes == b"new" && !object.found && object.problems.len() == 1, "{object:?}");
+        assert_read_only(&object.problems[0]);
+        // What cannot be moved aside is refused each time, and the object is handed out still.
+        for _ in 0..2 {
+            let error = cache.get(&bad).unwrap_err();
+            assert!(matches!(&error, Error::CacheFile { moved_to: Err(_), .. }), "{error}");
+        }
+        let made = cache.get_or_compile(&bad, || Ok::<_, ()>(b"bad".to_vec())).unwrap();
+        assert!(made.bytes == b"bad" && !made.found && made.problems.len() == 2, "{made:?}");
+        assert!(matches!(made.problems[0], Error::CacheFile { .. }), "{made:?}");
+        assert_read_only(&made.problems[1]);
+    }
+    // Not even the folder for temporary files is there.
+    assert_read_only(&empty.put(&good, b"good").unwrap_err());
 }
 
 /// A disk of 64 KiB that nobody else sees, and that goes with this process.

@@ -4,13 +4,14 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use slabjit::{JitEngine, JitEngineBuilder, Library, Removal, SlabLayout, Symbol};
 
 use crate::{case, target};
@@ -100,13 +101,29 @@ pub fn child(name: &str) -> ChildEnd {
 
 /// Runs a part in a new process with further environment variables.
 pub fn child_with(name: &str, environment: &[(&str, &str)]) -> ChildEnd {
-    let output = child_command(name).envs(environment.iter().copied()).output().unwrap();
+    let output = output(child_command(name).envs(environment.iter().copied()));
     ChildEnd {
         code: output.status.code(),
         signal: output.status.signal(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
+}
+
+/// Runs a process to its end. Children that it leaves behind are killed: one that hangs keeps the pipes open, and would be waited for.
+fn output(command: &mut Command) -> Output {
+    let child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
+    let id = Pid::from_child(&child);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // It is left for the other thread to wait for, so that its number is nobody else's.
+            if waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).is_ok() {
+                let _ = kill_process_group(id, Signal::KILL);
+            }
+        });
+        child.wait_with_output().unwrap()
+    })
 }
 
 /// What starts a process for a part.

@@ -2,7 +2,7 @@
 
 use slabjit::{Error, JitEngine};
 
-use crate::common::{Checked, Int, child_with, compile_bytes, compile_with, tests};
+use crate::common::{self, Checked, Int, child_with, compile_bytes, compile_with, tests};
 use crate::state::{self, State};
 use crate::target::by_qemu;
 

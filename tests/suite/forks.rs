@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use slabjit::{Error, JitEngine, Library, Removal};
 
-use crate::common::{ChildEnd, Int, call, child, compile, compile_bytes, freed, int, link_shared, tests};
+use crate::common::{self, ChildEnd, Int, call, child, compile, compile_bytes, freed, int, link_shared, tests};
 use crate::target::by_qemu;
 
 tests![;
@@ -18,26 +18,59 @@ tests![;
     parts: ending_part,
 ];
 
-/// Runs `body` in a child, which ends with 0 if it returns, and with a signal if it hangs.
-fn fork(body: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: the child runs nothing but `body`, and ends without unwinding into what is the parent's.
+/// How long a process of a test has from its last fork on, in seconds, and as long has a child.
+fn limit() -> u32 {
+    by_qemu(120, 600) as u32
+}
+
+/// Forks. A process that hangs from here on ends with a signal: also where it hangs in a fork handler, but for a child, which inherits
+/// no alarm; `end_of` ends that.
+fn forked() -> libc::pid_t {
+    // SAFETY: the child goes on as this thread.
     unsafe {
+        libc::alarm(limit());
         let child = libc::fork();
         assert!(child >= 0, "{}", std::io::Error::last_os_error());
         if child == 0 {
-            libc::alarm(by_qemu(60, 300) as u32);
-            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-            libc::_exit(if ended.is_ok() { 0 } else { 1 });
+            libc::alarm(limit());
         }
         child
     }
 }
 
-/// The child's status: exit code, or the signal's number, negative.
+/// Runs `body` in a child, which ends with 0 if it returns, and with a signal if it hangs.
+fn fork(body: impl FnOnce()) -> libc::pid_t {
+    let child = forked();
+    if child == 0 {
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        // SAFETY: ends without unwinding into what is the parent's.
+        unsafe { libc::_exit(if ended.is_ok() { 0 } else { 1 }) };
+    }
+    child
+}
+
+/// The child's status: exit code, or the signal's number, negative. One that does not end is killed.
+#[track_caller]
 fn end_of(child: libc::pid_t) -> i32 {
+    // Before the time of this process is over.
+    let deadline = Instant::now() + Duration::from_secs(u64::from(limit()) / 2);
     let mut status = -1;
-    // SAFETY: a place for the status.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    loop {
+        let hangs = Instant::now() > deadline;
+        // SAFETY: a child of this process that nobody has waited for; a place for the status.
+        let ended = unsafe {
+            if hangs {
+                libc::kill(child, libc::SIGKILL);
+            }
+            libc::waitpid(child, &raw mut status, if hangs { 0 } else { libc::WNOHANG })
+        };
+        assert!(!hangs, "a child hung, in a fork handler or in what it did then, and was killed");
+        if ended != 0 {
+            assert_eq!(ended, child, "{}", std::io::Error::last_os_error());
+            break;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
     if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
 }
 
@@ -320,8 +353,7 @@ static SIDE: AtomicI32 = AtomicI32::new(-1);
 
 /// Forks from where it is called; `SIDE` is the child's process number in the parent, 0 in the child.
 extern "C" fn fork_here() {
-    // SAFETY: the child goes on as this thread.
-    SIDE.store(unsafe { libc::fork() }, Ordering::SeqCst);
+    SIDE.store(forked(), Ordering::SeqCst);
 }
 
 fn initialisers_may_fork() {
@@ -358,8 +390,6 @@ extern "C" fn fork_in_the_loader() {
 }
 
 fn initialisers_of_shared_libraries_may_fork() {
-    // SAFETY: ends a process that hangs.
-    unsafe { libc::alarm(120) };
     let engine = JitEngine::new().unwrap();
     WAITS.get_or_init(|| (engine.clone(), compile_bytes("counting.c", COUNTING, &[])));
     let source = "extern void (*hook)(void); void (*hook)(void);
@@ -425,9 +455,9 @@ fn ending_part() {
         assert_eq!(call(&library, "use"), 3);
         std::mem::forget(library);
     }
-    // SAFETY: the child ends as a program does.
+    let child = forked();
+    // SAFETY: both end as programs do.
     unsafe {
-        let child = libc::fork();
         if child == 0 {
             libc::exit(4);
         }

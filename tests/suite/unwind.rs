@@ -15,6 +15,7 @@ common::tests![
     exception_of_one_library_caught_in_another,
     frames_are_gone_after_removal,
     exceptions_with_many_objects,
+    frames_behind_discarded_ones_are_found,
 ];
 
 extern "C-unwind" fn host_panics(value: i32) -> i32 {
@@ -169,4 +170,54 @@ fn exceptions_with_many_objects() {
     }
     drop(rest);
     engine.finish();
+}
+
+unsafe extern "C" {
+    // libgcc_s: the record of the function that an address is in (libgcc/unwind-dw2-fde.h); `found` gets its beginning third.
+    fn _Unwind_Find_FDE(address: *const (), found: *mut [*const (); 3]) -> *const ();
+}
+
+/// Of a weak function that several objects have, the first one's copy is used. With each other copy its record goes from the unwind table,
+/// and those before and behind it have to lie one after the other: a gap reads as the end. The assembler pads records to 4 bytes, and only
+/// the last one to the table's alignment.
+fn frames_behind_discarded_ones_are_found() {
+    for bytes in (0..24).step_by(3) {
+        let engine = Checked::new();
+        // SAFETY: libstdc++ is a shared library like any other.
+        let library = unsafe { engine.library("shared").shared_library("libstdc++.so.6").build().unwrap() };
+        let escapes = "asm volatile(\".cfi_escape 0\");".repeat(bytes);
+        for i in 0..3 {
+            // In this order in the table.
+            let source = format!(
+                "extern \"C\" {{
+                     int before_{i}(int x) {{ return x; }}
+                     __attribute__((weak, noinline)) int shared(int x) {{ {escapes} if (x > 2) throw x; return x; }}
+                     int through_{i}(int x) {{ try {{ return shared(x); }} catch (int e) {{ return e + {i}; }} }}
+                     int behind_{i}(int x) {{ return x; }}
+                 }}"
+            );
+            let name = format!("shared_{bytes}_{i}.cc");
+            library
+                .add_object_file(compile_with("g++", &name, &source, &["-fno-toplevel-reorder", "-ffunction-sections"]))
+                .unwrap();
+        }
+        for i in 0..3 {
+            for function in ["before", "through", "behind"] {
+                // SAFETY: these are int(int).
+                let function = unsafe { library.get::<CallsHost>(&format!("{function}_{i}")).unwrap() };
+                let (start, mut found) = (*function as *const (), [std::ptr::null(); 3]);
+                // SAFETY: the record of a function that is held.
+                let record = unsafe { _Unwind_Find_FDE(start.wrapping_byte_add(1), &raw mut found) };
+                assert!(
+                    !record.is_null() && found[2] == start,
+                    "{bytes} bytes, {function:?} of object {i}: {record:?} {found:?}"
+                );
+            }
+            // SAFETY: as above.
+            let through = unsafe { library.get::<CallsHost>(&format!("through_{i}")).unwrap() };
+            assert_eq!(through(21), 21 + i);
+        }
+        common::freed(&library);
+        engine.finish();
+    }
 }
