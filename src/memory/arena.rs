@@ -232,7 +232,7 @@ impl Arena {
     fn pack(
         self: &Arc<Self>,
         object: &str,
-        wanted: [(usize, usize); 3],
+        wanted: [packed::Wanted; 3],
         segments: &[SegmentRequest],
     ) -> Option<WritableSlab> {
         let placing = {
@@ -268,7 +268,6 @@ impl Arena {
         }
         let mut state = self.state();
         state.stats.slab_bytes -= runs.bytes();
-        state.stats.slabs -= 1;
         let Some(packing) = &mut state.packing else { return };
         let mut clean = true;
         if packing.is_current(epoch) {

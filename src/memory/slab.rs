@@ -279,6 +279,15 @@ impl PublishedSlab {
         }
     }
 
+    /// The pages in the arena of an object that is not packed.
+    #[cfg(test)]
+    pub(super) fn span(&self) -> Range<usize> {
+        match &self.memory {
+            Memory::Own(own) => own.span(),
+            Memory::Packed(_) => unreachable!("it is packed"),
+        }
+    }
+
     /// The addresses in the arena: one range, unless it is packed. Empty if the object has no memory there.
     pub(crate) fn spans(&self) -> Vec<Range<usize>> {
         match &self.memory {

@@ -61,5 +61,6 @@ impl Drop for PackedSlab {
         self.end_write();
         let inherited = self.generation != gate::generation();
         self.arena.retire_packed(self.runs, self.epoch, self.record, inherited);
+        self.arena.count_slab_gone();
     }
 }

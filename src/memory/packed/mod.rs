@@ -92,7 +92,7 @@ impl Packing {
 
     /// Takes room for an object: bytes and alignment for each protection. It is writable until [`end_write`](Self::end_write). None if
     /// there is none: the object may find room for a slab of its own, or learn why not.
-    pub(super) fn take(&mut self, arena: &Mapping, ranges: &mut Ranges, wanted: [(usize, usize); 3]) -> Option<Placing> {
+    pub(super) fn take(&mut self, arena: &Mapping, ranges: &mut Ranges, wanted: [Wanted; 3]) -> Option<Placing> {
         if self.current.as_ref().is_some_and(|epoch| epoch.forks != gate::forks()) {
             self.begin_epoch();
         }
@@ -156,17 +156,20 @@ impl Packing {
         for run in runs.iter(arena.range().start) {
             let pool = &mut found.pools[run.protection as usize];
             for unit in pool.rest(&run.addresses, is_current) {
-                let gone = match &found.views {
+                let denied = match &found.views {
                     // Whoever else has the memory keeps it.
                     _ if !is_current => arena.take_away(&unit),
-                    Some(views) if run.protection != Protection::ReadWrite => {
-                        arena.deny(&unit).and_then(|()| views.discard(&unit))
-                    }
-                    Some(_) => arena.deny(&unit).and_then(|()| arena.discard(&unit)),
+                    Some(_) => arena.deny(&unit),
                     None => Ok(()),
                 };
-                if gone.is_err() {
-                    pool.stayed(&unit);
+                if denied.is_err() {
+                    pool.set_away(&unit, false);
+                } else if let Some(views) = found.views.as_ref().filter(|_| is_current) {
+                    // What is not returned stays as it is: overwritten.
+                    let _ = match run.protection {
+                        Protection::ReadWrite => arena.discard(&unit),
+                        _ => views.discard(&unit),
+                    };
                 }
             }
             if found.views.is_none() && is_current {
@@ -228,17 +231,17 @@ impl Epoch {
         Self { number: packing.epochs, forks: gate::forks(), views, pools, outstanding: 0 }
     }
 
-    fn take(&mut self, arena: &Mapping, ranges: &mut Ranges, wanted: [(usize, usize); 3]) -> Option<Placing> {
+    fn take(&mut self, arena: &Mapping, ranges: &mut Ranges, wanted: [Wanted; 3]) -> Option<Placing> {
         if let Some(views) = &mut self.views {
             views.begin_write(two_views(&self.pools)).ok()?;
         }
         let mut runs = PackedRuns::default();
         let mut used_before = false;
-        for (protection, (bytes, align)) in runs::PROTECTIONS.into_iter().zip(wanted) {
-            if bytes == 0 {
+        for (protection, wanted) in runs::PROTECTIONS.into_iter().zip(wanted) {
+            if wanted.bytes == 0 {
                 continue;
             }
-            let Some(carved) = self.carve(arena, ranges, protection, bytes, align) else {
+            let Some(carved) = self.carve(arena, ranges, protection, wanted) else {
                 self.give_back(arena, &runs);
                 return None;
             };
@@ -256,7 +259,7 @@ impl Epoch {
             let pool = &mut self.pools[run.protection as usize];
             // Units keep their memory: nothing was written.
             for unit in pool.rest(&run.addresses, true) {
-                pool.stayed(&unit);
+                pool.set_away(&unit, false);
             }
             pool.wake(run.addresses);
         }
@@ -278,15 +281,14 @@ impl Epoch {
         arena: &Mapping,
         ranges: &mut Ranges,
         protection: Protection,
-        bytes: usize,
-        align: usize,
+        wanted: Wanted,
     ) -> Option<Carved> {
         let carved = loop {
             let pool = &mut self.pools[protection as usize];
-            if let Some(carved) = pool.carve(bytes, align) {
+            if let Some(carved) = pool.carve(wanted.bytes, wanted.align) {
                 break carved;
             }
-            match pool.growth(bytes, align) {
+            match pool.growth(wanted.bytes, wanted.align) {
                 Growth::Area(least) => {
                     let size = pool.last_area().map_or(FIRST_AREA, |bytes| bytes.saturating_mul(AREA_GROWTH));
                     pool.add_area(take_area(arena, ranges, size, least)?);
@@ -301,17 +303,18 @@ impl Epoch {
                 }
             }
         };
-        if self.bring_back(arena, protection, &carved).is_err() {
+        if self.bring_back(arena, protection, &carved, wanted.zero_fill).is_err() {
             let pool = &mut self.pools[protection as usize];
             // They go as they came.
-            pool.rest(&carved.range, true).iter().for_each(|unit| pool.stayed(unit));
+            pool.rest(&carved.range, true).iter().for_each(|unit| pool.set_away(unit, false));
+            carved.away.iter().for_each(|unit| pool.set_away(unit, true));
             pool.wake(carved.range);
             return None;
         }
         Some(carved)
     }
 
-    fn bring_back(&self, arena: &Mapping, protection: Protection, carved: &Carved) -> io::Result<()> {
+    fn bring_back(&self, arena: &Mapping, protection: Protection, carved: &Carved, zero: bool) -> io::Result<()> {
         let Some(views) = &self.views else {
             // Whole pages, which were taken away from those that had them before.
             return if carved.fresh { Ok(()) } else { arena.protect(&carved.range, Protection::ReadWrite) };
@@ -324,6 +327,13 @@ impl Epoch {
                 unsafe {
                     views.fill(unit, TRAP)?;
                 }
+            }
+        }
+        if zero && protection == Protection::ReadExecute && !carved.fresh {
+            // SAFETY: nobody has the range yet, and `take` let it be written.
+            #[allow(unsafe_code)]
+            unsafe {
+                views.fill(&carved.range, ZERO)?;
             }
         }
         Ok(())
@@ -364,9 +374,18 @@ fn take_area(arena: &Mapping, ranges: &mut Ranges, size: usize, least: usize) ->
     }
 }
 
-/// What an object wants of each pool (bytes and alignment), if it may be packed at all.
-pub(super) fn wanted(segments: &[SegmentRequest], page: usize) -> Option<[(usize, usize); 3]> {
-    let mut wanted = [(0, 1); 3];
+/// What an object wants of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    bytes: usize,
+    align: usize,
+    /// Some of it must be zero and is not written.
+    zero_fill: bool,
+}
+
+/// What an object wants of each pool, if it may be packed at all.
+pub(super) fn wanted(segments: &[SegmentRequest], page: usize) -> Option<[Wanted; 3]> {
+    let mut wanted = [Wanted { bytes: 0, align: 1, zero_fill: false }; 3];
     let mut all = 0_usize;
     for segment in segments {
         let bytes = usize::try_from(segment.content_bytes.checked_add(segment.zero_fill_bytes)?).ok()?;
@@ -375,13 +394,13 @@ pub(super) fn wanted(segments: &[SegmentRequest], page: usize) -> Option<[(usize
             continue;
         }
         let pool = &mut wanted[segment.protection as usize];
-        if pool.0 != 0 || segment.outside || segment.lifetime != Lifetime::Standard {
+        if pool.bytes != 0 || segment.outside || segment.lifetime != Lifetime::Standard {
             return None;
         }
         if !align.is_power_of_two() || align > page {
             return None;
         }
-        *pool = (bytes, align);
+        *pool = Wanted { bytes, align, zero_fill: segment.zero_fill_bytes != 0 };
         all = all.checked_add(bytes)?;
     }
     (1..=MOST).contains(&all).then_some(wanted)

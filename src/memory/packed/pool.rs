@@ -166,9 +166,9 @@ impl Pool {
         gone
     }
 
-    /// A unit's memory could not be returned.
-    pub(super) fn stayed(&mut self, unit: &Range<usize>) {
-        self.each_unit(unit, |unit, _, _| unit.away = false);
+    /// A unit's memory could not be returned, or brought back.
+    pub(super) fn set_away(&mut self, unit: &Range<usize>, away: bool) {
+        self.each_unit(unit, |unit, _, _| unit.away = away);
     }
 
     /// What has rested may be had by others.

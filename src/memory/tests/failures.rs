@@ -82,7 +82,7 @@ fn whatever_fails_from_some_call_on() {
         // What can still be had does not overlap what was lost: it is clean.
         let mut rest = Vec::new();
         while let Ok(slab) = allocate(&arena, &[segment(Protection::ReadWrite, arena.largest_free().max(1) as u64)]) {
-            let Placed { address, size } = slab.placements()[0];
+            let Placed { address, size, .. } = slab.placements()[0];
             assert_eq!(rss(&(address..address + size)), if size <= MIB { size } else { 0 });
             assert_eq!(read(address, 8), [0; 8]);
             rest.push(slab);

@@ -6,6 +6,7 @@ mod cost;
 mod failures;
 mod limits;
 mod model;
+mod packed;
 mod place;
 mod quarantine;
 mod slabs;
@@ -120,7 +121,7 @@ fn arena(size: usize) -> Arc<Arena> {
 }
 
 fn resting_arena(size: usize, quarantine: usize) -> Arc<Arena> {
-    Arena::reserve(&ArenaConfig { size, place: None, quarantine }).unwrap()
+    Arena::reserve(&ArenaConfig { size, place: None, quarantine, packed: None }).unwrap()
 }
 
 fn segment(protection: Protection, content_bytes: u64) -> SegmentRequest {

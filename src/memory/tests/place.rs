@@ -133,7 +133,7 @@ fn window(n: usize, len: usize) -> Range<usize> {
 
 fn placed(size: usize, window: Range<usize>, anchor: usize) -> Result<Arc<Arena>> {
     let place = Some(Place { window, anchor, name: "in the window".to_owned() });
-    Arena::reserve(&ArenaConfig { size, place, quarantine: 0 })
+    Arena::reserve(&ArenaConfig { size, place, quarantine: 0, packed: None })
 }
 
 #[test]

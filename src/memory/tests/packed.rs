@@ -1,0 +1,301 @@
+//! Objects side by side in pages.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::fault::{self, Call};
+use crate::memory::packed::{LINE, MOST, UNIT};
+use crate::memory::slab::Placed;
+
+const TRAP: u8 = if cfg!(target_arch = "aarch64") { 0 } else { 0xcc };
+
+const LAYOUTS: [PackedConfig; 3] = [
+    PackedConfig { hardened: false, striped: false },
+    PackedConfig { hardened: true, striped: false },
+    PackedConfig { hardened: false, striped: true },
+];
+
+fn packed_arena(size: usize, quarantine: usize, packed: PackedConfig) -> Arc<Arena> {
+    Arena::reserve(&ArenaConfig { size, place: None, quarantine, packed: Some(packed) }).unwrap()
+}
+
+/// The pages that have a range.
+fn pages(range: &Range<usize>) -> Range<usize> {
+    let page = os::page_size();
+    range.start / page * page..range.end.next_multiple_of(page)
+}
+
+/// What a kernel shows of pages that may be shared memory.
+fn rights(range: &Range<usize>) -> String {
+    access(&pages(range))[..3].to_owned()
+}
+
+/// An object that is loaded: what is in each run.
+struct Loaded {
+    slab: PublishedSlab,
+    contents: Vec<(Placed, Vec<u8>)>,
+}
+
+/// Writes bytes that no other object has.
+fn load(arena: &Arc<Arena>, segments: &[SegmentRequest], seed: u8) -> Result<Loaded> {
+    let slab = allocate(arena, segments)?;
+    let mut contents = Vec::new();
+    for (placed, request) in slab.placements().iter().zip(segments) {
+        assert_eq!(placed.address % (request.alignment.max(1) as usize), 0);
+        let written: Vec<u8> = (0..request.content_bytes).map(|i| seed.wrapping_add(i as u8) | 1).collect();
+        write(placed.written, &written);
+        let zeros = vec![0; request.zero_fill_bytes as usize];
+        contents.push((*placed, [written, zeros].concat()));
+    }
+    let mut slab = slab.publish()?;
+    slab.belong_to(&"library".into(), &format!("{seed}.o").as_str().into());
+    Ok(Loaded { slab, contents })
+}
+
+impl Loaded {
+    fn check(&self, arena: &Arc<Arena>, seed: u8) {
+        for (placed, contents) in &self.contents {
+            assert!(read(placed.address, placed.size) == *contents, "object {seed}: not what was written");
+            if placed.size != 0 {
+                let known = arena.occupant(placed.address + placed.size - 1).unwrap();
+                assert_eq!((known.object.as_str(), known.removed), (&*format!("{seed}.o"), None));
+            }
+        }
+    }
+}
+
+#[test]
+fn objects_share_pages_and_mappings() {
+    for packed in LAYOUTS {
+        let arena = packed_arena(64 * MIB, MIB, packed);
+        let all: Vec<_> = (0..200).map(|i| load(&arena, &small_object(), i).unwrap()).collect();
+        all.iter().zip(0..).for_each(|(loaded, seed)| loaded.check(&arena, seed));
+        let granule = if packed.striped { os::page_size() } else { LINE };
+        assert_eq!(arena.stats().slab_bytes, 200 * 3 * 100_usize.next_multiple_of(granule));
+        let seen = mapped(&arena.range());
+        // Three areas of three pools, what is not used of them, and what is written ahead.
+        assert!(seen.len() <= 16, "{seen:x?}");
+        for range in all.iter().flat_map(|loaded| loaded.slab.ranges()) {
+            let expected = &expected_access(range.protection)[..3];
+            assert_eq!(rights(&range.addresses), expected, "{range:x?}");
+        }
+        assert_eq!(arena.stats().packed.is_some_and(|mode| mode == PackedMode::PageStriped), packed.striped);
+        drop(all);
+        assert_eq!(arena.stats().slab_bytes, 0);
+    }
+}
+
+/// Nothing of it is left in the process: neither in the arena nor the second view.
+fn assert_all_gone(arena: &Arc<Arena>) {
+    assert_eq!(access(&arena.range()), "---p");
+    assert_eq!(rss(&arena.range()), 0);
+    assert_eq!(arena.largest_free(), arena.range().len());
+    let stats = arena.stats();
+    assert_eq!((stats.slabs, stats.slab_bytes, stats.quarantined_bytes, stats.lost_bytes), (0, 0, 0, 0));
+}
+
+#[test]
+fn what_is_removed_traps_while_its_neighbours_live() {
+    let arena = packed_arena(64 * MIB, MIB, PackedConfig::default());
+    let (first, gone) = (load(&arena, &small_object(), 1).unwrap(), load(&arena, &small_object(), 2).unwrap());
+    let ranges = gone.slab.ranges();
+    let code = ranges[0].addresses.clone();
+    assert_eq!(pages(&code), pages(&first.slab.ranges()[0].addresses), "they are in one page");
+    drop(gone);
+    first.check(&arena, 1);
+    // int3, or udf; what was data is not there any more.
+    assert_eq!(read(code.start, code.len()), vec![TRAP; code.len()]);
+    for range in &ranges[1..] {
+        assert_eq!(read(range.addresses.start, range.addresses.len()), vec![0; range.addresses.len()]);
+    }
+    let known = arena.occupant(code.start + 10).unwrap();
+    assert_eq!((known.object.as_str(), known.start), ("2.o", code.start));
+    assert!(known.removed.is_some());
+    assert_eq!(arena.stats().quarantined_bytes, ranges.iter().map(|r| r.addresses.len()).sum::<usize>());
+    // Nobody gets the addresses before a MiB was removed after them.
+    for _ in 0..1000 {
+        let other = load(&arena, &small_object(), 3).unwrap();
+        assert!(other.slab.ranges().iter().all(|o| ranges.iter().all(|r| o.addresses != r.addresses)));
+    }
+}
+
+#[test]
+fn memory_goes_with_the_last_of_a_unit() {
+    let arena = packed_arena(64 * MIB, 32 * MIB, PackedConfig::default());
+    let object = [segment(Protection::ReadExecute, 8192), segment(Protection::ReadWrite, 8192)];
+    let mut all: Vec<_> = (0..200).map(|i| load(&arena, &object, i).unwrap()).collect();
+    let whole = rss(&arena.range());
+    // Nobody has run the code: its pages are resident in the other view.
+    assert!(whole >= 200 * 8192, "{whole}");
+    // All but one of a unit.
+    let last = all.split_off(199);
+    let gone: Vec<_> = all.iter().flat_map(|loaded| loaded.slab.ranges()).collect();
+    let ((), calls) = fault::with(|_, _| false, || drop(all));
+    assert!(calls.contains(&Call::DiscardCode) && calls.contains(&Call::Discard), "{calls:?}");
+    let left = rss(&arena.range());
+    // What is kept for the next ones: four units in each pool, and the one that is not empty.
+    assert!(left <= 2 * 6 * UNIT, "{left} of {whole}");
+    last[0].check(&arena, 199);
+    let first = &gone[0].addresses;
+    assert_eq!(rights(first), "---");
+    assert!(arena.occupant(first.start).unwrap().removed.is_some());
+    drop(last);
+}
+
+#[test]
+fn addresses_are_used_again_after_they_have_rested() {
+    for packed in LAYOUTS {
+        let arena = packed_arena(16 * MIB, 64 << 10, packed);
+        let kept = load(&arena, &small_object(), 7).unwrap();
+        let object = [segment(Protection::ReadExecute, 20_000), SegmentRequest {
+            zero_fill_bytes: 30_000,
+            ..segment(Protection::ReadWrite, 10_000)
+        }];
+        let mut seen = std::collections::HashSet::new();
+        let mut again = 0;
+        for i in 0..300 {
+            let loaded = load(&arena, &object, i as u8).unwrap();
+            loaded.check(&arena, i as u8);
+            again += usize::from(!seen.insert(loaded.contents[0].0.address));
+        }
+        assert!(again > 100, "{again}");
+        kept.check(&arena, 7);
+        drop(kept);
+        assert_eq!(arena.stats().lost_bytes, 0);
+    }
+}
+
+#[test]
+fn nothing_is_left_where_nothing_rests() {
+    for packed in LAYOUTS {
+        let arena = packed_arena(16 * MIB, 0, packed);
+        for _ in 0..3 {
+            let all: Vec<_> = (0..50).map(|i| load(&arena, &small_object(), i).unwrap()).collect();
+            drop(all);
+            assert_all_gone(&arena);
+        }
+    }
+}
+
+#[test]
+fn some_have_a_slab_of_their_own() {
+    let arena = packed_arena(64 * MIB, 0, PackedConfig::default());
+    let code = |bytes| segment(Protection::ReadExecute, bytes);
+    let own = [
+        vec![code(MOST as u64 + 1)],
+        vec![SegmentRequest { alignment: 2 * os::page_size() as u64, ..code(10) }],
+        vec![code(10), SegmentRequest { lifetime: Lifetime::Finalize, ..segment(Protection::ReadWrite, 10) }],
+        vec![code(10), SegmentRequest { outside: true, ..segment(Protection::Read, 10) }],
+    ];
+    for segments in own {
+        let slab = allocate(&arena, &segments).unwrap().publish().unwrap();
+        assert!(slab.ranges()[0].addresses.len() >= os::page_size(), "{segments:?}");
+    }
+    let packed = allocate(&arena, &[code(MOST as u64)]).unwrap().publish().unwrap();
+    assert_eq!(packed.ranges()[0].addresses.len(), MOST);
+    let name = |_| BlamedSection::default();
+    let alone = arena.allocate("test.o", &[code(10)], Sharing::OwnSlab, name).unwrap().publish().unwrap();
+    assert_eq!(alone.ranges()[0].addresses.len(), os::page_size());
+}
+
+/// Any one system call may fail, at any time: the object has a slab of its own then, or is refused; what is there stays right.
+#[test]
+fn any_one_call_may_fail() {
+    for packed in LAYOUTS {
+        let script = |arena: &Arc<Arena>| {
+            let first = load(arena, &small_object(), 1);
+            let large = load(arena, &[segment(Protection::ReadExecute, 200_000), segment(Protection::Read, 200_000)], 2);
+            drop(load(arena, &small_object(), 3));
+            let mut many: Vec<_> = (4..30).map(|i| (i, load(arena, &[segment(Protection::ReadExecute, 50_000)], i))).collect();
+            many.truncate(3);
+            many.push((40, load(arena, &[segment(Protection::ReadExecute, 50_000)], 40)));
+            for (seed, loaded) in [(1, &first), (2, &large)].into_iter().chain(many.iter().map(|(i, l)| (*i, l))) {
+                if let Ok(loaded) = loaded {
+                    loaded.check(arena, seed);
+                }
+            }
+        };
+        let arena = packed_arena(64 * MIB, 0, packed);
+        let ((), calls) = fault::with(|_, _| false, || script(&arena));
+        assert!(calls.len() > 10);
+        let expected = if packed.striped { Call::Protect } else { Call::DiscardCode };
+        assert!(calls.contains(&expected), "{calls:?}");
+        for failing in 0..calls.len() {
+            let arena = packed_arena(64 * MIB, 0, packed);
+            let ((), _) = fault::with(move |index, _| index == failing, || script(&arena));
+            let stats = arena.stats();
+            assert_eq!((stats.slabs, stats.slab_bytes, stats.quarantined_bytes), (0, 0, 0), "{:?}", calls[failing]);
+            // What could not be cleaned is not used again.
+            let lost = arena.range().len() - arena.largest_free();
+            assert!(lost == 0 || [Call::Replace, Call::Deny, Call::Discard].contains(&calls[failing]), "{:?}", calls[failing]);
+            script(&arena);
+        }
+    }
+}
+
+/// Where no memory can be had that is mapped twice.
+#[test]
+fn without_two_views_pages_are_striped() {
+    for refused in [Call::CreateCode, Call::SizeCode] {
+        let arena = packed_arena(64 * MIB, 0, PackedConfig::default());
+        let loaded = fault::with_errors(
+            move |_, call| (call == refused).then_some(libc::EPERM),
+            || [1, 2].map(|i| load(&arena, &small_object(), i).unwrap()),
+        );
+        loaded.0.iter().zip(1..).for_each(|(loaded, seed)| loaded.check(&arena, seed));
+        assert_eq!(arena.stats().packed, Some(PackedMode::PageStriped));
+        assert_eq!(loaded.0[0].slab.ranges()[0].addresses.len(), os::page_size());
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Load(Vec<SegmentRequest>),
+    Drop(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let bytes = prop_oneof![4 => 1..600_u64, 2 => 600..40_000_u64, 1 => Just(0)];
+    let one = |protection| {
+        (bytes.clone(), bytes.clone(), 0..12_u32).prop_map(move |(content, zero, shift)| SegmentRequest {
+            zero_fill_bytes: zero,
+            alignment: 1 << shift,
+            ..segment(protection, content)
+        })
+    };
+    let object = (one(Protection::ReadExecute), one(Protection::Read), one(Protection::ReadWrite), 1..8_u8);
+    let load = object.prop_map(|(code, constants, data, which)| {
+        let all = [code, constants, data].into_iter().enumerate();
+        Step::Load(all.filter(|(i, _)| which >> i & 1 == 1).map(|(_, s)| s).collect())
+    });
+    prop_oneof![3 => load, 2 => any::<usize>().prop_map(Step::Drop)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    /// What lives keeps its contents, overlaps nothing, and is what it is noted as.
+    #[test]
+    fn objects_come_and_go(
+        steps in prop::collection::vec(step(), 1..60),
+        layout in 0..LAYOUTS.len(),
+        quarantine in prop_oneof![Just(0), Just(64 << 10)],
+    ) {
+        let arena = packed_arena(32 * MIB, quarantine, LAYOUTS[layout]);
+        let mut live: Vec<(u8, Loaded)> = Vec::new();
+        for (step, seed) in steps.into_iter().zip(1..) {
+            match step {
+                Step::Load(segments) => live.push((seed, load(&arena, &segments, seed).unwrap())),
+                Step::Drop(which) if !live.is_empty() => drop(live.swap_remove(which % live.len())),
+                Step::Drop(_) => {}
+            }
+            let mut ranges: Vec<_> = live.iter().flat_map(|(_, l)| l.slab.ranges()).map(|r| r.addresses).collect();
+            ranges.sort_by_key(|r| r.start);
+            prop_assert!(ranges.windows(2).all(|w| w[0].end <= w[1].start), "{ranges:x?}");
+            live.iter().for_each(|(seed, loaded)| loaded.check(&arena, *seed));
+        }
+        live.clear();
+        if quarantine == 0 {
+            assert_all_gone(&arena);
+        }
+    }
+}
