@@ -242,9 +242,8 @@ impl Support {
             zero_fill_bytes: 0,
             outside: false,
         };
-        let slab = arena.allocate(&library.text(), &[request], crate::memory::Sharing::OwnSlab, |_| crate::memory::BlamedSection {
-            name: "__dso_handle".to_owned(),
-            bytes: 4 * SLOT as u64,
+        let slab = arena.allocate(&library.text(), &[request], crate::memory::Sharing::OwnSlab, |_| {
+            crate::memory::BlamedSection { name: "__dso_handle".to_owned(), bytes: 4 * SLOT as u64 }
         })?;
         let dso = slab.placements().first().map_or(0, |p| p.address);
         let targets = [

@@ -283,14 +283,16 @@ impl Arena {
         clean &= packing.rest(&self.mapping, &runs, epoch).is_ok();
         if inherited || !clean {
             state.stats.lost_bytes += runs.bytes();
+        }
+        if inherited {
             return;
         }
-        match record {
+        match record.filter(|_| clean) {
             Some(record) => self.rest(state, Resting::packed(runs, epoch, record)),
             None => {
                 let State { packing, ranges, .. } = &mut *state;
                 if let Some(packing) = packing {
-                    packing.wake(&self.mapping, ranges, &runs, epoch);
+                    packing.wake(&self.mapping, ranges, &runs, epoch, clean);
                 }
             }
         }
@@ -491,7 +493,7 @@ impl Arena {
             Rested::Packed(packed) => {
                 let State { packing, ranges, .. } = state;
                 if let Some(packing) = packing {
-                    packing.wake(&self.mapping, ranges, &packed.runs, packed.epoch);
+                    packing.wake(&self.mapping, ranges, &packed.runs, packed.epoch, true);
                 }
                 None
             }

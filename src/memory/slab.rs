@@ -203,7 +203,10 @@ impl WritableSlab {
         let Self { mut memory, object, code, used_before, .. } = self;
         let failed = |call, source| Error::System { call, object: object.as_ref().to_owned(), source };
         for written in &code {
-            memory.mapping_of(written.start).sync_instruction_cache(written).map_err(|e| failed("cache maintenance", e))?;
+            memory
+                .mapping_of(written.start)
+                .sync_instruction_cache(written)
+                .map_err(|e| failed("cache maintenance", e))?;
         }
         memory.protect().map_err(|e| failed("mprotect", e))?;
         if used_before || (cfg!(target_arch = "aarch64") && !code.is_empty()) {

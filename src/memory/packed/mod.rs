@@ -15,14 +15,14 @@ mod views;
 use std::io;
 use std::ops::Range;
 
-use self::pool::{Carved, Growth, Pool};
-pub(super) use self::pool::UNIT;
 pub(super) use self::held::PackedSlab;
+pub(super) use self::pool::UNIT;
+use self::pool::{Carved, Growth, Pool};
 pub(super) use self::runs::{PackedRun, PackedRuns, Placing};
 use self::views::Views;
-use super::{Lifetime, Protection, SegmentRequest};
 use super::os::Mapping;
 use super::ranges::Ranges;
+use super::{Lifetime, Protection, SegmentRequest};
 use crate::gate;
 
 /// How objects are packed; see [`ArenaStats::packed`](super::ArenaStats::packed).
@@ -148,7 +148,7 @@ impl Packing {
         Ok(())
     }
 
-    /// An object's room is not alive any more. An error means that it must not be [woken](Self::wake).
+    /// An object's room is not alive any more. After an error it is not clean: see [`wake`](Self::wake).
     pub(super) fn rest(&mut self, arena: &Mapping, runs: &PackedRuns, epoch: u32) -> io::Result<()> {
         let is_current = self.is_current(epoch);
         let Some(found) = self.epoch(epoch) else { return Ok(()) };
@@ -180,12 +180,12 @@ impl Packing {
         clean
     }
 
-    /// An object's room has rested.
-    pub(super) fn wake(&mut self, arena: &Mapping, ranges: &mut Ranges, runs: &PackedRuns, epoch: u32) {
+    /// An object's room has rested. Others may have it if it is `clean`, or else when nothing is left of its epoch.
+    pub(super) fn wake(&mut self, arena: &Mapping, ranges: &mut Ranges, runs: &PackedRuns, epoch: u32, clean: bool) {
         let is_current = self.is_current(epoch);
         let Some(found) = self.epoch(epoch) else { return };
         found.outstanding -= 1;
-        if is_current {
+        if is_current && clean {
             for run in runs.iter(arena.range().start) {
                 found.pools[run.protection as usize].wake(run.addresses);
             }

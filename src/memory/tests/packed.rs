@@ -147,10 +147,10 @@ fn addresses_are_used_again_after_they_have_rested() {
     for packed in LAYOUTS {
         let arena = packed_arena(16 * MIB, 64 << 10, packed);
         let kept = load(&arena, &small_object(), 7).unwrap();
-        let object = [segment(Protection::ReadExecute, 20_000), SegmentRequest {
-            zero_fill_bytes: 30_000,
-            ..segment(Protection::ReadWrite, 10_000)
-        }];
+        let object = [
+            segment(Protection::ReadExecute, 20_000),
+            SegmentRequest { zero_fill_bytes: 30_000, ..segment(Protection::ReadWrite, 10_000) },
+        ];
         let mut seen = std::collections::HashSet::new();
         let mut again = 0;
         for i in 0..300 {
@@ -204,9 +204,11 @@ fn any_one_call_may_fail() {
     for packed in LAYOUTS {
         let script = |arena: &Arc<Arena>| {
             let first = load(arena, &small_object(), 1);
-            let large = load(arena, &[segment(Protection::ReadExecute, 200_000), segment(Protection::Read, 200_000)], 2);
+            let large =
+                load(arena, &[segment(Protection::ReadExecute, 200_000), segment(Protection::Read, 200_000)], 2);
             drop(load(arena, &small_object(), 3));
-            let mut many: Vec<_> = (4..30).map(|i| (i, load(arena, &[segment(Protection::ReadExecute, 50_000)], i))).collect();
+            let mut many: Vec<_> =
+                (4..30).map(|i| (i, load(arena, &[segment(Protection::ReadExecute, 50_000)], i))).collect();
             many.truncate(3);
             many.push((40, load(arena, &[segment(Protection::ReadExecute, 50_000)], 40)));
             for (seed, loaded) in [(1, &first), (2, &large)].into_iter().chain(many.iter().map(|(i, l)| (*i, l))) {
@@ -227,7 +229,11 @@ fn any_one_call_may_fail() {
             assert_eq!((stats.slabs, stats.slab_bytes, stats.quarantined_bytes), (0, 0, 0), "{:?}", calls[failing]);
             // What could not be cleaned is not used again.
             let lost = arena.range().len() - arena.largest_free();
-            assert!(lost == 0 || [Call::Replace, Call::Deny, Call::Discard].contains(&calls[failing]), "{:?}", calls[failing]);
+            assert!(
+                lost == 0 || [Call::Replace, Call::Deny, Call::Discard].contains(&calls[failing]),
+                "{:?}",
+                calls[failing]
+            );
             script(&arena);
         }
     }
