@@ -26,6 +26,7 @@ mod lljit;
 mod memory;
 mod names;
 mod ownership;
+mod packed;
 #[cfg(target_arch = "x86_64")]
 mod placement;
 mod plan;
@@ -67,6 +68,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
     ("ownership", ownership::TESTS, ownership::PARTS),
+    ("packed", packed::TESTS, packed::PARTS),
     #[cfg(target_arch = "x86_64")]
     ("placement", placement::TESTS, placement::PARTS),
     ("plan", plan::TESTS, plan::PARTS),

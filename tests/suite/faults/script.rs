@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use slabjit::{ArenaPlacement, Error, JitEngine, Library, Removal, Symbol};
+use slabjit::{ArenaPlacement, Error, JitEngine, Library, Removal, SlabLayout, Symbol};
 
 use crate::common::{Int, compile, compile_with, link_shared, once_per, tool};
 use crate::target::by_arch;
@@ -39,6 +39,11 @@ const BRIDGED: &str = by_arch(
     ".text\n.globl value\nvalue: adrp x0, far\n add x0, x0, :lo12:far\n ret\n",
 );
 const OUTSIDE: &str = "char weights[5 << 20]; int value(void) { volatile long i = 5; return weights[i] + 42; }";
+/// More than a unit of what is packed, of each pool.
+const KERNEL: &str = "char data[150000] = {1}; const char table[90000] = {41};
+    int value(void) { volatile long i = 0; return table[i] + data[i]; }
+    __asm__(\".pushsection .text.kernel, \\\"ax\\\"\\n.globl code\\ncode: .fill 150000\\n.popsection\"); extern char code[];
+    char *used = code;";
 const UNDEFINED: &str = "int nowhere(void); int value(void) { return nowhere(); }";
 const NOWHERE: &str = "int nowhere(void) { return 42; }";
 const UNREACHABLE: &str = ".globl value\nvalue: ret\n.balign 4\n.long far - .\n";
@@ -49,7 +54,7 @@ const FAILS: &str =
 pub fn files() -> PathBuf {
     let fixed: &[&str] = &["-ftls-model=initial-exec"];
     let large: &[&str] = by_arch(&["-mcmodel=medium"], &[]);
-    let sources: [(&str, &str, &[&str]); 15] = [
+    let sources: [(&str, &str, &[&str]); 16] = [
         ("plain.c", PLAIN, &[]),
         ("linked.c", LINKED, &[]),
         ("member.c", MEMBER, &[]),
@@ -62,6 +67,7 @@ pub fn files() -> PathBuf {
         ("uses_shared.c", USES_SHARED, &[]),
         ("bridged.s", BRIDGED, &[]),
         ("outside.c", OUTSIDE, large),
+        ("kernel.c", KERNEL, &[]),
         ("undefined.c", UNDEFINED, &[]),
         ("nowhere.c", NOWHERE, &[]),
         ("unreachable.s", UNREACHABLE, &[]),
@@ -114,6 +120,12 @@ extern "C" fn ends() {
 /// Does all of it, with the files of [`files`].
 pub fn run(files: &Path) -> Outcome {
     let mut script = Script { files, loaded: Vec::new(), outcome: Outcome::default() };
+    for hardened in [false, true] {
+        let builder = || JitEngine::builder().arena_size(64 << 20).slab_layout(SlabLayout::Packed).hardened(hardened);
+        if let Some(engine) = script.attempt("a packed engine", || builder().quarantine(0).build()) {
+            script.load_packed(&engine);
+        }
+    }
     let engine = script.attempt("an engine", || JitEngine::builder().arena_size(64 << 20).quarantine(1 << 20).build());
     if let Some(engine) = engine {
         script.load_all(&engine);
@@ -160,6 +172,23 @@ impl Script<'_> {
         drop(plain);
         self.load(engine, "plain code again", &["plain.o"], None);
         self.load(engine, "thread-local variables again", &["thread_local.o"], None);
+    }
+
+    /// All of it goes again.
+    fn load_packed(&mut self, engine: &JitEngine) {
+        for _ in 0..2 {
+            self.load(engine, "packed code", &["nowhere.o", "undefined.o"], None);
+            // Several, so that memory is returned.
+            for _ in 0..3 {
+                self.load(engine, "a packed kernel", &["kernel.o"], None);
+            }
+            self.load(engine, "a packed indirect function", &["indirect.o"], None);
+            // Not in the order of loading.
+            while !self.loaded.is_empty() {
+                self.loaded.swap_remove(self.loaded.len() / 2);
+                self.check();
+            }
+        }
     }
 
     /// Twice, if the first attempt fails.

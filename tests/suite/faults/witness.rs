@@ -122,6 +122,7 @@ fn seen_as(call: Call) -> &'static [&'static str] {
         "read" => &["read"],
         "memfd_create" => &["memfd_create"],
         "ftruncate" => &["ftruncate"],
+        "fallocate" => &["fallocate"],
         function => panic!("how is {function} seen?"),
     }
 }

@@ -1,0 +1,317 @@
+//! `SlabLayout::Packed`: small objects share pages, and nothing else.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use slabjit::{JitEngine, JitEngineBuilder, Library, PackedMode, SlabLayout};
+
+use crate::common::{self, Checked, call, child, compile, compile_bytes, freed, int, mapping_at, mappings, tests};
+use crate::target::{by_qemu, not_under_qemu, only_on_x86_64, under_qemu};
+
+tests![
+    neighbours_share_pages_and_are_told_apart, what_reaches_less_has_one_slab, code_has_two_views, large_objects_have_a_slab,
+    pages_may_be_striped;
+    alone: memory_of_many_is_given_back, many_objects_take_few_mappings, only_links_can_write_where_it_is_hardened, children_do_not_get_the_writable_view,
+        parent_and_child_part_ways, a_limit_of_file_sizes_is_no_signal;
+    parts: limited_part,
+];
+
+fn packed() -> JitEngineBuilder {
+    JitEngine::builder().slab_layout(SlabLayout::Packed)
+}
+
+/// An object of its own for each number.
+fn numbered(number: i32) -> Vec<u8> {
+    static ONE: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+    const MARK: i32 = 0x5bad_c0de;
+    let source = "static const volatile int number = 0x5badc0de; static int calls; int value(void) { calls++; return number; }
+        int count(void) { return calls; }";
+    let mut bytes = ONE.get_or_init(|| compile_bytes("numbered.c", source, &[])).clone();
+    let at = bytes.windows(4).position(|w| w == MARK.to_le_bytes()).unwrap();
+    bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+fn page(address: usize) -> usize {
+    address / rustix::param::page_size()
+}
+
+fn many_objects_take_few_mappings() {
+    let engine = Checked::of(packed().build().unwrap());
+    let before = mappings().len();
+    let all: Vec<_> = (0..by_qemu(2000, 300) as i32).map(|i| (i, engine.add_object(numbered(i)).unwrap())).collect();
+    assert!(all.iter().all(|(i, library)| call(library, "value") == *i));
+    // Code and constants, each with what is not used yet; data; the second view.
+    let more = mappings().len() - before;
+    assert!(more <= 16, "{more} mappings");
+    common::assert_no_rwx();
+    // In another order, and while others go on.
+    let (even, odd): (Vec<_>, Vec<_>) = all.into_iter().partition(|(i, _)| i % 2 == 0);
+    odd.iter().for_each(|(_, library)| freed(library));
+    for (i, library) in &even {
+        assert_eq!((call(library, "value"), call(library, "count")), (*i, 2));
+    }
+    drop((even, odd));
+    engine.finish();
+}
+
+fn neighbours_share_pages_and_are_told_apart() {
+    let engine = Checked::of(packed().build().unwrap());
+    let all: Vec<_> =
+        (0..20).map(|i| engine.add_object_named(&format!("{i}.o"), numbered(i)).unwrap()).collect();
+    let addresses: Vec<usize> = all.iter().map(|library| int(library, "value").address().addr()).collect();
+    let pages: HashSet<usize> = addresses.iter().map(|address| page(*address)).collect();
+    assert!(pages.len() <= 2, "{addresses:x?}");
+    for ((address, library), i) in addresses.iter().zip(&all).zip(0..) {
+        let told = engine.explain_address(*address as *const ()).unwrap();
+        assert_eq!((told.object.as_str(), told.removed), (&*format!("{i}.o"), None));
+        let slabs = library.slab_of("value").unwrap();
+        let own = slabs.iter().find(|slab| slab.addresses.contains(address)).unwrap();
+        assert_eq!(told.offset, address - own.addresses.start);
+        // A list of ranges, one for each protection.
+        let protections: Vec<_> = slabs.iter().map(|slab| slab.segments[0].protection).collect();
+        assert!(protections.is_sorted() && protections.len() == 3, "{slabs:x?}");
+    }
+    let generations: HashSet<u64> =
+        addresses.iter().map(|a| engine.explain_address(*a as *const ()).unwrap().generation).collect();
+    assert_eq!(generations.len(), all.len());
+    drop(all);
+    engine.finish();
+}
+
+/// The mappings through which code can be written.
+fn writable_views() -> Vec<Range<usize>> {
+    let ours = mappings().into_iter().filter(|m| m.name.contains("memfd:slabjit") && m.permissions.contains('w'));
+    ours.map(|m| m.start..m.end).collect()
+}
+
+fn code_has_two_views() {
+    let engine = Checked::of(packed().build().unwrap());
+    let library = engine.add_object(numbered(5)).unwrap();
+    assert_eq!(call(&library, "value"), 5);
+    assert_eq!(engine.stats().arena.packed, Some(PackedMode::TwoViews));
+    let code = int(&library, "value").address().addr();
+    assert_eq!(&mapping_at(code).permissions[..3], common::as_shown("r-x"));
+    // Not where it could be computed from the arena's address.
+    let arena = engine.arena();
+    for view in writable_views() {
+        assert!(view.end <= arena.start || arena.end <= view.start, "{view:x?} is in {arena:x?}");
+    }
+    drop(library);
+    engine.finish();
+}
+
+fn only_links_can_write_where_it_is_hardened() {
+    if not_under_qemu("its list of mappings does not tell shared memory") {
+        return;
+    }
+    let engine = Checked::of(packed().hardened(true).build().unwrap());
+    let mut all = Vec::new();
+    for i in 0..50 {
+        let library = engine.add_object(numbered(i)).unwrap();
+        assert_eq!(call(&library, "value"), i);
+        assert_eq!(writable_views(), []);
+        all.push(library);
+        if i % 3 == 0 {
+            freed(&all.swap_remove(all.len() / 2));
+            assert_eq!(writable_views(), []);
+        }
+    }
+    drop(all);
+    // The other way it can be seen.
+    let engine = packed().build().unwrap();
+    let library = engine.add_object(numbered(1)).unwrap();
+    assert_eq!((call(&library, "value"), writable_views().len()), (1, 1));
+}
+
+/// A child that says with its exit code whether `body` held.
+fn in_child(body: impl FnOnce() -> bool) {
+    // SAFETY: the child goes on as this thread, and ends without what is the parent's.
+    unsafe {
+        libc::alarm(120);
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(120);
+            let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(false);
+            libc::_exit(i32::from(!held));
+        }
+        let mut status = -1;
+        assert_eq!((libc::waitpid(child, &mut status, 0), status), (child, 0), "the child's end");
+    }
+}
+
+fn children_do_not_get_the_writable_view() {
+    let engine = packed().build().unwrap();
+    let library = engine.add_object(numbered(3)).unwrap();
+    assert_eq!(call(&library, "value"), 3);
+    in_child(|| writable_views().is_empty() && call(&library, "value") == 3 && call(&library, "count") == 2);
+    in_child(|| {
+        // It has memory of its own for what it loads.
+        let own = engine.add_object(numbered(4)).unwrap();
+        call(&own, "value") == 4 && call(&library, "value") == 3
+    });
+    assert_eq!(call(&library, "count"), 1);
+}
+
+fn bytes_at(range: &Range<usize>) -> Vec<u8> {
+    // SAFETY: the caller's library has them, and nobody writes there.
+    unsafe { std::slice::from_raw_parts(range.start as *const u8, range.len()) }.to_vec()
+}
+
+/// Neither sees what the other one loads, removes and overwrites: not even in the rest of pages in which it has something.
+fn parent_and_child_part_ways() {
+    let engine = packed().quarantine(0).build().unwrap();
+    let kept: Vec<_> = (0..10).map(|i| engine.add_object(numbered(i)).unwrap()).collect();
+    assert!(kept.iter().zip(0..).all(|(library, i)| call(library, "value") == i));
+    let slabs: Vec<_> = kept.iter().map(|library| library.slab_of("value").unwrap()).collect();
+    // All of the pages, and what is behind in the same pool, but for data, which each has for itself.
+    let page_size = rustix::param::page_size();
+    let constant: Vec<Range<usize>> = slabs[0][..2]
+        .iter()
+        .map(|slab| slab.addresses.start / page_size * page_size)
+        .map(|start| start..start + 4 * page_size)
+        .collect();
+    let before: Vec<_> = constant.iter().map(bytes_at).collect();
+    let [mut to_child, mut to_parent] = [std::io::pipe().unwrap(), std::io::pipe().unwrap()];
+    // SAFETY: as above.
+    let pid = unsafe { libc::fork() };
+    let work = |first: i32| {
+        // Every second one goes, and others come and go.
+        kept.iter().step_by(2).for_each(freed);
+        let others: Vec<Library> = (first..first + 300).map(|i| engine.add_object(numbered(i)).unwrap()).collect();
+        assert!(others.iter().zip(first..).all(|(library, i)| call(library, "value") == i));
+        others.iter().step_by(3).for_each(freed);
+        assert!(kept.iter().zip(0..).skip(1).step_by(2).all(|(library, i)| call(library, "value") == i));
+    };
+    use std::io::{Read as _, Write as _};
+    if pid == 0 {
+        let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            // SAFETY: a plain call.
+            unsafe { libc::alarm(120) };
+            // The parent has done its work.
+            to_child.0.read_exact(&mut [0]).unwrap();
+            let after: Vec<_> = constant.iter().map(bytes_at).collect();
+            assert!(after == before, "the parent's changes are seen");
+            assert!(kept.iter().zip(0..).all(|(library, i)| call(library, "value") == i));
+            work(10_000);
+            to_parent.1.write_all(&[1]).unwrap();
+        }));
+        // SAFETY: ends without what is the parent's.
+        unsafe { libc::_exit(i32::from(held.is_err())) };
+    }
+    work(1000);
+    to_child.1.write_all(&[1]).unwrap();
+    to_parent.0.read_exact(&mut [0]).unwrap();
+    // What the parent itself removed goes with the last of its unit only.
+    let after: Vec<_> = constant.iter().map(bytes_at).collect();
+    assert!(after == before, "what was there before the fork was overwritten");
+    work(2000);
+    let mut status = -1;
+    // SAFETY: the child of above.
+    assert_eq!((unsafe { libc::waitpid(pid, &mut status, 0) }, status), (pid, 0), "the child's end");
+}
+
+/// A difference of one byte, between sections of different protections.
+fn what_reaches_less_has_one_slab() {
+    if only_on_x86_64("there, bytes and half-words have no relative relocations that JITLink has") {
+        return;
+    }
+    let source = ".text\n.globl value\nvalue: movl $7, %eax\n ret\n
+        .section .rodata\n.globl distance\ndistance: .byte value - .\n .zero 3\n";
+    let mut near = true;
+    let engine = Checked::of(packed().out_of_range(slabjit::OutOfRange::Reject).build().unwrap());
+    let library = engine.add_object(std::fs::read(compile("narrow.s", source, &[])).unwrap()).unwrap();
+    // It is further than a byte reaches even so: what counts is that it is said, and that nothing of it is packed.
+    // SAFETY: int (void).
+    if let Err(error) = unsafe { library.get::<common::Int>("value") } {
+        assert!(matches!(error, slabjit::Error::ReferencesOutOfRange { .. }), "{error:?}");
+        near = false;
+    }
+    assert!(!near, "a page is more than a byte reaches");
+    drop(library);
+    // 16 bits reach the next page.
+    let source = source.replace(".byte value - .", ".short value - .");
+    let library = engine.add_object(std::fs::read(compile("narrow.s", &source, &[])).unwrap()).unwrap();
+    assert_eq!(call(&library, "value"), 7);
+    let slabs = library.slab_of("value").unwrap();
+    assert_eq!(slabs.len(), 1, "{slabs:x?}");
+    // SAFETY: two bytes of constants.
+    let distance = unsafe { *library.get::<*const i16>("distance").unwrap().address().cast::<i16>() };
+    let place = unsafe { library.get::<*const i16>("distance").unwrap().address().addr() };
+    assert_eq!(place.wrapping_add_signed(distance.into()), int(&library, "value").address().addr());
+    drop(library);
+    engine.finish();
+}
+
+fn large_objects_have_a_slab() {
+    let engine = Checked::of(packed().build().unwrap());
+    let source = "static const char table[300000] = {1}; int value(void) { volatile long i = 0; return table[i]; }";
+    let library = engine.add_object(compile_bytes("large.c", source, &[])).unwrap();
+    assert_eq!(call(&library, "value"), 1);
+    assert_eq!(library.slab_of("value").unwrap().len(), 1);
+    drop(library);
+    engine.finish();
+}
+
+fn pages_may_be_striped() {
+    let engine = Checked::of(packed().page_striped(true).build().unwrap());
+    assert_eq!(engine.stats().arena.packed, Some(PackedMode::PageStriped));
+    let all: Vec<_> = (0..50).map(|i| engine.add_object(numbered(i)).unwrap()).collect();
+    assert!(all.iter().zip(0..).all(|(library, i)| call(library, "value") == i));
+    let pages: HashSet<usize> = all.iter().map(|library| page(int(library, "value").address().addr())).collect();
+    assert_eq!(pages.len(), all.len(), "no two are in one page");
+    drop(all);
+    engine.finish();
+}
+
+/// Bytes of memory of what is packed that the system has given: it counts files that have no name, too.
+fn blocks() -> u64 {
+    let files = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let name = std::fs::read_link(&path).ok()?;
+        name.to_string_lossy().contains("memfd:slabjit").then(|| std::fs::metadata(&path).ok())?
+    });
+    files.map(|file| std::os::unix::fs::MetadataExt::blocks(&file) * 512).max().unwrap_or(0)
+}
+
+fn memory_of_many_is_given_back() {
+    if under_qemu() {
+        println!("not run: the descriptors of /proc are qemu's, too");
+        return;
+    }
+    let engine = Checked::of(packed().build().unwrap());
+    let source = "const char table[100000] = {1}; int value(void) { volatile long i = 0; return table[i]; }";
+    let bytes = compile_bytes("kernel.c", source, &[]);
+    let mut all: Vec<_> = (0..200).map(|_| engine.add_object(&bytes).unwrap()).collect();
+    assert!(all.iter().all(|library| call(library, "value") == 1));
+    let most = blocks();
+    assert!(most >= 200 * 100_000, "{most}");
+    let last = all.split_off(199);
+    all.iter().for_each(freed);
+    let left = blocks();
+    assert!(left < 2 << 20, "{left} of {most}");
+    assert_eq!(call(&last[0], "value"), 1);
+    drop(last);
+    engine.finish();
+}
+
+/// A process whose files may not be large gets a signal for it, unless it asks before.
+fn a_limit_of_file_sizes_is_no_signal() {
+    if not_under_qemu("it does not enforce RLIMIT_FSIZE") {
+        return;
+    }
+    common::good_object();
+    let end = child("limited_part");
+    assert_eq!((end.code, end.stdout.trim()), (Some(0), "PageStriped"), "{end:?}");
+}
+
+fn limited_part() {
+    let bytes = numbered(9);
+    let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a plain system call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
+    let engine = packed().build().unwrap();
+    let library = engine.add_object(bytes).unwrap();
+    assert_eq!(call(&library, "value"), 9);
+    println!("{:?}", engine.stats().arena.packed.unwrap());
+}
