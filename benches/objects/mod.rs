@@ -7,8 +7,9 @@ use std::process::Command;
 const RELOCATIONS: usize = 5;
 
 /// An object that comes under many names: in its own, eight digits are replaced.
+#[derive(serde::Serialize, serde::Deserialize)]
 pub struct Template {
-    prefix: &'static str,
+    prefix: String,
     bytes: Vec<u8>,
     /// Where the digits are.
     places: Vec<usize>,
@@ -16,12 +17,17 @@ pub struct Template {
 
 impl Template {
     /// Of an object in which `PREFIX_00000000` is defined. What is named after that gets another name, too.
-    pub fn new(prefix: &'static str, bytes: Vec<u8>) -> Self {
+    pub fn new(prefix: &str, bytes: Vec<u8>) -> Self {
         let name = format!("{prefix}_00000000");
         let at = |(at, window): (usize, &[u8])| (window == name.as_bytes()).then_some(at + prefix.len() + 1);
         let places: Vec<usize> = bytes.windows(name.len()).enumerate().filter_map(at).collect();
         assert!(!places.is_empty(), "nothing is named {name}");
-        Self { prefix, bytes, places }
+        Self { prefix: prefix.into(), bytes, places }
+    }
+
+    /// Of an object that keeps its names.
+    pub fn fixed(bytes: Vec<u8>) -> Self {
+        Self { prefix: String::new(), bytes, places: Vec::new() }
     }
 
     /// One function, `kernel_NNNNNNNN(x) == x + 42`.
