@@ -9,7 +9,7 @@ use crate::sides::{Entry, Kind, Loaded, Object, Side};
 use crate::workloads::Workload;
 
 /// Objects of the sides for which each is a process or two, in one repetition and before the first.
-const SLOW: (usize, usize) = (4, 20);
+const SLOW: (usize, usize) = (3, 10);
 
 /// One repetition.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// As `load_live`.
     pub fn prepare(&mut self) -> Result<(), String> {
-        let count = self.share(self.workload.live, SLOW.1);
+        let count = self.share(self.workload.live, SLOW.1.min(self.workload.live / 50));
         self.load_live(count).map(drop)
     }
 

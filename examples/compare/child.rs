@@ -14,8 +14,17 @@ use crate::memory::{Files, Memory, share_one_heap};
 use crate::sides;
 use crate::workloads::Workload;
 
-/// Objects that are loaded, and unloaded, before anything is counted.
+/// Objects that are loaded before anything is counted.
 const WARM_UP: usize = 20;
+
+/// How malloc gets memory in a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heap {
+    /// From one heap, so that all else that is mapped is not malloc's.
+    One,
+    /// As it does by itself.
+    Usual,
+}
 
 /// What `live` answers.
 #[derive(Serialize, Deserialize)]
@@ -26,18 +35,30 @@ pub struct Live {
 }
 
 /// `compare --child SIDE WORKLOAD`, where the workload is in a file: commands `live COUNT`, `round`, `calls TIMES` and `unload` on standard input.
+/// What cannot be answered is the answer.
 ///
 /// # Errors
-/// What went wrong; it was told the parent.
-pub fn be(side: &str, workload: &str) -> Result<(), String> {
-    share_one_heap();
+/// If there is nobody to tell.
+pub fn be(side: &str, workload: &str, heap: Heap) -> Result<(), String> {
+    if let Err(error) = answer_all(side, workload, heap) {
+        println!("{}", json(Err::<(), _>(error))?);
+    }
+    // What is loaded goes with the process, and not before: that would be counted.
+    std::process::exit(0)
+}
+
+fn answer_all(side: &str, workload: &str, heap: Heap) -> Result<(), String> {
+    if heap == Heap::One {
+        share_one_heap();
+    }
     let kind = sides::named(side).ok_or("no such side")?;
     let workload: Workload = std::fs::read(workload)
         .map_err(|error| error.to_string())
         .and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()))?;
     let mut bench = Bench::new(kind, &workload)?;
-    for _ in 0..bench.share(WARM_UP, 2).div_ceil(workload.per_round) {
-        bench.round(1)?;
+    // What is not unloaded leaves nothing for later ones to use again. Large objects warm up by themselves, and may have names that clash.
+    if workload.per_round > 1 {
+        bench.load_live(bench.share(WARM_UP, 2))?;
     }
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|error| error.to_string())?;
@@ -52,8 +73,7 @@ pub fn be(side: &str, workload: &str) -> Result<(), String> {
         };
         println!("{}", json(answer)?);
     }
-    // What is loaded goes with the process, and not before: that would be counted.
-    std::process::exit(0)
+    Ok(())
 }
 
 fn live(bench: &mut Bench, count: usize) -> Result<Live, String> {
@@ -71,9 +91,10 @@ fn json(value: impl Serialize) -> Result<serde_json::Value, String> {
 ///
 /// # Errors
 /// If this program is not found.
-pub fn command(side: &str, workload: &Path) -> Result<Command, String> {
+pub fn command(side: &str, workload: &Path, heap: Heap) -> Result<Command, String> {
     let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
-    command.args(["--child", side]).arg(workload);
+    let child = if heap == Heap::One { "--child-with-one-heap" } else { "--child" };
+    command.args([child, side]).arg(workload);
     Ok(command)
 }
 

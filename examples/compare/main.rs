@@ -25,13 +25,15 @@ mod workloads;
 
 use std::process::ExitCode;
 
+use child::Heap;
 use phases::Options;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
-        ["--child", side, workload] => child::be(side, workload).map(|()| true),
+        ["--child", side, workload] => child::be(side, workload, Heap::Usual).map(|()| true),
+        ["--child-with-one-heap", side, workload] => child::be(side, workload, Heap::One).map(|()| true),
         _ => Options::parse(&words).and_then(|options| run(&options)),
     };
     match done {

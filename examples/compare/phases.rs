@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::bench::{Bench, Sample};
-use crate::child::{Child, command};
+use crate::child::{Child, Heap, command};
 use crate::codegen;
 use crate::measure::Cost;
 use crate::report::{Extra, Measured, Table};
@@ -113,7 +113,10 @@ fn measured<T>(runners: &[Runner<T>], costs: Vec<Vec<Cost>>) -> Vec<Measured> {
 pub fn beside(workload: &Workload, options: &Options, show: &mut impl FnMut(Table)) -> Result<(), String> {
     let file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
     write(workload, file.path())?;
-    let extras: Vec<Extra> = SIDES.iter().map(|kind| extra(kind, workload, file.path())).collect();
+    // In a hurry, of small objects only.
+    let is_counted = !options.quick || workload.name == "small";
+    let extra = |kind| if is_counted { extra(kind, workload, file.path()) } else { Extra::default() };
+    let extras: Vec<Extra> = SIDES.iter().map(extra).collect();
 
     let mut runners = Runner::all(|kind| {
         let mut bench = Bench::new(kind, workload)?;
@@ -162,13 +165,19 @@ fn extra(kind: &'static Kind, workload: &Workload, file: &Path) -> Extra {
     if (kind.make)().is_err() {
         return extra;
     }
-    let memory = command(kind.name, file).and_then(Child::start).and_then(|mut child| {
+    let memory = command(kind.name, file, Heap::One).and_then(Child::start).and_then(|mut child| {
         let live = child.live(count);
         child.end();
         live
     });
     match memory {
-        Ok(live) => extra.memory = Some(live.memory),
+        Ok(live) => {
+            extra.memory = Some(live.memory);
+            if live.load.wall > 5.0 {
+                extra.skipped = Some(format!("system calls: loading takes {:.0} s without strace", live.load.wall));
+                return extra;
+            }
+        }
         Err(error) => extra.skipped = Some(format!("memory: {error}")),
     }
     match system_calls::count(kind.name, file, count.min(workload.per_round)) {
@@ -188,7 +197,7 @@ pub fn large(options: &Options, show: &mut impl FnMut(Table)) -> Result<(), Stri
     write(&workload, file.path())?;
     let start = |kind: &Kind| match kind.is_slow {
         true => Err("one linker process for each object".to_owned()),
-        false => command(kind.name, file.path()).and_then(Child::start),
+        false => command(kind.name, file.path(), Heap::One).and_then(Child::start),
     };
     let (functions, live, times) = if options.quick { (500, 1000, 2) } else { (15_000, 20_000, 20) };
 

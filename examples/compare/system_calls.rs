@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::child::{Child, command};
+use crate::child::{Child, Heap, command};
 
 /// System calls of each of so many objects, to load and to unload it.
 ///
@@ -22,7 +22,7 @@ pub fn count(side: &str, workload: &Path, objects: usize) -> Result<(f64, f64), 
 
 fn total(side: &str, workload: &Path, body: &mut dyn FnMut(&mut Child) -> Result<(), String>) -> Result<f64, String> {
     let summary = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
-    let plain = command(side, workload)?;
+    let plain = command(side, workload, Heap::Usual)?;
     let mut strace = Command::new("strace");
     strace.args(["-f", "-c", "-o"]).arg(summary.path()).arg(plain.get_program()).args(plain.get_args());
     let mut child = Child::start(strace)?;

@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use slabjit::llvm_sys::core::{LLVMCreateMemoryBufferWithMemoryRangeCopy, LLVMDisposeMessage};
@@ -110,11 +111,19 @@ impl Lljit {
 
     /// Adds an object, of which the bytes are copied.
     pub fn add(&self, dylib: LLVMOrcJITDylibRef, bytes: &[u8]) -> Result<Tracker, String> {
+        // ORC calls the initialisers of an object by its name, and two of one name clash.
+        static ADDED: AtomicUsize = AtomicUsize::new(0);
+        let mut name = *b"object 0000000000000000\0";
+        let mut number = ADDED.fetch_add(1, Ordering::Relaxed);
+        for digit in name[7..23].iter_mut().rev() {
+            *digit = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
         // SAFETY: plain use of the C API; the buffer is consumed.
         unsafe {
             let tracker = LLVMOrcJITDylibCreateResourceTracker(dylib);
             let buffer =
-                LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), c"object".as_ptr());
+                LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), name.as_ptr().cast());
             check(LLVMOrcLLJITAddObjectFileWithRT(self.0, tracker, buffer))?;
             Ok(Tracker(tracker))
         }

@@ -46,10 +46,16 @@ impl Side for Shared {
         let file = |extension: &str| self.folder.path().join(format!("{number}.{extension}"));
         let (input, output) = (file("o"), file("so"));
         std::fs::write(&input, &object.bytes).map_err(|error| error.to_string())?;
-        let status = Command::new(&self.linker).arg("-shared").arg(&input).arg("-o").arg(&output).status();
-        match status {
-            Ok(status) if status.success() => {}
-            other => return Err(format!("{} -shared: {other:?}", self.linker)),
+        // The table for what is thrown in it, as compilers have it; and references inside it stay there, as with the others.
+        let options = ["-shared", "--eh-frame-hdr", "-Bsymbolic"];
+        let linked = Command::new(&self.linker).args(options).arg(&input).arg("-o").arg(&output).output();
+        match linked {
+            Ok(linked) if linked.status.success() => {}
+            Ok(linked) => {
+                let said = String::from_utf8_lossy(&linked.stderr);
+                return Err(format!("{}: {}", self.linker, said.lines().next().unwrap_or_default()));
+            }
+            Err(error) => return Err(format!("{}: {error}", self.linker)),
         }
         let held = Held::open(&output)?;
         // It is mapped, and named by a number that never comes again.
