@@ -118,7 +118,7 @@ impl<'a> Bench<'a> {
         if sum == expected { Ok(cost) } else { Err(format!("WRONG ANSWER: the sum is {sum}, not {expected}")) }
     }
 
-    /// Unloads what stays, for the system calls of that.
+    /// Unloads what stays. Unwind tables of one side make others' exceptions, and their unloading, slower.
     ///
     /// # Errors
     /// What went wrong.

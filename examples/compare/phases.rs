@@ -137,17 +137,28 @@ pub fn beside(workload: &Workload, options: &Options, show: &mut impl FnMut(Tabl
     show(Table::new(&workload.title, &format!("from bytes to the first call{live}"), load));
     show(Table::new(&workload.title, &format!("unload{live}"), unload));
     // Batches of objects come here, once there is an interface for them.
-    if workload.name != "small" {
-        return Ok(());
+    if workload.name == "small" {
+        small(workload, &live, &mut runners, options, show)?;
     }
+    runners.iter_mut().filter_map(|runner| runner.state.as_mut().ok()).try_for_each(Bench::unload_live)
+}
+
+/// More about small objects.
+fn small(
+    workload: &Workload,
+    live: &str,
+    runners: &mut [Runner<Bench>],
+    options: &Options,
+    show: &mut impl FnMut(Table),
+) -> Result<(), String> {
     let code = codegen::cost(workload.per_round)?;
     let code = Measured { side: "LLVM", costs: vec![code], skipped: None, system_calls: None, memory: None };
     show(Table::new(&workload.title, "code generation from IR, which MCJIT is spared here", vec![code]));
     for threads in 2..=if options.quick { 2 } else { 4 } {
-        let samples = alternate(&mut runners, options, |bench| bench.round(threads));
+        let samples = alternate(runners, options, |bench| bench.round(threads));
         let load = samples.iter().map(|s| s.iter().map(|sample| sample.load).collect()).collect();
         let what = format!("from bytes to the first call, {threads} threads{live}");
-        show(Table::new(&workload.title, &what, measured(&runners, load)));
+        show(Table::new(&workload.title, &what, measured(runners, load)));
     }
     Ok(())
 }
@@ -211,32 +222,39 @@ pub fn large(options: &Options, show: &mut impl FnMut(Table)) -> Result<(), Stri
     show(Table::new(&workload.title, &what, measured(&runners, calls)));
     end(runners);
 
-    let mut memory = Vec::new();
     let mut runners = Runner::all(start);
-    let mut loaded: Vec<Vec<Cost>> = Vec::new();
-    for runner in &mut runners {
-        let answer = match &mut runner.state {
-            Ok(child) => child.live(live),
-            Err(_) => Err(String::new()),
-        };
-        memory.push(answer.as_ref().ok().map(|live| live.memory));
-        loaded.push(answer.as_ref().map(|live| live.load).into_iter().collect());
-        if let (Ok(_), Err(error)) = (&runner.state, answer) {
-            runner.state = Err(error);
-        }
-    }
-    let mut first = measured(&runners, loaded);
-    for (row, memory) in first.iter_mut().zip(memory) {
-        row.memory = memory;
-    }
+    let first = from(&mut runners, live);
     show(Table::new(&workload.title, &format!("from bytes to the first call, from none to {live}"), first));
     let samples = alternate(&mut runners, options, Child::round);
     let pick = |of: fn(&Sample) -> Cost| samples.iter().map(|s| s.iter().map(of).collect()).collect();
     let what = format!("from bytes to the first call, {live} live");
     show(Table::new(&workload.title, &what, measured(&runners, pick(|s| s.load))));
     show(Table::new(&workload.title, &format!("unload, {live} live"), measured(&runners, pick(|s| s.unload))));
+
+    // Where every object has mappings of its own, their number ends (vm.max_map_count).
+    let more = from(&mut runners, live);
+    show(Table::new(&workload.title, &format!("from bytes to the first call, from {live} to {}", 2 * live), more));
     end(runners);
     Ok(())
+}
+
+/// Loads so many more objects that stay. A side that cannot does no more.
+fn from(runners: &mut [Runner<Child>], count: usize) -> Vec<Measured> {
+    let (mut costs, mut memory) = (Vec::new(), Vec::new());
+    for runner in &mut *runners {
+        let answer = runner.state.as_mut().map(|child| child.live(count));
+        let live = answer.as_ref().ok().and_then(|answer| answer.as_ref().ok());
+        costs.push(live.map(|live| live.load).into_iter().collect());
+        memory.push(live.map(|live| live.memory));
+        if let Ok(Err(error)) = answer {
+            runner.state = Err(error);
+        }
+    }
+    let mut rows = measured(runners, costs);
+    for (row, memory) in rows.iter_mut().zip(memory) {
+        row.memory = memory;
+    }
+    rows
 }
 
 fn end(runners: Vec<Runner<Child>>) {

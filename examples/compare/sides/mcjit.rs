@@ -17,6 +17,7 @@ use crate::lljit::check;
 struct Mcjit {
     /// Null between an `unload` and the next object.
     engine: Mutex<Engine>,
+    kept: Mutex<Vec<Engine>>,
 }
 
 struct Engine(LLVMExecutionEngineRef);
@@ -27,6 +28,15 @@ unsafe impl Send for Engine {}
 impl Default for Engine {
     fn default() -> Self {
         Self(ptr::null_mut())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: nobody else has it, and what it loaded is called no more.
+            unsafe { LLVMDisposeExecutionEngine(self.0) };
+        }
     }
 }
 
@@ -89,17 +99,13 @@ impl Side for Mcjit {
     }
 
     fn unload(&self, _: Vec<Loaded>) -> Result<(), String> {
-        let engine = std::mem::take(&mut *self.engine.lock().unwrap_or_else(PoisonError::into_inner));
-        if !engine.0.is_null() {
-            // SAFETY: nobody else has it, and what it loaded is called no more.
-            unsafe { LLVMDisposeExecutionEngine(engine.0) };
-        }
+        drop(std::mem::take(&mut *self.engine.lock().unwrap_or_else(PoisonError::into_inner)));
         Ok(())
     }
 
     fn keep(&self) {
-        // Stays until the process ends.
-        drop(std::mem::take(&mut *self.engine.lock().unwrap_or_else(PoisonError::into_inner)));
+        let engine = std::mem::take(&mut *self.engine.lock().unwrap_or_else(PoisonError::into_inner));
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(engine);
     }
 }
 
