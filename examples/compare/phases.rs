@@ -233,7 +233,8 @@ pub fn large(options: &Options, show: &mut impl FnMut(Table)) -> Result<(), Stri
 
     // Where every object has mappings of its own, their number ends (vm.max_map_count).
     let more = from(&mut runners, live);
-    show(Table::new(&workload.title, &format!("from bytes to the first call, from {live} to {}", 2 * live), more));
+    let what = format!("from bytes to the first call, from {live} to {}", 2 * live);
+    show(Table::new(&workload.title, &what, more).to_the_end());
     end(runners);
     Ok(())
 }

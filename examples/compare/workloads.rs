@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::fmt::Write;
+use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
@@ -76,10 +77,21 @@ const CPP: &str = r#"
 "#;
 
 fn cpp(quick: bool) -> Workload {
-    let template = Template::new("cpp", compile(CPP, "cc", &["-c", "-O2", "-fPIC"]));
+    let object = localize_hidden(compile(CPP, "cc", &["-c", "-O2", "-fPIC"]));
+    let template = Template::new("cpp", object);
     let title = format!("C++ objects ({} B) with an exception and an initialiser", template.len());
     let work = Workload::of("cpp", title, if quick { 20 } else { 200 }, vec![template]);
     Workload { has_initialisers: true, ..work }
+}
+
+/// Stock LLJIT binds hidden symbols (`DW.ref.__gxx_personality_v0`) to those of the object that came first, which may be out of reach of
+/// the others. Without this, it fails in some runs.
+fn localize_hidden(object: Vec<u8>) -> Vec<u8> {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), object).expect("written");
+    let status = Command::new("objcopy").arg("--localize-hidden").arg(file.path()).status();
+    assert!(status.expect("objcopy, of binutils").success());
+    std::fs::read(file.path()).expect("read")
 }
 
 /// Bytes of kernels, about.
