@@ -1,4 +1,5 @@
 //! What MCJIT would do before it links: the code of the small function, from its IR.
+#![allow(deprecated, reason = "LLVM 22's name for the parser is not in the others")]
 
 use std::ffi::CStr;
 use std::ptr;

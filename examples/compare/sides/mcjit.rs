@@ -5,8 +5,9 @@ use std::ffi::CStr;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use slabjit::llvm_sys::core::{LLVMDisposeMessage, LLVMModuleCreateWithName};
+use slabjit::llvm_sys::core::*;
 use slabjit::llvm_sys::execution_engine::*;
+use slabjit::llvm_sys::prelude::LLVMContextRef;
 use slabjit::llvm_sys::target::{LLVM_InitializeNativeAsmPrinter, LLVM_InitializeNativeTarget};
 use slabjit_stock::slabjit_stock_mcjit_add_object;
 
@@ -20,14 +21,15 @@ struct Mcjit {
     kept: Mutex<Vec<Engine>>,
 }
 
-struct Engine(LLVMExecutionEngineRef);
+/// With the context of its one module, which is empty.
+struct Engine(LLVMExecutionEngineRef, LLVMContextRef);
 
 // SAFETY: used under a lock.
 unsafe impl Send for Engine {}
 
 impl Default for Engine {
     fn default() -> Self {
-        Self(ptr::null_mut())
+        Self(ptr::null_mut(), ptr::null_mut())
     }
 }
 
@@ -35,7 +37,10 @@ impl Drop for Engine {
     fn drop(&mut self) {
         if !self.0.is_null() {
             // SAFETY: nobody else has it, and what it loaded is called no more.
-            unsafe { LLVMDisposeExecutionEngine(self.0) };
+            unsafe {
+                LLVMDisposeExecutionEngine(self.0);
+                LLVMContextDispose(self.1);
+            }
         }
     }
 }
@@ -62,7 +67,8 @@ impl Engine {
             let mut options: LLVMMCJITCompilerOptions = std::mem::zeroed();
             let size = size_of_val(&options);
             LLVMInitializeMCJITCompilerOptions(&mut options, size);
-            let module = LLVMModuleCreateWithName(c"empty".as_ptr());
+            self.1 = LLVMContextCreate();
+            let module = LLVMModuleCreateWithNameInContext(c"empty".as_ptr(), self.1);
             if LLVMCreateMCJITCompilerForModule(&mut self.0, module, &mut options, size, &mut message) == 0 {
                 return Ok(());
             }
