@@ -113,9 +113,9 @@ fn measured<T>(runners: &[Runner<T>], costs: Vec<Vec<Cost>>) -> Vec<Measured> {
 pub fn beside(workload: &Workload, options: &Options, show: &mut impl FnMut(Table)) -> Result<(), String> {
     let file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
     write(workload, file.path())?;
-    // In a hurry, of small objects only.
-    let is_counted = !options.quick || workload.name == "small";
-    let extra = |kind| if is_counted { extra(kind, workload, file.path()) } else { Extra::default() };
+    // In a hurry, of small objects only, and of those that need no linker.
+    let is_counted = |kind: &Kind| !options.quick || (workload.name == "small" && !kind.is_slow);
+    let extra = |kind| if is_counted(kind) { extra(kind, workload, file.path()) } else { Extra::default() };
     let extras: Vec<Extra> = SIDES.iter().map(extra).collect();
 
     let mut runners = Runner::all(|kind| {
