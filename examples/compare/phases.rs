@@ -47,6 +47,9 @@ impl Options {
     }
 }
 
+/// Seconds of a repetition, of which no system calls and no memory are counted.
+const LONG: f64 = 5.0;
+
 /// A side with what it did.
 struct Runner<T> {
     kind: &'static Kind,
@@ -113,10 +116,6 @@ fn measured<T>(runners: &[Runner<T>], costs: Vec<Vec<Cost>>) -> Vec<Measured> {
 pub fn beside(workload: &Workload, options: &Options, show: &mut impl FnMut(Table)) -> Result<(), String> {
     let file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
     write(workload, file.path())?;
-    // In a hurry, of small objects only, and of those that need no linker.
-    let is_counted = |kind: &Kind| !options.quick || (workload.name == "small" && !kind.is_slow);
-    let extra = |kind| if is_counted(kind) { extra(kind, workload, file.path()) } else { Extra::default() };
-    let extras: Vec<Extra> = SIDES.iter().map(extra).collect();
 
     let mut runners = Runner::all(|kind| {
         let mut bench = Bench::new(kind, workload)?;
@@ -128,7 +127,14 @@ pub fn beside(workload: &Workload, options: &Options, show: &mut impl FnMut(Tabl
     let pick = |of: fn(&Sample) -> Cost| samples.iter().map(|s| s.iter().map(of).collect()).collect();
     let mut load = measured(&runners, pick(|s| s.load));
     let mut unload = measured(&runners, pick(|s| s.unload));
-    for (at, extra) in extras.into_iter().enumerate() {
+    for (at, kind) in SIDES.iter().enumerate() {
+        // In a hurry, of small objects only, and of those that need no linker; and nothing that takes minutes with some LLVM.
+        let hurries = options.quick && (workload.name != "small" || kind.is_slow);
+        let takes_long = samples[at].iter().any(|s| s.load.wall > LONG);
+        if hurries || takes_long {
+            continue;
+        }
+        let extra = extra(kind, workload, file.path());
         load[at].system_calls = extra.load_calls;
         load[at].memory = extra.memory;
         unload[at].system_calls = extra.unload_calls;
@@ -182,13 +188,7 @@ fn extra(kind: &'static Kind, workload: &Workload, file: &Path) -> Extra {
         live
     });
     match memory {
-        Ok(live) => {
-            extra.memory = Some(live.memory);
-            if live.load.wall > 5.0 {
-                extra.skipped = Some(format!("system calls: loading takes {:.0} s without strace", live.load.wall));
-                return extra;
-            }
-        }
+        Ok(live) => extra.memory = Some(live.memory),
         Err(error) => extra.skipped = Some(format!("memory: {error}")),
     }
     match system_calls::count(kind.name, file, count.min(workload.per_round)) {
