@@ -52,7 +52,10 @@ pub fn cost(count: usize) -> Result<Cost, String> {
             let (mut object, mut message) = (ptr::null_mut(), ptr::null_mut());
             let kind = LLVMCodeGenFileType::LLVMObjectFile;
             match LLVMTargetMachineEmitToMemoryBuffer(machine, module, kind, &mut message, &mut object) {
-                0 => Ok(LLVMDisposeMemoryBuffer(object)),
+                0 => {
+                    LLVMDisposeMemoryBuffer(object);
+                    Ok(())
+                }
                 _ => Err(CStr::from_ptr(message).to_string_lossy().into_owned()),
             }
         };

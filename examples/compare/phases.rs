@@ -234,7 +234,7 @@ pub fn large(options: &Options, show: &mut impl FnMut(Table)) -> Result<(), Stri
     // Where every object has mappings of its own, their number ends (vm.max_map_count).
     let more = from(&mut runners, live);
     let what = format!("from bytes to the first call, from {live} to {}", 2 * live);
-    show(Table::new(&workload.title, &what, more).to_the_end());
+    show(Table::new(&workload.title, &what, more).driven_to_the_end());
     end(runners);
     Ok(())
 }

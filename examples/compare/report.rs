@@ -62,7 +62,7 @@ impl Table {
     }
 
     /// A table in which an end is no failure.
-    pub fn to_the_end(self) -> Self {
+    pub fn driven_to_the_end(self) -> Self {
         Self { to_the_end: true, ..self }
     }
 

@@ -47,9 +47,12 @@ impl Workload {
     }
 }
 
+/// Makes one, small if quick.
+type Maker = fn(bool) -> Workload;
+
 /// All of them, or the one that is named.
 pub fn workloads(quick: bool, only: Option<&str>) -> Vec<Workload> {
-    let makers: [(&str, fn(bool) -> Workload); 5] = [
+    let makers: [(&str, Maker); 5] = [
         ("small", small),
         ("cpp", cpp),
         ("kernels", kernels),
@@ -113,8 +116,8 @@ fn kernel(functions: usize) -> (Template, (i32, i32)) {
     let mut x = 7_u32;
     for f in 0..functions {
         let values: Vec<String> = (0..16).map(|i| format!("{}u", table(f, i))).collect();
-        write!(text, "static const unsigned t{f}[16] = {{{}}};\n", values.join(",")).expect("text");
-        write!(text, "__attribute__((noinline)) static unsigned f{f}(unsigned x) {{\n").expect("text");
+        writeln!(text, "static const unsigned t{f}[16] = {{{}}};", values.join(",")).expect("text");
+        writeln!(text, "__attribute__((noinline)) static unsigned f{f}(unsigned x) {{").expect("text");
         for step in 0..STEPS {
             writeln!(text, "  x = (x ^ t{f}[(x >> {step}) & 15]) * {}u + {f}u;", 2 * step + 3).expect("text");
             x = (x ^ table(f, x >> step & 15)).wrapping_mul(2 * step + 3).wrapping_add(f as u32);
