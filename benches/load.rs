@@ -1,4 +1,5 @@
-//! From bytes to the first call, and removal, beside stock LLJIT of the same LLVM with its in-process memory manager.
+//! From bytes to the first call, and removal, beside stock LLJIT of the same LLVM with JITLink and its in-process memory manager
+//! (LLVM 15 and 16, too, where LLJIT does not choose that by itself).
 //!
 //! `cargo bench --bench load` prints ratios (ours / stock; below 1 is better) of medians of interleaved rounds in one run,
 //! with 1000 live objects, and resident memory per object measured in a process for each side. It asserts nothing but that
@@ -6,12 +7,14 @@
 
 #[path = "../tests/stock/lljit.rs"]
 mod lljit;
+mod objects;
 
 use std::ffi::{CStr, CString};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lljit::{Linker, Lljit, Tracker};
+use objects::Template;
 use slabjit::{JitEngine, Library, Symbol};
 
 type Kernel = unsafe extern "C" fn(i32) -> i32;
@@ -29,12 +32,12 @@ fn main() {
 }
 
 fn compare() {
-    let objects = Objects::compile();
+    let objects = Template::small();
     println!(
         "LLVM {}, {} live objects of {} bytes, medians of {ROUNDS} interleaved rounds of {PER_ROUND}",
         slabjit::llvm_version(),
         LIVE,
-        objects.bytes.len()
+        objects.len()
     );
 
     let (mut ours, mut stock) = (Ours::new(), Stock::new());
@@ -85,38 +88,6 @@ fn report(what: &str, pairs: &[(Duration, Duration)]) {
     );
 }
 
-/// Objects that differ in the name of their one function: `kernel_NNNNNNNN(x) == x + 42`.
-struct Objects {
-    bytes: Vec<u8>,
-    name_at: usize,
-}
-
-const NAME: &str = "kernel_00000000";
-
-impl Objects {
-    fn compile() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (source, object) = (dir.path().join("kernel.c"), dir.path().join("kernel.o"));
-        std::fs::write(&source, format!("int {NAME}(int x) {{ return x + 42; }}\n")).unwrap();
-        let status =
-            Command::new("cc").args(["-O2", "-fPIC", "-c"]).arg(&source).arg("-o").arg(&object).status().unwrap();
-        assert!(status.success());
-        let bytes = std::fs::read(&object).unwrap();
-        let name_at = bytes.windows(NAME.len()).position(|w| w == NAME.as_bytes()).unwrap();
-        Self { bytes, name_at }
-    }
-
-    fn name(&self, i: usize) -> String {
-        format!("kernel_{i:08}")
-    }
-
-    fn with_name(&self, i: usize) -> Vec<u8> {
-        let mut bytes = self.bytes.clone();
-        bytes[self.name_at..self.name_at + NAME.len()].copy_from_slice(self.name(i).as_bytes());
-        bytes
-    }
-}
-
 struct Ours {
     engine: JitEngine,
     live: Vec<(Library, Symbol<Kernel>)>,
@@ -136,14 +107,14 @@ impl Ours {
         (library, kernel)
     }
 
-    fn add(&mut self, objects: &Objects, names: &[usize]) {
+    fn add(&mut self, objects: &Template, names: &[usize]) {
         for i in names {
             let loaded = self.load(&objects.with_name(*i), &objects.name(*i));
             self.live.push(loaded);
         }
     }
 
-    fn round(&mut self, objects: &Objects, names: &[usize]) -> (Duration, Duration) {
+    fn round(&mut self, objects: &Template, names: &[usize]) -> (Duration, Duration) {
         let inputs: Vec<_> = names.iter().map(|i| (objects.with_name(*i), objects.name(*i))).collect();
         let start = Instant::now();
         let loaded: Vec<_> = inputs.iter().map(|(bytes, name)| self.load(bytes, name)).collect();
@@ -162,7 +133,7 @@ struct Stock {
 
 impl Stock {
     fn new() -> Self {
-        Self { jit: Lljit::new(Linker::Default).unwrap(), live: Vec::new() }
+        Self { jit: Lljit::new(Linker::InProcess).unwrap(), live: Vec::new() }
     }
 
     fn load(&self, bytes: &[u8], name: &CStr) -> Tracker {
@@ -176,14 +147,14 @@ impl Stock {
         tracker
     }
 
-    fn add(&mut self, objects: &Objects, names: &[usize]) {
+    fn add(&mut self, objects: &Template, names: &[usize]) {
         for i in names {
             let name = CString::new(objects.name(*i)).unwrap();
             self.live.push(self.load(&objects.with_name(*i), &name));
         }
     }
 
-    fn round(&mut self, objects: &Objects, names: &[usize]) -> (Duration, Duration) {
+    fn round(&mut self, objects: &Template, names: &[usize]) -> (Duration, Duration) {
         let inputs: Vec<_> =
             names.iter().map(|i| (objects.with_name(*i), CString::new(objects.name(*i)).unwrap())).collect();
         let start = Instant::now();
@@ -204,7 +175,7 @@ fn resident() -> usize {
 
 /// Resident bytes per object of one side, after a few that warm up: `--rss ours|stock [objects]`.
 fn print_rss(side: &str, n: usize) {
-    let objects = Objects::compile();
+    let objects = Template::small();
     let (warm, names): (Vec<usize>, Vec<usize>) = ((0..50).collect(), (50..50 + n).collect());
     let per_object = |before: usize| (resident() - before) as f64 / n as f64;
     if side == "ours" {
@@ -223,7 +194,7 @@ fn print_rss(side: &str, n: usize) {
 }
 
 /// Change in resident KiB over 10 000 cycles, with names that never come again.
-fn cycles(objects: &Objects) -> isize {
+fn cycles(objects: &Template) -> isize {
     let ours = Ours::new();
     for i in 0..500 {
         ours.load(&objects.with_name(i), &objects.name(i));

@@ -3,20 +3,19 @@
 //!
 //! Run with `cargo bench --bench sections`; for another LLVM add `--no-default-features --features llvm22-1`.
 
-use std::fmt::Write;
-use std::process::Command;
+mod objects;
+
 use std::time::{Duration, Instant};
 
 use slabjit::{JitEngine, Symbol};
 
 const SECTIONS: usize = 2000;
-const RELOCATIONS: usize = 5;
 const ROUNDS: usize = 31;
 
 type Function = unsafe extern "C" fn() -> i32;
 
 fn main() {
-    let object = compile();
+    let object = objects::sections(SECTIONS);
     let engine = JitEngine::new().unwrap();
     let plan = engine.check_object(&object).unwrap();
     let relocations: u64 = plan.relocations.iter().map(|r| r.always + r.in_arena + r.bridged + r.refused).sum();
@@ -44,32 +43,4 @@ fn load(engine: &JitEngine, object: &[u8]) -> Duration {
     // SAFETY: as above.
     assert_eq!(unsafe { f() }, 7);
     time
-}
-
-/// Functions that would call four others and read data, and return their number.
-fn compile() -> Vec<u8> {
-    let mut text = String::from(".data\n.globl data\ndata: .quad 0\n");
-    for i in 0..SECTIONS {
-        let (code, call, load, answer) = if cfg!(target_arch = "x86_64") {
-            ("jmp 1f", "call", "movl data(%rip), %eax", "movl $")
-        } else {
-            ("b 1f", "bl", "adrp x0, data", "mov w0, #")
-        };
-        let register = if cfg!(target_arch = "x86_64") { ", %eax" } else { "" };
-        write!(
-            text,
-            ".section .text.f{i},\"ax\",%progbits\n.globl f{i}\n.type f{i},%function\nf{i}:\n {code}\n {load}\n"
-        )
-        .unwrap();
-        for k in 1..RELOCATIONS {
-            writeln!(text, " {call} f{}", (i * 7 + k * 13) % SECTIONS).unwrap();
-        }
-        writeln!(text, "1: {answer}{i}{register}\n ret\n .fill 260, 1, 0\n .size f{i}, .-f{i}").unwrap();
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let (source, object) = (dir.path().join("sections.s"), dir.path().join("sections.o"));
-    std::fs::write(&source, text).unwrap();
-    let status = Command::new("cc").arg("-c").arg(&source).arg("-o").arg(&object).status().unwrap();
-    assert!(status.success());
-    std::fs::read(&object).unwrap()
 }

@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use slabjit::llvm_sys::core::{LLVMCreateMemoryBufferWithMemoryRangeCopy, LLVMDisposeMessage};
@@ -22,12 +23,16 @@ static REPORTED: Mutex<String> = Mutex::new(String::new());
 pub enum Linker {
     /// What LLJIT takes by itself: JITLink with its in-process memory manager, if [`is_jitlink`].
     Default,
+    /// JITLink with its in-process memory manager, on every version.
+    InProcess,
+    /// JITLink with the memory manager that maps through a `MemoryMapper`.
+    Mapper,
     /// The linker of MCJIT, with a `SectionMemoryManager`.
     RuntimeDyld,
 }
 
 /// Before LLVM 17, LLJIT links ELF objects of our machines with RuntimeDyld (LLJITBuilderState::prepareForConstruction), and the C API
-/// has no other layer.
+/// has no other layer ([`Linker::InProcess`] is of slabjit-stock).
 pub fn is_jitlink() -> bool {
     let version = slabjit::llvm_version_string();
     version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= 17)
@@ -44,14 +49,36 @@ impl Lljit {
             LLVM_InitializeNativeTarget();
             LLVM_InitializeNativeAsmPrinter();
             let builder = LLVMOrcCreateLLJITBuilder();
-            if linker == Linker::RuntimeDyld {
-                LLVMOrcLLJITBuilderSetObjectLinkingLayerCreator(builder, runtime_dyld, ptr::null_mut());
+            let layer: Option<Creator> = match linker {
+                Linker::Default => None,
+                Linker::InProcess => Some(in_process),
+                Linker::Mapper => Some(mapper),
+                Linker::RuntimeDyld => Some(runtime_dyld),
+            };
+            if let Some(layer) = layer {
+                LLVMOrcLLJITBuilderSetObjectLinkingLayerCreator(builder, layer, ptr::null_mut());
             }
             let mut jit = ptr::null_mut();
             check(LLVMOrcCreateLLJIT(&mut jit, builder))?;
             LLVMOrcExecutionSessionSetErrorReporter(LLVMOrcLLJITGetExecutionSession(jit), report, ptr::null_mut());
-            Ok(Self(jit))
+            let jit = Self(jit);
+            if !is_jitlink() {
+                jit.find_in_process()?;
+            }
+            Ok(jit)
         }
+    }
+
+    /// Has names be looked for in the process, which LLJIT does by itself since LLVM 17.
+    fn find_in_process(&self) -> Result<(), String> {
+        let mut generator = ptr::null_mut();
+        // SAFETY: plain use of the C API; the generator is consumed.
+        unsafe {
+            let prefix = LLVMOrcLLJITGetGlobalPrefix(self.0);
+            check(LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(&mut generator, prefix, None, ptr::null_mut()))?;
+            LLVMOrcJITDylibAddGenerator(self.main(), generator);
+        }
+        Ok(())
     }
 
     /// Its session.
@@ -84,11 +111,19 @@ impl Lljit {
 
     /// Adds an object, of which the bytes are copied.
     pub fn add(&self, dylib: LLVMOrcJITDylibRef, bytes: &[u8]) -> Result<Tracker, String> {
+        // ORC calls the initialisers of an object by its name, and two of one name clash.
+        static ADDED: AtomicUsize = AtomicUsize::new(0);
+        let mut name = *b"object 0000000000000000\0";
+        let mut number = ADDED.fetch_add(1, Ordering::Relaxed);
+        for digit in name[7..23].iter_mut().rev() {
+            *digit = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
         // SAFETY: plain use of the C API; the buffer is consumed.
         unsafe {
             let tracker = LLVMOrcJITDylibCreateResourceTracker(dylib);
             let buffer =
-                LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), c"object".as_ptr());
+                LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), name.as_ptr().cast());
             check(LLVMOrcLLJITAddObjectFileWithRT(self.0, tracker, buffer))?;
             Ok(Tracker(tracker))
         }
@@ -137,6 +172,26 @@ pub unsafe fn check(error: LLVMErrorRef) -> Result<(), String> {
         LLVMDisposeMessage(message);
         Err(text)
     }
+}
+
+type Creator = extern "C" fn(*mut c_void, LLVMOrcExecutionSessionRef, *const c_char) -> LLVMOrcObjectLayerRef;
+
+extern "C" fn in_process(
+    _: *mut c_void,
+    session: LLVMOrcExecutionSessionRef,
+    _: *const c_char,
+) -> LLVMOrcObjectLayerRef {
+    let mut layer = ptr::null_mut();
+    // SAFETY: called by the builder with its session. There is no other way out for an error than to abort, which `expect` does here.
+    unsafe { check(slabjit_stock::slabjit_stock_in_process_layer(session, &mut layer)) }.expect("a layer");
+    layer
+}
+
+extern "C" fn mapper(_: *mut c_void, session: LLVMOrcExecutionSessionRef, _: *const c_char) -> LLVMOrcObjectLayerRef {
+    let mut layer = ptr::null_mut();
+    // SAFETY: as above.
+    unsafe { check(slabjit_stock::slabjit_stock_mapper_layer(session, &mut layer)) }.expect("a layer");
+    layer
 }
 
 extern "C" fn runtime_dyld(

@@ -1,0 +1,129 @@
+//! One side with one workload.
+
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::Cost;
+use crate::sides::{Entry, Kind, Loaded, Object, Side};
+use crate::workloads::Workload;
+
+/// Objects of the sides for which each is a process or two, in one repetition and before the first.
+const SLOW: (usize, usize) = (3, 10);
+
+/// One repetition.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Sample {
+    pub load: Cost,
+    pub unload: Cost,
+}
+
+/// A side, and what is loaded in it.
+pub struct Bench<'a> {
+    pub kind: &'static Kind,
+    workload: &'a Workload,
+    side: Box<dyn Side>,
+    next: usize,
+    live: Vec<Loaded>,
+}
+
+impl<'a> Bench<'a> {
+    /// A new one, with nothing loaded.
+    ///
+    /// # Errors
+    /// Why there is no such side here.
+    pub fn new(kind: &'static Kind, workload: &'a Workload) -> Result<Self, String> {
+        let side = (kind.make)()?;
+        Ok(Self { kind, workload, side, next: 0, live: Vec::new() })
+    }
+
+    /// How many of so many objects this side loads.
+    pub fn share(&self, count: usize, of_slow: usize) -> usize {
+        if self.kind.is_slow { count.min(of_slow) } else { count }
+    }
+
+    fn objects(&mut self, count: usize) -> Vec<Object> {
+        let first = self.next;
+        self.next += count;
+        (first..self.next).map(|number| self.workload.object(number)).collect()
+    }
+
+    /// Loads what stays.
+    ///
+    /// # Errors
+    /// What went wrong, with how many were loaded before.
+    pub fn load_live(&mut self, count: usize) -> Result<Cost, String> {
+        let (workload, first) = (self.workload, self.next);
+        self.next += count;
+        let (side, live) = (&self.side, &mut self.live);
+        let (cost, ()) = Cost::of(count, || {
+            for number in first..first + count {
+                let loaded = side.load(&workload.object(number));
+                live.push(loaded.map_err(|error| format!("stopped at {} objects: {error}", live.len()))?);
+            }
+            Ok(())
+        })?;
+        self.side.keep();
+        Ok(cost)
+    }
+
+    /// Loads what stays before the first repetition.
+    ///
+    /// # Errors
+    /// As `load_live`.
+    pub fn prepare(&mut self) -> Result<(), String> {
+        let count = self.share(self.workload.live, SLOW.1.min(self.workload.live / 50));
+        self.load_live(count).map(drop)
+    }
+
+    /// Loads, calls and unloads so many objects as a repetition has, on so many threads.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn round(&mut self, threads: usize) -> Result<Sample, String> {
+        let count = self.share(self.workload.per_round, SLOW.0);
+        let objects = self.objects(count);
+        let side = &*self.side;
+        let all = |objects: &[Object]| objects.iter().map(|object| side.load(object)).collect::<Result<Vec<_>, _>>();
+        let (load, loaded) = Cost::of(count, || match threads {
+            1 => all(&objects),
+            _ => thread::scope(|scope| {
+                let chunks = objects.chunks(count.div_ceil(threads)).map(|chunk| scope.spawn(move || all(chunk)));
+                let running: Vec<_> = chunks.collect();
+                let mut loaded = Vec::new();
+                for one in running {
+                    loaded.extend(one.join().map_err(|_| "a thread panicked")??);
+                }
+                Ok(loaded)
+            }),
+        })?;
+        let (unload, ()) = Cost::of(count, || side.unload(loaded))?;
+        Ok(Sample { load, unload })
+    }
+
+    /// Calls each function that is loaded, one after the other, so many times.
+    ///
+    /// # Errors
+    /// If the sum of the answers is wrong.
+    pub fn calls(&self, times: usize) -> Result<Cost, String> {
+        // SAFETY: addresses of entries that stay loaded; all have this type.
+        let entries = self.live.iter().map(|one| unsafe { std::mem::transmute::<usize, Entry>(one.address) });
+        let entries: Vec<Entry> = entries.collect();
+        let (cost, sum) = Cost::of(entries.len() * times, || {
+            // SAFETY: as above; they take any number.
+            let one_turn = || entries.iter().map(|entry| i64::from(unsafe { entry(0) })).sum::<i64>();
+            Ok((0..times).map(|_| one_turn()).sum::<i64>())
+        })?;
+        let expected = 42 * (entries.len() * times) as i64;
+        if sum == expected { Ok(cost) } else { Err(format!("WRONG ANSWER: the sum is {sum}, not {expected}")) }
+    }
+
+    /// Unloads what stays. Unwind tables of one side make others' exceptions, and their unloading, slower.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn unload_live(&mut self) -> Result<(), String> {
+        let live = std::mem::take(&mut self.live);
+        self.side.unload(live)
+    }
+}

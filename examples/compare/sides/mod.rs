@@ -1,0 +1,102 @@
+//! The ways to load an object that are compared. One more is one more line of [`SIDES`], with its file.
+
+mod mcjit;
+mod ours;
+mod shared;
+mod stock;
+
+use std::ffi::CString;
+
+use crate::lljit::Linker;
+
+/// `int ENTRY(int)`.
+pub type Entry = unsafe extern "C" fn(i32) -> i32;
+
+/// What is loaded, and how to see that it works.
+pub struct Object {
+    /// The object file.
+    pub bytes: Vec<u8>,
+    /// The function that is called.
+    pub entry: CString,
+    /// What is called before it by those who run no initialisers (stock LLJIT, MCJIT).
+    pub initialiser: Option<CString>,
+    /// What the function is given and must answer.
+    pub question: (i32, i32),
+}
+
+impl Object {
+    /// Calls the function.
+    ///
+    /// # Errors
+    /// If it answers something else.
+    ///
+    /// # Safety
+    /// The address is that of the object's entry, and loaded.
+    pub unsafe fn ask(&self, address: usize) -> Result<(), String> {
+        let (argument, expected) = self.question;
+        // SAFETY: by the caller; all entries have this type.
+        let answer = unsafe { std::mem::transmute::<usize, Entry>(address)(argument) };
+        if answer == expected {
+            Ok(())
+        } else {
+            Err(format!("WRONG ANSWER: {:?} is {answer}, not {expected}", self.entry))
+        }
+    }
+}
+
+/// An object that is loaded.
+pub struct Loaded {
+    /// Where its entry is.
+    pub address: usize,
+    /// What keeps it.
+    pub hold: Box<dyn Hold>,
+}
+
+/// Keeps an object loaded. Letting go of it without `unload` need not unload anything.
+pub trait Hold: Send {
+    /// Unloads it.
+    fn unload(self: Box<Self>) -> Result<(), String>;
+}
+
+/// A way to load objects, from as many threads as one likes.
+pub trait Side: Send + Sync {
+    /// From bytes to the first call.
+    fn load(&self, object: &Object) -> Result<Loaded, String>;
+
+    /// Objects that were loaded since the last `unload` or `keep`.
+    fn unload(&self, loaded: Vec<Loaded>) -> Result<(), String> {
+        loaded.into_iter().try_for_each(|one| one.hold.unload())
+    }
+
+    /// What is loaded by now stays.
+    fn keep(&self) {}
+}
+
+/// One of those that are compared.
+pub struct Kind {
+    /// Its name in the table.
+    pub name: &'static str,
+    /// How one is made; the error is why there is none here.
+    pub make: fn() -> Result<Box<dyn Side>, String>,
+    /// Whether each object takes processes of its own, so that few have to do.
+    pub is_slow: bool,
+}
+
+/// What the others are compared with.
+pub const BASE: &str = "LLJIT, in-process";
+
+/// All of them.
+pub const SIDES: &[Kind] = &[
+    Kind { name: "ours", make: ours::per_object, is_slow: false },
+    Kind { name: BASE, make: || stock::lljit(Linker::InProcess), is_slow: false },
+    Kind { name: "LLJIT, Mapper", make: || stock::lljit(Linker::Mapper), is_slow: false },
+    Kind { name: "LLJIT, RuntimeDyld", make: || stock::lljit(Linker::RuntimeDyld), is_slow: false },
+    Kind { name: "MCJIT", make: mcjit::mcjit, is_slow: false },
+    Kind { name: "ld -shared, dlopen", make: shared::ld, is_slow: true },
+    Kind { name: "ld.lld -shared, dlopen", make: shared::lld, is_slow: true },
+];
+
+/// One of them by its name.
+pub fn named(name: &str) -> Option<&'static Kind> {
+    SIDES.iter().find(|kind| kind.name == name)
+}

@@ -1,0 +1,42 @@
+//! This crate.
+
+use slabjit::{JitEngine, JitEngineBuilder, Library, Symbol};
+
+use super::{Entry, Hold, Loaded, Object, Side};
+
+struct Ours(JitEngine);
+
+struct Held {
+    library: Library,
+    symbol: Symbol<Entry>,
+}
+
+/// Every object in a slab of its own.
+pub fn per_object() -> Result<Box<dyn Side>, String> {
+    engine(JitEngine::builder())
+}
+
+fn engine(builder: JitEngineBuilder) -> Result<Box<dyn Side>, String> {
+    Ok(Box::new(Ours(builder.build().map_err(|error| error.to_string())?)))
+}
+
+impl Side for Ours {
+    fn load(&self, object: &Object) -> Result<Loaded, String> {
+        let say = |error: slabjit::Error| error.to_string();
+        let library = self.0.add_object(&object.bytes).map_err(say)?;
+        let entry = object.entry.to_str().map_err(|error| error.to_string())?;
+        // SAFETY: the objects are those of `workloads`, whose entries have this type and whose initialisers only set variables.
+        let symbol: Symbol<Entry> = unsafe { library.get(entry) }.map_err(say)?;
+        // SAFETY: just found, and held.
+        unsafe { object.ask(symbol.address().addr()) }?;
+        Ok(Loaded { address: symbol.address().addr(), hold: Box::new(Held { library, symbol }) })
+    }
+}
+
+impl Hold for Held {
+    fn unload(self: Box<Self>) -> Result<(), String> {
+        drop(self.symbol);
+        drop(self.library);
+        Ok(())
+    }
+}

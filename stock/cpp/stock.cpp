@@ -1,0 +1,85 @@
+// What LLVM's C API does not reach: linking layers with a memory manager of the caller's choice, and objects for MCJIT.
+#include "llvm/Config/llvm-config.h"
+
+#include "llvm-c/Error.h"
+#include "llvm-c/ExecutionEngine.h"
+#include "llvm-c/Orc.h"
+#include "llvm/ExecutionEngine/ExecutionEngine.h"
+#include "llvm/ExecutionEngine/JITLink/EHFrameSupport.h"
+#include "llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h"
+#include "llvm/ExecutionEngine/Orc/MapperJITLinkMemoryManager.h"
+#include "llvm/ExecutionEngine/Orc/MemoryMapper.h"
+#include "llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h"
+#include "llvm/Object/ObjectFile.h"
+#include "llvm/Support/MemoryBuffer.h"
+#if LLVM_VERSION_MAJOR >= 17 && LLVM_VERSION_MAJOR < 21
+#include "llvm/ExecutionEngine/Orc/EPCEHFrameRegistrar.h"
+#endif
+
+using namespace llvm;
+using namespace llvm::orc;
+
+/// What LLVM keeps to itself (OrcV2CBindings.cpp).
+static ExecutionSession &unwrapSession(LLVMOrcExecutionSessionRef Session) {
+  return *reinterpret_cast<ExecutionSession *>(Session);
+}
+
+/// Unwind tables are registered as LLJIT's own layer has them (LLJIT.cpp). From 21 on its platform adds the plugin to any
+/// ObjectLinkingLayer; up to 16 LLJIT has no such layer for ELF on x86-64, and the plugin is what it gives those for Mach-O.
+static Error registerFrames([[maybe_unused]] ExecutionSession &ES, [[maybe_unused]] ObjectLinkingLayer &Layer) {
+#if LLVM_VERSION_MAJOR < 17
+  Layer.addPlugin(
+      std::make_unique<EHFrameRegistrationPlugin>(ES, std::make_unique<jitlink::InProcessEHFrameRegistrar>()));
+#elif LLVM_VERSION_MAJOR < 21
+  auto Registrar = EPCEHFrameRegistrar::Create(ES);
+  if (!Registrar)
+    return Registrar.takeError();
+  Layer.addPlugin(std::make_unique<EHFrameRegistrationPlugin>(ES, std::move(*Registrar)));
+#endif
+  return Error::success();
+}
+
+static LLVMErrorRef makeLayer(LLVMOrcExecutionSessionRef Session,
+                              Expected<std::unique_ptr<jitlink::JITLinkMemoryManager>> Memory,
+                              LLVMOrcObjectLayerRef *Out) {
+  if (!Memory)
+    return wrap(Memory.takeError());
+  auto &ES = unwrapSession(Session);
+  auto Layer = std::make_unique<ObjectLinkingLayer>(ES, std::move(*Memory));
+  if (auto E = registerFrames(ES, *Layer))
+    return wrap(std::move(E));
+  // ObjectLinkingLayer has several bases.
+  *Out = reinterpret_cast<LLVMOrcObjectLayerRef>(static_cast<ObjectLayer *>(Layer.release()));
+  return LLVMErrorSuccess;
+}
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+/// A layer with JITLink and its in-process memory manager. The caller owns it, and the error.
+EXPORTED LLVMErrorRef slabjit_stock_in_process_layer(LLVMOrcExecutionSessionRef Session,
+                                                     LLVMOrcObjectLayerRef *Out) noexcept {
+  return makeLayer(Session, jitlink::InProcessMemoryManager::Create(), Out);
+}
+
+/// A layer with JITLink and the memory manager that maps through a MemoryMapper. The caller owns it, and the error.
+EXPORTED LLVMErrorRef slabjit_stock_mapper_layer(LLVMOrcExecutionSessionRef Session,
+                                                 LLVMOrcObjectLayerRef *Out) noexcept {
+#if LLVM_VERSION_MAJOR < 16
+  return makeLayer(Session, MapperJITLinkMemoryManager::CreateWithMapper<InProcessMemoryMapper>(), Out);
+#else
+  // As much at once as llvm-jitlink reserves.
+  constexpr size_t Granularity = size_t(1) << 30;
+  return makeLayer(Session, MapperJITLinkMemoryManager::CreateWithMapper<InProcessMemoryMapper>(Granularity), Out);
+#endif
+}
+
+/// Gives MCJIT an object in place of a module to compile. The bytes are copied. The caller owns the error.
+EXPORTED LLVMErrorRef slabjit_stock_mcjit_add_object(LLVMExecutionEngineRef Engine, const char *Bytes,
+                                                     size_t Size) noexcept {
+  auto Buffer = MemoryBuffer::getMemBufferCopy(StringRef(Bytes, Size), "object");
+  auto Object = object::ObjectFile::createObjectFile(Buffer->getMemBufferRef());
+  if (!Object)
+    return wrap(Object.takeError());
+  unwrap(Engine)->addObjectFile(object::OwningBinary<object::ObjectFile>(std::move(*Object), std::move(Buffer)));
+  return LLVMErrorSuccess;
+}
