@@ -88,6 +88,7 @@ pub const BASE: &str = "LLJIT, in-process";
 /// All of them.
 pub const SIDES: &[Kind] = &[
     Kind { name: "ours", make: ours::per_object, is_slow: false },
+    Kind { name: "ours, packed", make: ours::packed, is_slow: false },
     Kind { name: BASE, make: || stock::lljit(Linker::InProcess), is_slow: false },
     Kind { name: "LLJIT, Mapper", make: || stock::lljit(Linker::Mapper), is_slow: false },
     Kind { name: "LLJIT, RuntimeDyld", make: || stock::lljit(Linker::RuntimeDyld), is_slow: false },

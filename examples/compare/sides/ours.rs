@@ -1,6 +1,6 @@
 //! This crate.
 
-use slabjit::{JitEngine, JitEngineBuilder, Library, Symbol};
+use slabjit::{JitEngine, JitEngineBuilder, Library, SlabLayout, Symbol};
 
 use super::{Entry, Hold, Loaded, Object, Side};
 
@@ -13,7 +13,12 @@ struct Held {
 
 /// Every object in a slab of its own.
 pub fn per_object() -> Result<Box<dyn Side>, String> {
-    engine(JitEngine::builder())
+    engine(JitEngine::builder().slab_layout(SlabLayout::PerObject))
+}
+
+/// Small objects share pages.
+pub fn packed() -> Result<Box<dyn Side>, String> {
+    engine(JitEngine::builder().slab_layout(SlabLayout::Packed))
 }
 
 fn engine(builder: JitEngineBuilder) -> Result<Box<dyn Side>, String> {
