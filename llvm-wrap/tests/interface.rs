@@ -170,6 +170,7 @@ unsafe extern "C" fn allocate(
     segments: *const slabjit_segment,
     n: usize,
     addresses: *mut u64,
+    written: *mut u64,
     allocation: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: the shim's pointers; a mapping of our own, a page for each segment.
@@ -181,6 +182,7 @@ unsafe extern "C" fn allocate(
         for (i, segment) in std::slice::from_raw_parts(segments, n).iter().enumerate() {
             assert!(segment.content_bytes + segment.zero_fill_bytes <= 4096);
             *addresses.add(i) = base as u64 + 4096 * i as u64;
+            *written.add(i) = *addresses.add(i);
         }
         *allocation = base;
         *caller(object).pages.lock().unwrap() = n;

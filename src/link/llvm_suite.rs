@@ -215,6 +215,7 @@ unsafe extern "C" fn allocate(
     segments: *const shim::slabjit_segment,
     n: usize,
     addresses: *mut u64,
+    written: *mut u64,
     allocation: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: the shim's array.
@@ -227,7 +228,7 @@ unsafe extern "C" fn allocate(
     }
     // SAFETY: as the shim called us; the copy has as many elements.
     let (link, result) =
-        unsafe { (link(object), (CALLBACKS.allocate)(object, segments.as_ptr(), n, addresses, allocation)) };
+        unsafe { (link(object), (CALLBACKS.allocate)(object, segments.as_ptr(), n, addresses, written, allocation)) };
     let bytes = segments.iter().map(|s| s.content_bytes + s.zero_fill_bytes).sum::<u64>();
     let detail = if result == 0 { format!("{bytes} bytes") } else { "no memory".to_owned() };
     witness("manager", &link.object.name, &detail);

@@ -24,7 +24,8 @@ fn packed() -> JitEngineBuilder {
 fn numbered(number: i32) -> Vec<u8> {
     static ONE: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
     const MARK: i32 = 0x5bad_c0de;
-    let source = "static const volatile int number = 0x5badc0de; static int calls; int value(void) { calls++; return number; }
+    let source =
+        "static const volatile int number = 0x5badc0de; static int calls; int value(void) { calls++; return number; }
         int count(void) { return calls; }";
     let mut bytes = ONE.get_or_init(|| compile_bytes("numbered.c", source, &[])).clone();
     let at = bytes.windows(4).position(|w| w == MARK.to_le_bytes()).unwrap();
@@ -57,8 +58,7 @@ fn many_objects_take_few_mappings() {
 
 fn neighbours_share_pages_and_are_told_apart() {
     let engine = Checked::of(packed().build().unwrap());
-    let all: Vec<_> =
-        (0..20).map(|i| engine.add_object_named(&format!("{i}.o"), numbered(i)).unwrap()).collect();
+    let all: Vec<_> = (0..20).map(|i| engine.add_object_named(&format!("{i}.o"), numbered(i)).unwrap()).collect();
     let addresses: Vec<usize> = all.iter().map(|library| int(library, "value").address().addr()).collect();
     let pages: HashSet<usize> = addresses.iter().map(|address| page(*address)).collect();
     assert!(pages.len() <= 2, "{addresses:x?}");
@@ -236,8 +236,10 @@ fn what_reaches_less_has_one_slab() {
     let slabs = library.slab_of("value").unwrap();
     assert_eq!(slabs.len(), 1, "{slabs:x?}");
     // SAFETY: two bytes of constants.
-    let distance = unsafe { *library.get::<*const i16>("distance").unwrap().address().cast::<i16>() };
-    let place = unsafe { library.get::<*const i16>("distance").unwrap().address().addr() };
+    let (place, distance) = unsafe {
+        let symbol = library.get::<*const i16>("distance").unwrap();
+        (symbol.address().addr(), *symbol.address().cast::<i16>())
+    };
     assert_eq!(place.wrapping_add_signed(distance.into()), int(&library, "value").address().addr());
     drop(library);
     engine.finish();

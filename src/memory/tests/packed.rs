@@ -222,18 +222,14 @@ fn any_one_call_may_fail() {
         assert!(calls.len() > 10);
         let expected = if packed.striped { Call::Protect } else { Call::DiscardCode };
         assert!(calls.contains(&expected), "{calls:?}");
-        for failing in 0..calls.len() {
+        for (failing, call) in calls.iter().enumerate() {
             let arena = packed_arena(64 * MIB, 0, packed);
             let ((), _) = fault::with(move |index, _| index == failing, || script(&arena));
             let stats = arena.stats();
-            assert_eq!((stats.slabs, stats.slab_bytes, stats.quarantined_bytes), (0, 0, 0), "{:?}", calls[failing]);
+            assert_eq!((stats.slabs, stats.slab_bytes, stats.quarantined_bytes), (0, 0, 0), "{:?}", call);
             // What could not be cleaned is not used again.
             let lost = arena.range().len() - arena.largest_free();
-            assert!(
-                lost == 0 || [Call::Replace, Call::Deny, Call::Discard].contains(&calls[failing]),
-                "{:?}",
-                calls[failing]
-            );
+            assert!(lost == 0 || [Call::Replace, Call::Deny, Call::Discard].contains(call), "{:?}", call);
             script(&arena);
         }
     }
