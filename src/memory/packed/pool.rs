@@ -186,18 +186,124 @@ impl Pool {
         self.areas.into_iter().map(|area| area.addresses)
     }
 
-    /// Calls `with` with each unit that has something of a range, its addresses, and how many bytes of the range it has.
+    /// Calls `with` with each unit that has something of a range, its addresses, and how many bytes of the range it has. A range may lie in
+    /// more than one area, where these are neighbours.
     fn each_unit(&mut self, range: &Range<usize>, mut with: impl FnMut(&mut Unit, Range<usize>, usize)) {
-        let Some(area) = self.areas.iter_mut().rev().find(|a| a.addresses.contains(&range.start)) else { return };
-        let base = area.addresses.start;
-        let first = (range.start - base) / UNIT;
-        for (unit, i) in area.units.iter_mut().zip(0..).skip(first) {
-            let addresses = base + i * UNIT..base + (i + 1) * UNIT;
-            if addresses.start >= range.end {
-                break;
+        for area in &mut self.areas {
+            let start = range.start.max(area.addresses.start);
+            let end = range.end.min(area.addresses.end);
+            let mut at = start;
+            while at < end {
+                let index = (at - area.addresses.start) / UNIT;
+                let unit = area.addresses.start + index * UNIT..area.addresses.start + (index + 1) * UNIT;
+                let next = unit.end.min(end);
+                if let Some(state) = area.units.get_mut(index) {
+                    with(state, unit, next - at);
+                }
+                at = next;
             }
-            let bytes = addresses.end.min(range.end) - addresses.start.max(range.start);
-            with(unit, addresses, bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BASE: usize = 0x7f12_3456_0000;
+    const LINE: usize = 64;
+
+    /// Grows a pool by what it asks for; areas come one behind the other.
+    fn carve(pool: &mut Pool, next: &mut usize, bytes: usize, align: usize) -> Carved {
+        loop {
+            if let Some(carved) = pool.carve(bytes, align) {
+                return carved;
+            }
+            match pool.growth(bytes, align) {
+                Growth::Map(range) => pool.grown(&range),
+                Growth::Area(least) => {
+                    pool.add_area(*next..*next + least);
+                    *next += least;
+                }
+            }
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Carve { bytes: usize, shift: u32 },
+        Rest { which: usize, keep: bool },
+        Wake { which: usize },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (prop_oneof![3 => 1..500_usize, 1 => 500..200_000_usize], 0..13_u32)
+                .prop_map(|(bytes, shift)| Step::Carve { bytes, shift }),
+            3 => (any::<usize>(), any::<bool>()).prop_map(|(which, keep)| Step::Rest { which, keep }),
+            2 => any::<usize>().prop_map(|which| Step::Wake { which }),
+        ]
+    }
+
+    proptest! {
+        /// Against a table with what each line is for. Small areas, so that many lie side by side.
+        #[test]
+        fn agrees_with_a_table(steps in prop::collection::vec(step(), 1..120)) {
+            const LINES: usize = 1 << 17;
+            let (mut pool, mut next) = (Pool::new(LINE), BASE);
+            let mut lines = vec![0_u8; LINES];
+            let (free, live, rests) = (0, 1, 2);
+            let index = |range: &Range<usize>| (range.start - BASE) / LINE..(range.end - BASE) / LINE;
+            let unit_of = |unit: &Range<usize>| unit.start == unit.start / UNIT * UNIT && unit.len() == UNIT;
+            let mut away = std::collections::BTreeSet::new();
+            let mut used = vec![false; LINES];
+            let (mut living, mut resting) = (Vec::<Range<usize>>::new(), Vec::<Range<usize>>::new());
+            for step in steps {
+                match step {
+                    Step::Carve { bytes, shift } => {
+                        let carved = carve(&mut pool, &mut next, bytes, 1 << shift);
+                        prop_assert!(carved.range.len() >= bytes && carved.range.len() < bytes + LINE);
+                        prop_assert_eq!(carved.range.start % (1 << shift), 0);
+                        for line in index(&carved.range) {
+                            prop_assert_eq!(lines[line], free);
+                            prop_assert!(!(carved.fresh && used[line]));
+                            (lines[line], used[line]) = (live, true);
+                        }
+                        let back: Vec<_> = away.iter().copied().filter(|start| {
+                            *start < carved.range.end && carved.range.start < start + UNIT
+                        }).collect();
+                        let told: Vec<_> = carved.away.iter().map(|unit| unit.start).collect();
+                        prop_assert_eq!(&told, &back);
+                        away.retain(|start| !back.contains(start));
+                        living.push(carved.range);
+                    }
+                    Step::Rest { which, keep } if !living.is_empty() => {
+                        let range = living.swap_remove(which % living.len());
+                        lines[index(&range)].fill(rests);
+                        for unit in pool.rest(&range, keep) {
+                            prop_assert!(unit_of(&unit) && away.insert(unit.start));
+                            prop_assert!(lines[index(&unit)].iter().all(|line| *line != live), "something lives there");
+                        }
+                        if !keep {
+                            // All of which nothing lives in.
+                            let start = range.start / UNIT * UNIT;
+                            for unit in (start..range.end).step_by(UNIT) {
+                                let lives = lines[index(&(unit..unit + UNIT))].contains(&live);
+                                prop_assert!(lives || away.contains(&unit), "{unit:#x} is idle, and stays");
+                            }
+                        }
+                        resting.push(range);
+                    }
+                    Step::Wake { which } if !resting.is_empty() => {
+                        let range = resting.swap_remove(which % resting.len());
+                        lines[index(&range)].fill(free);
+                        pool.wake(range);
+                    }
+                    Step::Rest { .. } | Step::Wake { .. } => {}
+                }
+            }
         }
     }
 }
