@@ -1,8 +1,9 @@
-//! Address space: one reservation per engine, one contiguous slab per object in it.
+//! Address space: one reservation per engine, in it one contiguous slab per object, or pools that small objects share (`packed`).
 //!
 //! ```text
 //! Arena      at most 2 GiB − 32 MiB of reserved addresses, so that every 32-bit reference inside it is in range
-//!  └ slab    R-X | R-- | RW- | segments that are only needed until finalisation
+//!  ├ slab    R-X | R-- | RW- | segments that are only needed until finalisation
+//!  └ areas   of a pool each: R-X, R-- or RW-, in which packed objects have whole cache lines
 //! ```
 //!
 //! A slab goes through typestates, each of which consumes the one before: `WritableSlab` (everything `RW-`, contents
