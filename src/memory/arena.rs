@@ -266,6 +266,7 @@ impl Arena {
         if let Some(record) = record {
             self.history.remove(record);
         }
+        let generation = record.map_or(0, |record| self.history.generation(record));
         let mut state = self.state();
         state.stats.slab_bytes -= runs.bytes();
         let Some(packing) = &mut state.packing else { return };
@@ -275,7 +276,7 @@ impl Arena {
             if clean {
                 // SAFETY: nobody has the object any more, it is of this epoch, and it may be written.
                 #[allow(unsafe_code)]
-                let overwritten = unsafe { packing.overwrite(&self.mapping, &runs) };
+                let overwritten = unsafe { packing.overwrite(&self.mapping, &runs, generation) };
                 clean = overwritten.is_ok();
                 packing.end_write(epoch);
             }

@@ -134,6 +134,11 @@ impl History {
         }
     }
 
+    /// The generation of something that was noted.
+    pub(super) fn generation(&self, id: RecordId) -> u64 {
+        self.record(id).map_or(0, Record::generation)
+    }
+
     /// Forgets what lay at `start`. To be called before others come to lie there.
     pub(super) fn forget(&self, writer: &mut Writer, id: RecordId, start: usize) {
         let Some(record) = self.record(id) else { return };

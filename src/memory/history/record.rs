@@ -58,6 +58,11 @@ impl Record {
         self.version.store(version.wrapping_add(1), Ordering::Release);
     }
 
+    /// Of what is noted, for whoever noted it.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
     /// Notes that what was there is removed now.
     pub(super) fn remove(&self) {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -45,8 +45,14 @@ const AREA_GROWTH: usize = 8;
 /// No area is more than this part of the arena.
 const AREA_PART: usize = 16;
 
-/// What code that is removed is overwritten with.
+/// What is there instead of code: `int3`, or `udf #0`.
 const TRAP: [u8; 4] = if cfg!(target_arch = "aarch64") { [0; 4] } else { [0xcc; 4] };
+
+/// What code that is removed is overwritten with. `udf` has 16 bits to say which generation it was.
+fn trap(generation: u64) -> [u8; 4] {
+    if cfg!(target_arch = "aarch64") { u32::from(generation as u16).to_le_bytes() } else { TRAP }
+}
+
 const ZERO: [u8; 4] = [0; 4];
 
 #[derive(Debug)]
@@ -139,11 +145,11 @@ impl Packing {
     /// # Safety
     /// It is of the current epoch, between `begin_write` and `end_write`, and nothing alive is there.
     #[allow(unsafe_code)]
-    pub(super) unsafe fn overwrite(&self, arena: &Mapping, runs: &PackedRuns) -> io::Result<()> {
+    pub(super) unsafe fn overwrite(&self, arena: &Mapping, runs: &PackedRuns, generation: u64) -> io::Result<()> {
         let Some(epoch) = &self.current else { return Ok(()) };
         for run in runs.iter(arena.range().start) {
             // SAFETY: by the caller.
-            unsafe { epoch.overwrite(arena, &run) }?;
+            unsafe { epoch.overwrite(arena, &run, trap(generation)) }?;
         }
         Ok(())
     }
@@ -342,13 +348,13 @@ impl Epoch {
     /// # Safety
     /// As for [`Packing::overwrite`].
     #[allow(unsafe_code)]
-    unsafe fn overwrite(&self, arena: &Mapping, run: &PackedRun) -> io::Result<()> {
+    unsafe fn overwrite(&self, arena: &Mapping, run: &PackedRun, trap: [u8; 4]) -> io::Result<()> {
         match (&self.views, run.protection) {
             // Pages of its own, which are taken away.
             (None, _) => Ok(()),
             // SAFETY: by the caller.
             (Some(views), Protection::ReadExecute) => unsafe {
-                views.fill(&run.addresses, TRAP)?;
+                views.fill(&run.addresses, trap)?;
                 arena.sync_instruction_cache(&run.addresses)
             },
             // What comes there expects zeros between its parts.
