@@ -136,7 +136,7 @@ impl History {
 
     /// The generation of something that was noted.
     pub(super) fn generation(&self, id: RecordId) -> u64 {
-        self.record(id).map_or(0, Record::generation)
+        self.record(id).map_or(0, |record| record.generation.load(Ordering::Relaxed))
     }
 
     /// Forgets what lay at `start`. To be called before others come to lie there.

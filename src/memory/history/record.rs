@@ -25,7 +25,7 @@ pub(super) struct Record {
     version: AtomicU32,
     /// Start and length in units of 4096 bytes, of which every page is a multiple: 36 bits and 28.
     range: AtomicU64,
-    generation: AtomicU64,
+    pub(super) generation: AtomicU64,
     /// Nanoseconds since 1970; 0 as long as it lives.
     removed: AtomicU64,
     library: NameCell,
@@ -56,11 +56,6 @@ impl Record {
         self.object.put(object);
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Release);
-    }
-
-    /// Of what is noted, for whoever noted it.
-    pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Relaxed)
     }
 
     /// Notes that what was there is removed now.
