@@ -91,7 +91,9 @@ fn code_has_two_views() {
     assert_eq!(call(&library, "value"), 5);
     assert_eq!(engine.stats().arena.packed, Some(PackedMode::TwoViews));
     let code = int(&library, "value").address().addr();
-    assert_eq!(&mapping_at(code).permissions[..3], common::as_shown("r-x"));
+    let rights = mapping_at(code).permissions[..3].to_owned();
+    // qemu-user shows what is mapped by itself as it is.
+    assert!(rights == "r-x" || under_qemu() && rights == "r--", "{rights}");
     // Not where it could be computed from the arena's address.
     let arena = engine.arena();
     for view in writable_views() {
