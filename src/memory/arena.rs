@@ -274,9 +274,7 @@ impl Arena {
         if packing.is_current(epoch) {
             clean = packing.begin_write().is_ok();
             if clean {
-                // SAFETY: nobody has the object any more, it is of this epoch, and it may be written.
-                #[allow(unsafe_code)]
-                let overwritten = unsafe { packing.overwrite(&self.mapping, &runs, generation) };
+                let overwritten = packing.overwrite(&self.mapping, &runs, generation);
                 clean = overwritten.is_ok();
                 packing.end_write(epoch);
             }

@@ -254,13 +254,11 @@ impl Mapping {
         self.advise(Call::KeepFromChildren, range, Advice::LinuxDontFork)
     }
 
-    /// Fills a range with a word, whose bytes come in this order.
-    ///
-    /// # Safety
-    /// The range is writable, and nobody else reads or writes it; code that is not to run any more may lie there.
-    pub(super) unsafe fn fill(&self, range: &Range<usize>, word: [u8; 4]) -> io::Result<()> {
+    /// Fills a writable range with a word, whose bytes come in this order.
+    pub(super) fn fill(&self, range: &Range<usize>, word: [u8; 4]) -> io::Result<()> {
         let at = self.checked(range)?;
-        // SAFETY: inside this mapping, and the caller's.
+        // SAFETY: `checked` keeps it inside this mapping. The pool that fills it (`packed`) has let it be written, and has given it to
+        // nobody, or taken it from an object that is gone: nobody else refers to it.
         let bytes = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), range.len()) };
         bytes.chunks_mut(word.len()).for_each(|piece| piece.copy_from_slice(&word[..piece.len()]));
         Ok(())

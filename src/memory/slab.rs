@@ -261,8 +261,8 @@ impl Memory {
     }
 }
 
-fn protect_all(mapping: &Mapping, mut ranges: impl Iterator<Item = SlabRange>) -> io::Result<()> {
-    let mut constant = ranges.by_ref().filter(|run| run.protection != Protection::ReadWrite);
+fn protect_all(mapping: &Mapping, ranges: impl Iterator<Item = SlabRange>) -> io::Result<()> {
+    let mut constant = ranges.filter(|run| run.protection != Protection::ReadWrite);
     constant.try_for_each(|run| mapping.protect(&run.addresses, run.protection))
 }
 

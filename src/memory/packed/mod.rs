@@ -140,16 +140,11 @@ impl Packing {
         }
     }
 
-    /// Overwrites an object's room.
-    ///
-    /// # Safety
-    /// It is of the current epoch, between `begin_write` and `end_write`, and nothing alive is there.
-    #[allow(unsafe_code)]
-    pub(super) unsafe fn overwrite(&self, arena: &Mapping, runs: &PackedRuns, generation: u64) -> io::Result<()> {
+    /// Overwrites an object's room, of the current epoch and between `begin_write` and `end_write`. Nothing alive is there.
+    pub(super) fn overwrite(&self, arena: &Mapping, runs: &PackedRuns, generation: u64) -> io::Result<()> {
         let Some(epoch) = &self.current else { return Ok(()) };
         for run in runs.iter(arena.range().start) {
-            // SAFETY: by the caller.
-            unsafe { epoch.overwrite(arena, &run, trap(generation)) }?;
+            epoch.overwrite(arena, &run, trap(generation))?;
         }
         Ok(())
     }
@@ -328,40 +323,26 @@ impl Epoch {
         for unit in &carved.away {
             arena.protect(unit, protection)?;
             if protection == Protection::ReadExecute {
-                // SAFETY: nothing alive is in a unit that was away, and `take` let it be written.
-                #[allow(unsafe_code)]
-                unsafe {
-                    views.fill(unit, TRAP)?;
-                }
+                views.fill(unit, TRAP)?;
             }
         }
         if zero && protection == Protection::ReadExecute && !carved.fresh {
-            // SAFETY: nobody has the range yet, and `take` let it be written.
-            #[allow(unsafe_code)]
-            unsafe {
-                views.fill(&carved.range, ZERO)?;
-            }
+            views.fill(&carved.range, ZERO)?;
         }
         Ok(())
     }
 
-    /// # Safety
-    /// As for [`Packing::overwrite`].
-    #[allow(unsafe_code)]
-    unsafe fn overwrite(&self, arena: &Mapping, run: &PackedRun, trap: [u8; 4]) -> io::Result<()> {
+    fn overwrite(&self, arena: &Mapping, run: &PackedRun, trap: [u8; 4]) -> io::Result<()> {
         match (&self.views, run.protection) {
             // Pages of its own, which are taken away.
             (None, _) => Ok(()),
-            // SAFETY: by the caller.
-            (Some(views), Protection::ReadExecute) => unsafe {
+            (Some(views), Protection::ReadExecute) => {
                 views.fill(&run.addresses, trap)?;
                 arena.sync_instruction_cache(&run.addresses)
-            },
+            }
             // What comes there expects zeros between its parts.
-            // SAFETY: by the caller.
-            (Some(views), Protection::Read) => unsafe { views.fill(&run.addresses, ZERO) },
-            // SAFETY: by the caller.
-            (Some(_), Protection::ReadWrite) => unsafe { arena.fill(&run.addresses, ZERO) },
+            (Some(views), Protection::Read) => views.fill(&run.addresses, ZERO),
+            (Some(_), Protection::ReadWrite) => arena.fill(&run.addresses, ZERO),
         }
     }
 }

@@ -80,14 +80,9 @@ impl Views {
     }
 
     /// Fills a range of the arena with a word.
-    ///
-    /// # Safety
-    /// The range is mapped and can be written; nothing alive is there.
-    #[allow(unsafe_code)]
-    pub(super) unsafe fn fill(&self, range: &Range<usize>, word: [u8; 4]) -> io::Result<()> {
+    pub(super) fn fill(&self, range: &Range<usize>, word: [u8; 4]) -> io::Result<()> {
         let Some(view) = &self.writable else { return Ok(()) };
-        // SAFETY: by the caller.
-        unsafe { view.fill(&self.writable(range), word) }
+        view.fill(&self.writable(range), word)
     }
 
     /// Returns the memory of a range of the arena.
