@@ -28,12 +28,11 @@ pub struct JitEngine {
 #[non_exhaustive]
 pub enum SlabLayout {
     /// Every object has one contiguous slab of its own: `R-X | R-- | RW-`, each part on pages of its own.
-    #[cfg_attr(not(feature = "packed"), default)]
+    #[default]
     PerObject,
     /// Small objects (up to 256 KiB) share pages: in the arena there are pools of `R-X`, `R--` and `RW-`, in which an object takes as many
     /// cache lines as it has bytes for. Code and constants are written through a second view of their memory. An object whose
     /// references reach less than the arena, or that is larger, has a slab of its own.
-    #[cfg_attr(feature = "packed", default)]
     Packed,
 }
 
@@ -101,7 +100,10 @@ impl JitEngine {
 
     /// Settings for an engine.
     pub fn builder() -> JitEngineBuilder {
-        JitEngineBuilder::default()
+        let builder = JitEngineBuilder::default();
+        #[cfg(feature = "faults")]
+        let builder = builder.slab_layout_of_tests();
+        builder
     }
 
     /// Prepares an object and puts it into a library of its own, which runs nothing: it is linked and initialised when
@@ -245,6 +247,15 @@ impl JitEngineBuilder {
     #[must_use]
     pub fn slab_layout(mut self, layout: SlabLayout) -> Self {
         self.layout = layout;
+        self
+    }
+
+    /// The suite runs with each layout.
+    #[cfg(feature = "faults")]
+    fn slab_layout_of_tests(mut self) -> Self {
+        if std::env::var_os("SLABJIT_TEST_LAYOUT").is_some_and(|layout| layout == "packed") {
+            self.layout = SlabLayout::Packed;
+        }
         self
     }
 

@@ -232,7 +232,9 @@ pub struct Checked {
 }
 
 /// Whether engines pack objects if nothing else is asked for: the suite runs with both layouts.
-pub const PACKED: bool = cfg!(feature = "packed");
+pub fn packed() -> bool {
+    cfg!(feature = "faults") && std::env::var_os("SLABJIT_TEST_LAYOUT").is_some_and(|layout| layout == "packed")
+}
 
 /// For what is true of one layout only.
 pub fn per_object() -> JitEngineBuilder {
@@ -256,7 +258,7 @@ pub unsafe fn trapped_at(context: *const libc::c_void) -> *mut libc::c_void {
 
 /// Something that is packed, so that mappings and descriptors of what is packed are there as long as it is.
 pub fn something_packed(engine: &JitEngine) -> Option<Library> {
-    PACKED.then(|| {
+    packed().then(|| {
         let library = engine.add_object_file(good_object()).unwrap();
         int(&library, "text");
         library
@@ -265,7 +267,7 @@ pub fn something_packed(engine: &JitEngine) -> Option<Library> {
 
 /// The signal of a call of code that was removed: pages that are gone, or a trap in the place of code that others are next to.
 pub fn stale_signal() -> i32 {
-    match PACKED {
+    match packed() {
         false => libc::SIGSEGV,
         true if cfg!(target_arch = "aarch64") => libc::SIGILL,
         true => libc::SIGTRAP,

@@ -90,7 +90,7 @@ fn links_that_fail() {
     let kinds = kinds();
     let links = std::env::var("SLABJIT_FAILED_LINKS").map_or(by_qemu(500, 50), |links| links.parse().unwrap());
     // Small objects that are packed are a fraction of a page.
-    let rests = if common::PACKED { 8 << 10 } else { 256 << 10 };
+    let rests = if common::packed() { 8 << 10 } else { 256 << 10 };
     let engine = Checked::of(JitEngine::builder().arena_size(64 << 20).quarantine(rests).build().unwrap());
     engine.assert_usable();
     // What rests is known, and takes a little each.
@@ -109,7 +109,7 @@ fn links_that_fail() {
     println!("{links} failed links; malloc has given {more} bytes more");
     // Where chunks are used again as they come, some stay larger than they need be. A leak has at least 16 bytes each time.
     // A page of the table of lines that are packed is made when its unit is first used.
-    let most = if common::PACKED { 5 << 10 } else { 1 << 10 };
+    let most = if common::packed() { 5 << 10 } else { 1 << 10 };
     assert!(more <= most, "malloc has given {more} bytes more");
     engine.assert_usable();
     engine.finish();

@@ -459,7 +459,7 @@ fn ten_thousand_cycles() {
     }
     assert_eq!(common::open_files(), files);
     // Where something rests in every unit that is packed, what is gone has mappings of its own.
-    let more = if common::PACKED { 32 } else { 4 };
+    let more = if common::packed() { 32 } else { 4 };
     assert!(mappings().len() <= maps + more, "{} mappings, before {maps}", mappings().len());
     engine.finish();
 }
@@ -480,6 +480,6 @@ fn dropped_engine_leaves_nothing() {
     }
     assert_eq!(common::open_files(), files);
     // Where something rests in every unit that is packed, what is gone has mappings of its own.
-    let more = if common::PACKED { 32 } else { 4 };
+    let more = if common::packed() { 32 } else { 4 };
     assert!(mappings().len() <= maps + more, "{} mappings, before {maps}", mappings().len());
 }

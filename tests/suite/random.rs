@@ -136,7 +136,7 @@ fn one(bench: &Bench, random: &mut Random, tally: &mut Tally) -> Result<(), Stri
     let moves = refused.iter().any(|(probe, _)| case.has_large_end(&case.probes[*probe]));
     let same_place = !moves && before.is_some_and(|before| before == sections);
     // What is packed comes to lie elsewhere each time: where it was when it was refused is not known.
-    for (probe, reference) in refused.iter().filter(|_| !common::PACKED) {
+    for (probe, reference) in refused.iter().filter(|_| !common::packed()) {
         judge(&case, *probe, reference, &sections, same_place)?;
     }
     drop(memory);
