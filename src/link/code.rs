@@ -106,10 +106,9 @@ impl Image {
             allocation.slab.belong_to(library, &object.kept_name);
         }
         let begin = NonZero::new(linked.frames).filter(|_| linked.allocation.is_some());
-        let code = linked.allocation.as_ref().and_then(|allocation| allocation.slab.code());
         // SAFETY: JITLink terminates the section (EHFrameNullTerminator); it is published, and the image drops the frames
         // before the memory.
-        let frames = begin.map(|begin| unsafe { Frames::register(begin, code) });
+        let frames = begin.map(|begin| unsafe { Frames::register(begin) });
         // SAFETY: the addresses are those of the same sections in the published memory.
         let arrays = unsafe { Arrays::read(&object.index.arrays, &linked.arrays, linked.slots) };
         // What a fuzzer makes up is linked, and never run.

@@ -305,17 +305,6 @@ impl PublishedSlab {
         self.memory.ranges()
     }
 
-    /// Where its code begins, if there is any and no other object lies within it.
-    pub(crate) fn code(&self) -> Option<u64> {
-        let is_code = |run: &SlabRange| run.protection == Protection::ReadExecute;
-        let run = match &self.memory {
-            Memory::Packed(packed) => packed.ranges().find(is_code),
-            Memory::Own(own) if own.outside().any(|o| o.protection == Protection::ReadExecute) => None,
-            Memory::Own(own) => own.ranges().find(is_code),
-        };
-        run.map(|run| run.addresses.start as u64)
-    }
-
     /// Gives the segments back that were needed for finalisation only.
     pub(crate) fn release_finalize_segments(&mut self) {
         let Memory::Own(memory) = &mut self.memory else { return };
