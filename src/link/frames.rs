@@ -1,4 +1,7 @@
 //! Unwind tables, registered by us: LLVM's plugins deregister while handles may still hold the code.
+//!
+//! Each object by itself, although libgcc before 13 keeps a list: it reads its notes on what it has found after it has unlocked them
+//! (`_Unwind_Find_FDE`), so that nothing can be registered anew, together with others, while somebody may be throwing through it.
 #![allow(unsafe_code)] // libgcc's interface
 
 use std::ffi::c_void;
