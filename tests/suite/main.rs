@@ -1,7 +1,7 @@
 //! The test suite: tables of tests, and the cases of `tests/cases`, each compiled by every compiler at every level.
 //!
-//! `cargo test --test suite` and nextest run it like any other tests; `SLABJIT_SHUFFLE=1 cargo test --test suite` runs all of it in
-//! one process with threads, in random order (see `shuffled.rs`). Arguments select tests by a part of their names.
+//! `cargo test --test suite` and nextest run it like any other tests; `SLABJIT_SHUFFLE=1 cargo test --test suite` runs what
+//! needs no process of its own in one, with threads, in random order (see `shuffled.rs`). Arguments select tests by a part of their names.
 //! `SLABJIT_OBJECTS=FOLDER` runs nothing, and writes the objects of all cases into a folder, as seeds for `ci/fuzz`.
 
 mod api;
