@@ -61,7 +61,8 @@ typedef struct {
   uint32_t verdict; /* slabjit_verdict */
   uint64_t address; /* for SLABJIT_ABSOLUTE */
   uint64_t cookie;  /* defined and kept: reported with the address in `placed` */
-  const char *name; /* for SLABJIT_RENAME; borrowed until the graph is given to ORC */
+  const char *name; /* for SLABJIT_RENAME; borrowed until the graph is given to ORC. Objects given to ORC together know each other by names
+                       that begin with '\1': if one is missing, then its object has failed, and whoever misses it is `secondary` */
   size_t name_len;
 } slabjit_decision;
 

@@ -256,8 +256,17 @@ inline void guardAbsoluteSymbols([[maybe_unused]] llvm::jitlink::PassConfigurati
 }
 
 /// Whether an error only says that another link failed. A tracker is defunct when another object of its batches has failed, and they were
-/// given up.
-inline bool isSecondary(const llvm::Error &E) {
+/// given up; a link of theirs that looks its names up only then, on another thread, finds none of those that begin with '\1' (slabjit.h).
+inline bool isSecondary(llvm::Error &E) {
+  bool MissesPeers = false;
+  E = llvm::handleErrors(std::move(E), [&](std::unique_ptr<llvm::orc::SymbolsNotFound> Missing) -> llvm::Error {
+    MissesPeers = llvm::all_of(Missing->getSymbols(), [](const llvm::orc::SymbolStringPtr &Name) {
+      return (*Name).size() > 0 && (*Name)[0] == '\1';
+    });
+    return llvm::Error(std::move(Missing));
+  });
+  if (MissesPeers)
+    return true;
 #if LLVM_VERSION_MAJOR >= 19
   if (E.isA<llvm::orc::UnsatisfiedSymbolDependencies>())
     return true;

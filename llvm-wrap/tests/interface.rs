@@ -50,6 +50,9 @@ unsafe fn text(data: *const c_char, len: usize) -> String {
     String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) }).into_owned()
 }
 
+/// What ORC knows `peer` as.
+const PEER: &str = "\u{1}peer";
+
 unsafe extern "C" fn external(object: *mut c_void, name: *const c_char, len: usize, out: *mut slabjit_decision) {
     // SAFETY: the shim's pointers.
     unsafe {
@@ -57,6 +60,11 @@ unsafe extern "C" fn external(object: *mut c_void, name: *const c_char, len: usi
         if name == "far" {
             (*out).verdict = SLABJIT_ABSOLUTE;
             (*out).address = FAR;
+        }
+        if name == "peer" {
+            (*out).verdict = SLABJIT_RENAME;
+            (*out).name = PEER.as_ptr().cast();
+            (*out).name_len = PEER.len();
         }
         caller(object).event(format!("external {name}"));
     }
@@ -418,8 +426,25 @@ fn a_failed_object_is_told_why_and_ends_once() {
     assert!(link(session, &bytes, &caller).is_some());
     let events = caller.events();
     assert!(events.contains(&"external nowhere".to_owned()) && events.contains(&"abandon".to_owned()), "{events:?}");
-    assert!(events.iter().any(|e| e.starts_with("failed") && e.contains("nowhere")), "{events:?}");
+    assert!(events.iter().any(|e| e.starts_with("failed 0") && e.contains("nowhere")), "{events:?}");
     assert_eq!(events.iter().filter(|e| *e == "end").count(), 1);
+    // SAFETY: ours, nothing is under way.
+    assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);
+}
+
+/// The object that has the name has failed, and ORC forgot it, before this one looked it up.
+#[test]
+fn who_misses_a_peer_s_name_is_not_the_cause() {
+    let session = session();
+    for (source, failed) in [
+        ("int peer(void); int f(void) { return 1 + peer(); }", "failed 1"),
+        ("int peer(void), nowhere(void); int f(void) { return nowhere() + peer(); }", "failed 0"),
+    ] {
+        let caller = Caller::default();
+        assert!(link(session, &compile(source), &caller).is_some());
+        let events = caller.events();
+        assert!(events.iter().any(|e| e.starts_with(failed) && e.contains(PEER)), "{events:?}");
+    }
     // SAFETY: ours, nothing is under way.
     assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);
 }

@@ -41,9 +41,11 @@ pub(super) fn link(
         // ORC is to forget what failed, so that it is not found under way by `wait`.
         session.retire(&tracker);
     }
+    let taken = tracker.taken();
     drop(tracker);
     // ORC hands work out to whoever looks something up: what another thread has begun ends here.
     progress.wait();
+    drop(taken);
 
     if let Err(message) = result {
         return Err(failure(&links, message));

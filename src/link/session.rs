@@ -77,12 +77,8 @@ impl Session {
             None => {
                 // SAFETY: the dylib lives as long as the session; the session gives its tracker up before it ends.
                 let raw = unsafe { LLVMOrcJITDylibCreateResourceTracker(self.dylib) };
-                let tracker = Arc::new(Tracker {
-                    raw,
-                    batches: AtomicU32::new(0),
-                    taken: Mutex::default(),
-                    slots: Arc::clone(&self.slots),
-                });
+                let taken = Taken { numbers: Mutex::default(), slots: Arc::clone(&self.slots) };
+                let tracker = Arc::new(Tracker { raw, batches: AtomicU32::new(0), taken: Arc::new(taken) });
                 // The old one may have to be removed, which takes locks of ORC's: not under ours.
                 let old = current.replace(Arc::clone(&tracker));
                 drop(current);
@@ -207,9 +203,20 @@ impl Drop for Graph {
 pub(super) struct Tracker {
     raw: LLVMOrcResourceTrackerRef,
     batches: AtomicU32,
-    /// Numbers in names that ORC knows as long as the tracker is there.
-    taken: Mutex<Vec<u32>>,
+    taken: Arc<Taken>,
+}
+
+/// Numbers in names of some batches. They can be taken again once this is dropped.
+pub(super) struct Taken {
+    numbers: Mutex<Vec<u32>>,
     slots: Arc<Mutex<Slots>>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let numbers = self.numbers.get_mut();
+        self.slots.lock().free.append(numbers);
+    }
 }
 
 // SAFETY: a tracker may be used from any thread; the session's lock guards it.
@@ -220,9 +227,15 @@ unsafe impl Sync for Tracker {}
 impl Tracker {
     /// A number that is in no name ORC knows. Numbers come again, so that its string pool sees the same few names.
     pub(super) fn slot(&self) -> u32 {
-        let slot = self.slots.lock().take();
-        self.taken.lock().push(slot);
+        let slot = self.taken.slots.lock().take();
+        self.taken.numbers.lock().push(slot);
         slot
+    }
+
+    /// Keeps its numbers taken. An object whose tracker is gone may still look names up, on another thread: they must not be those of
+    /// another batch by then.
+    pub(super) fn taken(&self) -> Arc<Taken> {
+        Arc::clone(&self.taken)
     }
 }
 
@@ -238,8 +251,6 @@ impl Drop for Tracker {
         if let Some(message) = take_error(error) {
             tracing::error!(target: "slabjit", message, "ORC could not forget a batch");
         }
-        let taken = self.taken.get_mut();
-        self.slots.lock().free.append(taken);
     }
 }
 

@@ -182,21 +182,26 @@ fn a_failing_dependency() {
     within(LIMIT, "a failing dependency", || {
         let engine = Checked::new();
         let far = std::ptr::without_provenance::<()>(0x007e_adbe_f000_0000);
-        for (round, failing) in (0..by_qemu(12, 3)).map(|r| (r, r % 3)) {
-            // SAFETY: no shared library is opened, and `far` is not followed.
-            let library = unsafe { engine.library("failing").symbol("far", far).build().unwrap() };
-            for k in 0..3 {
+        let rings = [0, 1, 2].map(|failing| {
+            [0, 1, 2].map(|k| {
                 let mut text = source(k, 3, SECTIONS);
                 if k == failing {
                     text += "__asm__(\".data\\n .balign 4\\n .globl wrong\\nwrong: .long far\\n .text\");";
                 }
-                let bytes = compile_bytes(&format!("failing{k}.c"), &text, &["-ffunction-sections"]);
+                compile_bytes(&format!("failing{k}.c"), &text, &["-ffunction-sections"])
+            })
+        });
+        let fine = object(0, 1);
+        for (round, failing) in (0..by_qemu(60, 3)).map(|r| (r, r % 3)) {
+            // SAFETY: no shared library is opened, and `far` is not followed.
+            let library = unsafe { engine.library("failing").symbol("far", far).build().unwrap() };
+            for (k, bytes) in rings[failing].iter().enumerate() {
                 library.add_object_named(&format!("ring{k}.o"), bytes).unwrap();
             }
             let barrier = Barrier::new(THREADS);
             std::thread::scope(|scope| {
                 for t in 0..THREADS {
-                    let (library, barrier, engine) = (&library, &barrier, &engine);
+                    let (library, barrier, engine, fine) = (&library, &barrier, &engine, &fine);
                     scope.spawn(move || {
                         barrier.wait();
                         // SAFETY: `int f(int)`, not called.
@@ -206,7 +211,7 @@ fn a_failing_dependency() {
                         let named = format!("ring{failing}.o");
                         assert!(error.to_string().contains(&named), "not about {named}: {error}");
                         // One that has nothing to do with it.
-                        let fine = engine.add_object(object(0, 1)).unwrap();
+                        let fine = engine.add_object(fine).unwrap();
                         assert_right(&fine, 0, t, 1);
                         freed(&fine);
                     });
