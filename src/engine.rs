@@ -227,7 +227,7 @@ impl JitEngineBuilder {
     }
 
     /// Where the arena is to lie. Sizes are tried as [`arena_size`](Self::arena_size) says; where none can be had there,
-    /// [`build`](Self::build) fails.
+    /// [`build`](Self::build) fails. No arena has a page that begins at a multiple of 4 GiB: libgcc cannot unwind a function there.
     #[must_use]
     pub fn arena_placement(mut self, placement: ArenaPlacement) -> Self {
         self.placement = placement;

@@ -12,7 +12,7 @@ use super::maps;
 use super::os::{self, Mapping};
 use super::outside::Outside;
 use super::packed::{self, PackedRuns, PackedSlab, Packing};
-use super::place::{Place, Search};
+use super::place::{self, Place, Search};
 use super::protection::Protection;
 use super::quarantine::{self, Quarantine, Rested, Resting};
 use super::ranges::Ranges;
@@ -129,7 +129,7 @@ impl Arena {
         let page = os::page_size();
         let requested = config.size.clamp(ArenaConfig::MIN, ArenaConfig::MAX).next_multiple_of(page);
         let mapping = match &config.place {
-            None => halving(requested, page, Mapping::reserve).map_err(|source| Error::AddressSpace {
+            None => halving(requested, page, place::anywhere).map_err(|source| Error::AddressSpace {
                 requested,
                 minimum: ArenaConfig::MIN,
                 source,

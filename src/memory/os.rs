@@ -45,6 +45,41 @@ impl Mapping {
         Self::map(Call::Reserve, len, ProtFlags::empty())
     }
 
+    /// The same without a certain page: `skipped` finds it in a range. A page more than twice as many bytes have at most one such.
+    pub(super) fn reserve_without(len: usize, skipped: impl Fn(&Range<usize>) -> Option<usize>) -> io::Result<Self> {
+        let first = Self::reserve(len)?;
+        let Some(at) = skipped(&first.range()) else { return Ok(first) };
+        // Which of these calls are made is up to the kernel, so they are none that tests have fail.
+        first.shrink(0..0);
+        let (page, any) = (page_size(), ptr::null_mut());
+        let wide = len.checked_mul(2).and_then(|twice| twice.checked_add(page)).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: as in `map`.
+        if let Ok(base) = unsafe { mmap_anonymous(any, wide, ProtFlags::empty(), NONE) } {
+            let whole = Self { base: base.expose_provenance(), len: wide };
+            let behind = skipped(&whole.range()).filter(|at| at - whole.base < len).map(|at| at + page);
+            let start = behind.unwrap_or(whole.base);
+            return Ok(whole.shrink(start..start + len));
+        }
+        // There may be a limit: then beneath it, where the kernel goes on giving out addresses.
+        let beneath = at.checked_sub(len).map(ptr::with_exposed_provenance_mut).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: as in `reserve_at`.
+        let base = unsafe { mmap_anonymous(beneath, len, ProtFlags::empty(), NONE | MapFlags::FIXED_NOREPLACE) }?;
+        Self { base: base.expose_provenance(), len }.only_at(at - len)
+    }
+
+    /// Unmaps all but a part of what nobody has used yet.
+    fn shrink(self, part: Range<usize>) -> Self {
+        let whole = std::mem::ManuallyDrop::new(self).range();
+        let rest = if part.is_empty() { [whole, 0..0] } else { [whole.start..part.start, part.end..whole.end] };
+        for range in rest.into_iter().filter(|range| !range.is_empty()) {
+            // SAFETY: of this mapping, which is ours and unused; nothing else is to unmap it, as it is in no `Mapping` any more.
+            if unsafe { munmap(ptr::with_exposed_provenance_mut(range.start), range.len()) }.is_err() {
+                leftover::keep(range);
+            }
+        }
+        Self { base: part.start, len: part.len() }
+    }
+
     /// The same at an address of whole pages. `AlreadyExists` if something is mapped there; it is left as it is.
     pub(super) fn reserve_at(address: usize, len: usize) -> io::Result<Self> {
         check(Call::ReserveAt)?;

@@ -6,6 +6,21 @@ use std::ops::Range;
 use super::maps;
 use super::os::{self, Mapping};
 
+/// Functions at multiples of it cannot be unwound. Their address in the unwind table, less 4 GiB as often as possible, is 0, and libgcc takes
+/// them for functions that the linker has discarded (`unwind-dw2-fde.c`, where it masks what has 4 bytes): exceptions and panics do not
+/// get through them, and end the process. No arena has such a page.
+const BLIND: usize = 1 << 32;
+
+/// The first page of a range, which begins with a page, that no arena may have.
+pub(super) fn blind(range: &Range<usize>) -> Option<usize> {
+    range.start.checked_next_multiple_of(BLIND).filter(|page| *page < range.end)
+}
+
+/// Addresses wherever the kernel has them.
+pub(super) fn anywhere(size: usize) -> io::Result<Mapping> {
+    Mapping::reserve_without(size, blind)
+}
+
 /// Which addresses an arena may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -56,7 +71,17 @@ impl<'a> Search<'a> {
     }
 
     fn read(&mut self) -> io::Result<()> {
-        self.free = maps::free(&maps::taken()?, &self.window);
+        let (page, mut rest) = (os::page_size(), maps::free(&maps::taken()?, &self.window));
+        self.free.clear();
+        while let Some(piece) = rest.pop() {
+            match blind(&piece) {
+                Some(blind) => {
+                    rest.extend([piece.start..blind, blind + page..piece.end].into_iter().filter(|r| !r.is_empty()))
+                }
+                None => self.free.push(piece),
+            }
+        }
+        self.free.reverse();
         Ok(())
     }
 

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::blocker::{self, SMALLEST_ARENA, furthest, keep_away, nearest, occupy};
 use crate::common::{self, Checked, compile, compile_bytes, compile_with, freed, link_shared, temporary, tool};
-use crate::target::not_under_qemu;
+use crate::target::{not_under_qemu, page_size};
 use slabjit::{ArenaPlacement, Error, JitEngine, Library};
 
 common::tests![
     ;
-    alone: near_the_executable, near_libraries, near_an_address_far_from_all, near_the_stack, low_2_gib, low_2_gib_with_a_static_destructor,
+    alone: near_the_executable, near_libraries, near_an_address_far_from_all, near_a_multiple_of_4_gib, near_the_stack, low_2_gib, low_2_gib_with_a_static_destructor,
         low_2_gib_taken, near_taken, near_libraries_taken, libraries_apart, smaller_where_there_is_less_room,
         three_gibibytes_away, sixteen_gibibytes_away, sixteen_tebibytes_away,
 ];
@@ -98,7 +98,7 @@ fn near_libraries() {
 }
 
 fn near_an_address_far_from_all() {
-    for address in [17 * TIB, 64 << 20] {
+    for address in [17 * TIB + 2 * GIB, 64 << 20] {
         let engine = engine(ArenaPlacement::Near { address }).unwrap();
         assert!(furthest(&engine.arena(), &(address..address + 1)) <= REACH, "{:x?}", engine.arena());
         assert!(engine.arena().contains(&address), "it is free: {:x?}", engine.arena());
@@ -218,6 +218,21 @@ fn low_2_gib_with_a_static_destructor() {
     engine.finish();
 }
 
+/// libgcc finds nothing for a function at such an address, and what throws there ends the process.
+fn near_a_multiple_of_4_gib() {
+    const SIZE: usize = 8 << 20;
+    let multiple = 19 * TIB;
+    let placement = ArenaPlacement::Near { address: multiple + SIZE / 2 };
+    let engine = Checked::of(JitEngine::builder().arena_size(SIZE).arena_placement(placement).build().unwrap());
+    // The first function of the first object.
+    let thrower = "extern \"C\" int take(int x) { try { if (x) throw x; } catch (int y) { return y + 1; } return 0; }";
+    let library = engine.add_object(compile_bytes("multiple.cc", thrower, &[])).unwrap();
+    assert_eq!(call(&library, "take", 41).unwrap(), 42);
+    freed(&library);
+    assert_eq!(engine.arena().start, multiple + page_size());
+    engine.finish();
+}
+
 // ---- places that cannot be had ----
 
 #[track_caller]
@@ -254,9 +269,9 @@ fn near_taken() {
     if not_under_qemu(TAKEN) {
         return;
     }
-    let address = 17 * TIB;
+    let address = 17 * TIB + 2 * GIB;
     let blocker = occupy(address - 2 * GIB..address + 2 * GIB);
-    refused(ArenaPlacement::Near { address }, &["within 2 GiB of 0x110000000000", "8388608"]);
+    refused(ArenaPlacement::Near { address }, &["within 2 GiB of 0x110080000000", "8388608"]);
     // No process of x86-64 has such an address: nothing is mapped there, and the system says no.
     let error = engine(ArenaPlacement::Near { address: 1 << 60 }).map(|e| e.arena()).unwrap_err();
     assert!(

@@ -3,6 +3,8 @@
 //! The addresses used are far below those the kernel gives out by itself (top-down from the stack on both architectures),
 //! each test has its own, and what else is mapped there is left alone.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use proptest::prelude::*;
 
 use super::*;
@@ -10,7 +12,7 @@ use crate::error::Error;
 use crate::fault::{self, Call};
 use crate::memory::maps;
 use crate::memory::os::Mapping;
-use crate::memory::place::candidates;
+use crate::memory::place::{blind, candidates};
 
 /// Of a process with a small stack limit, as proc(5) shows it; made up where a comment says so.
 const MAPS: &[u8] = b"\
@@ -126,9 +128,45 @@ fn an_address_that_was_taken_for_a_hint_is_given_up() {
     assert_eq!(mapping.only_at(range.start).unwrap().range(), range);
 }
 
-/// A window of so many bytes at an address of its own for each test: `n` times 32 GiB.
+/// A window of so many bytes at an address of its own for each test: `n` times 32 GiB, and a little more, as no arena has the page there.
 fn window(n: usize, len: usize) -> Range<usize> {
-    n << 35..(n << 35) + len
+    let start = (n << 35) + MIB;
+    start..start + len
+}
+
+#[test]
+fn an_arena_has_no_page_at_a_multiple_of_4_gib() {
+    let (page, at) = (os::page_size(), 30 << 35);
+    assert_eq!((blind(&(at..at + page)), blind(&(at - page..at + 1))), (Some(at), Some(at)));
+    assert_eq!((blind(&(at - page..at)), blind(&(at + page..at + (4 << 30)))), (None, None));
+    let arena = |window: Range<usize>, anchor| {
+        let place = Some(Place { window, anchor, name: "there".to_owned() });
+        Arena::reserve(&ArenaConfig { size: 16 * MIB, place, quarantine: 0, packed: None }).unwrap().range()
+    };
+    let around = at - 64 * MIB..at + 64 * MIB;
+    assert_eq!(arena(around.clone(), at + 8 * MIB), at + page..at + page + 16 * MIB);
+    assert_eq!(arena(around.clone(), at - 8 * MIB), at - 16 * MIB..at);
+    assert_eq!(arena(at..around.end, at), at + page..at + page + 16 * MIB);
+    // Of the other sizes that are tried, the largest that is left on one side.
+    assert_eq!(arena(at - 10 * MIB..at + 6 * MIB, at).len(), 8 * MIB);
+}
+
+/// As [`Arena::reserve`] does it where the kernel chooses, with more such pages: the kernel gives out one place beside the other.
+#[test]
+fn a_reservation_has_none_of_certain_pages() {
+    let (pages, page) = (16, os::page_size());
+    let skipped = |range: &Range<usize>| {
+        let at = range.start.next_multiple_of(64 * page);
+        (at < range.end).then_some(at)
+    };
+    let refused = AtomicUsize::new(0);
+    let counted = |range: &Range<usize>| skipped(range).inspect(|_| _ = refused.fetch_add(1, Ordering::Relaxed));
+    let all: Vec<_> = (0..100).map(|_| Mapping::reserve_without(pages * page, counted).unwrap()).collect();
+    assert!(refused.into_inner() > 10, "none had to be given back");
+    for mapping in &all {
+        assert_eq!((mapping.range().len(), skipped(&mapping.range())), (pages * page, None), "{mapping:x?}");
+        assert!(Mapping::reserve_at(mapping.range().start, page).is_err(), "it is ours");
+    }
 }
 
 fn placed(size: usize, window: Range<usize>, anchor: usize) -> Result<Arc<Arena>> {
