@@ -74,13 +74,17 @@ fn under_way(decided: Decided, arena: &Arc<Arena>, policy: OutOfRange, progress:
 fn materialize(session: &Session, links: &[Arc<ObjectLink>], tracker: &Tracker) -> Result<(), String> {
     // All graphs before the first is defined: most of what fails, fails here.
     let graphs = links.iter().map(|link| graph(session, link)).collect::<Result<Vec<_>, _>>()?;
-    let mut keys = Vec::with_capacity(links.len());
+    let mut names = Vec::with_capacity(links.len());
     for graph in graphs {
-        let key = CString::from_vec_with_nul(format!("k{}\0", tracker.slot()).into_bytes()).unwrap_or_default();
+        let key = CString::new(format!("k{}", tracker.slot())).unwrap_or_default();
         graph.define(tracker, &key)?;
-        keys.push(key);
+        names.push(key);
     }
-    session.materialize(&keys)
+    // A key would do for each object. But of symbols that were removed while they waited for others, LLVM 22 forgets only those that depend
+    // on one that somebody has asked for: else it writes where they were, once the name they waited for comes again (Core.cpp,
+    // `IL_removeTracker` and `IL_collectQueries`).
+    names.extend(links.iter().flat_map(|link| link.exports()).filter_map(|name| CString::new(name).ok()));
+    session.materialize(&names)
 }
 
 fn graph(session: &Session, link: &Arc<ObjectLink>) -> Result<Graph, String> {

@@ -200,6 +200,14 @@ impl ObjectLink {
         self.state.lock()
     }
 
+    /// The names under which others of its batch refer to what it defines.
+    pub(super) fn exports(&self) -> impl Iterator<Item = &str> {
+        self.definitions.iter().filter_map(|definition| match definition {
+            Defined::Export(name) => Some(&**name),
+            _ => None,
+        })
+    }
+
     /// Hands a reference to the shim, which gives it back through `end`.
     pub(super) fn into_shim(self: Arc<Self>) -> *mut c_void {
         self.progress.begin();

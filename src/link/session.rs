@@ -101,13 +101,13 @@ impl Session {
         self.tracker.lock()
     }
 
-    /// Links everything behind `keys`, and returns when that has succeeded or failed; why is told to the objects.
-    pub(super) fn materialize(&self, keys: &[CString]) -> std::result::Result<(), String> {
-        let mut set: Vec<_> = keys
+    /// Links everything behind `names`, and returns when that has succeeded or failed; why is told to the objects.
+    pub(super) fn materialize(&self, names: &[CString]) -> std::result::Result<(), String> {
+        let mut set: Vec<_> = names
             .iter()
-            .map(|key| LLVMOrcCLookupSetElement {
+            .map(|name| LLVMOrcCLookupSetElement {
                 // SAFETY: the name is NUL-terminated; the lookup takes the reference over.
-                Name: unsafe { LLVMOrcExecutionSessionIntern(self.execution, key.as_ptr()) },
+                Name: unsafe { LLVMOrcExecutionSessionIntern(self.execution, name.as_ptr()) },
                 LookupFlags: LLVMOrcSymbolLookupFlags::LLVMOrcSymbolLookupFlagsWeaklyReferencedSymbol,
             })
             .collect();

@@ -3,6 +3,7 @@
 //! choose, values, errors and addresses must not show it.
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use slabjit::{Error, JitEngine, Library, OutOfRange};
@@ -15,6 +16,7 @@ common::tests![
     thousands_of_sections_take_no_time,
     lookups_from_many_threads,
     a_failing_dependency,
+    a_batch_that_fails_while_another_thread_links_a_part_of_it,
     cycles_of_objects,
     removal_while_linking,
     every_link_of_an_object_has_the_same_layout,
@@ -220,6 +222,71 @@ fn a_failing_dependency() {
             freed(&library);
             engine.assert_unchanged();
         }
+        engine.finish();
+    });
+}
+
+/// Other threads take over what a batch has to link, so that it may fail before all of that has ended. What then waits for an object that
+/// was not linked to its end is to be forgotten: LLVM 22 kept it, wrote where its symbols had been when the awaited name was there again,
+/// and ended in malloc's "corrupted double-linked list" (WaitingOnGraph.h, `fail`; Core.cpp, `IL_removeTracker`).
+fn a_batch_that_fails_while_another_thread_links_a_part_of_it() {
+    const WAITING: usize = 8;
+    const RING: usize = 6;
+    within(LIMIT, "a batch that fails meanwhile", || {
+        let engine = Checked::new();
+        let compile = |name: &str, text: &str| compile_bytes(name, text, &["-ffunction-sections"]);
+        // All of `waiting` refer to `between`, which is placed, but waits for what takes long.
+        let long = compile("long.c", &source(0, 1, 500));
+        let between = compile("between.c", "int f0_0(int); int between(int x) { return f0_0(x); }");
+        let mut waiting: Vec<_> = (0..WAITING)
+            .map(|i| compile("waiting.c", &format!("int between(int); int waiting{i}(int x) {{ return between(x); }}")))
+            .collect();
+        let asked: String = (0..WAITING).map(|i| format!(".quad waiting{i}\\n ")).collect();
+        let wrong = format!("__asm__(\".data\\n .balign 8\\n .globl wrong\\nwrong: {asked}.long far\");");
+        waiting.push(compile("wrong.c", &wrong));
+        let ring: Vec<_> = (0..RING)
+            .map(|k| {
+                let text = format!("int g{0}(int); int g{k}(int x) {{ return x ? g{0}(x - 1) + 1 : {k}; }}", (k + 1) % RING);
+                compile("ring.c", &text)
+            })
+            .collect();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let (engine, done, fine) = (&engine, &done, &ring);
+                scope.spawn(move || {
+                    while !done.load(Ordering::Relaxed) {
+                        // SAFETY: no shared library is opened, no symbol given.
+                        let library = unsafe { engine.library("ring").build().unwrap() };
+                        for bytes in fine {
+                            library.add_object(bytes).unwrap();
+                        }
+                        // SAFETY: `int g0(int)`.
+                        let value = unsafe { library.get::<Function>("g0").unwrap()(20) };
+                        assert_eq!(value, 20 + 20 % RING as i32);
+                        freed(&library);
+                    }
+                });
+            }
+            let rounds = scope.spawn(|| {
+                for _ in 0..by_qemu(200, 5) {
+                    let far = std::ptr::without_provenance::<()>(0x007e_adbe_f000_0000);
+                    // SAFETY: no shared library is opened, and `far` is not followed.
+                    let library = unsafe { engine.library("failing").symbol("far", far).build().unwrap() };
+                    for bytes in [&long, &between].into_iter().chain(&waiting) {
+                        library.add_object(bytes).unwrap();
+                    }
+                    // SAFETY: `int f(int)`, not called.
+                    let error = unsafe { library.get::<Function>("waiting0") }.unwrap_err();
+                    assert!(matches!(&error, Error::ReferencesOutOfRange { .. }), "{error:?}");
+                    freed(&library);
+                }
+            });
+            let ended = rounds.join();
+            done.store(true, Ordering::Relaxed);
+            ended.unwrap();
+        });
+        engine.assert_unchanged();
         engine.finish();
     });
 }
