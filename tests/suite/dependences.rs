@@ -246,7 +246,8 @@ fn a_batch_that_fails_while_another_thread_links_a_part_of_it() {
         waiting.push(compile("wrong.c", &wrong));
         let ring: Vec<_> = (0..RING)
             .map(|k| {
-                let text = format!("int g{0}(int); int g{k}(int x) {{ return x ? g{0}(x - 1) + 1 : {k}; }}", (k + 1) % RING);
+                let text =
+                    format!("int g{0}(int); int g{k}(int x) {{ return x ? g{0}(x - 1) + 1 : {k}; }}", (k + 1) % RING);
                 compile("ring.c", &text)
             })
             .collect();

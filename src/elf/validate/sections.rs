@@ -126,7 +126,8 @@ fn section(header: &SectionHeader, name: Name) -> Section {
 /// A section of which the contents overlap something else, and what that is.
 fn overlap(view: &View<'_>) -> Option<(u32, String)> {
     let headers = SECTION_SIZE * u64::from(view.count());
-    let mut ranges = vec![(0, HEADER_SIZE, None), (view.table, view.table.saturating_add(headers), None)];
+    let mut ranges = Vec::with_capacity(view.count() as usize + 1);
+    ranges.extend([(0, HEADER_SIZE, None), (view.table, view.table.saturating_add(headers), None)]);
     let filled = view.sections().filter(|(_, header)| header.has_contents() && header.size != 0);
     ranges.extend(filled.map(|(index, h)| (h.offset, h.offset.saturating_add(h.size), Some(index))));
     ranges.sort_unstable();
