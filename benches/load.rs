@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 
 use lljit::{Linker, Lljit, Tracker};
 use objects::Template;
-use slabjit::{JitEngine, Library, Symbol};
+use slabjit::{JitEngine, Library, SlabLayout, Symbol};
 
 type Kernel = unsafe extern "C" fn(i32) -> i32;
 
 const LIVE: usize = 1000;
 const ROUNDS: usize = 15;
 const PER_ROUND: usize = 200;
+const LAYOUTS: [(&str, SlabLayout); 2] = [("PerObject", SlabLayout::PerObject), ("Packed", SlabLayout::Packed)];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -40,34 +41,53 @@ fn compare() {
         objects.len()
     );
 
-    let (mut ours, mut stock) = (Ours::new(), Stock::new());
+    let (mut stock, mut ours) = (Stock::new(), LAYOUTS.map(|(_, layout)| Ours::new(layout)));
     let live: Vec<usize> = (0..LIVE).collect();
-    ours.add(&objects, &live);
     stock.add(&objects, &live);
-    let (mut add, mut remove) = (Vec::new(), Vec::new());
+    ours.iter_mut().for_each(|ours| ours.add(&objects, &live));
+    let mut times: Vec<[Times; 3]> = Vec::new();
     for round in 0..ROUNDS + 1 {
         let names: Vec<usize> = (0..PER_ROUND).map(|i| LIVE + round * PER_ROUND + i).collect();
-        let mut sides = [(Duration::ZERO, Duration::ZERO); 2];
-        // Alternate who goes first: the second finds warmer caches.
-        for side in [round % 2, 1 - round % 2] {
-            sides[side] = if side == 0 { ours.round(&objects, &names) } else { stock.round(&objects, &names) };
+        let mut sides = [Times::default(); 3];
+        // Take turns in who goes first: the next finds warmer caches.
+        for side in (0..3).map(|k| (round + k) % 3) {
+            sides[side] = match side {
+                0 => stock.round(&objects, &names),
+                _ => ours[side - 1].round(&objects, &names),
+            };
         }
         // The first round warms up.
         if round > 0 {
-            add.push((sides[0].0, sides[1].0));
-            remove.push((sides[0].1, sides[1].1));
+            times.push(sides);
         }
     }
-    report("bytes to first call", &add);
-    report("removal", &remove);
+    for (i, (name, _)) in LAYOUTS.iter().enumerate() {
+        let pairs = |of: fn(&Times) -> Duration| times.iter().map(|t| (of(&t[i + 1]), of(&t[0]))).collect::<Vec<_>>();
+        report(&format!("{name}: bytes to first call"), &pairs(|times| times.add));
+        report(&format!("{name}: removal"), &pairs(|times| times.remove));
+    }
 
     let rss = |side: &str| -> f64 {
         let output = Command::new(std::env::current_exe().unwrap()).args(["--rss", side]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).trim().parse().unwrap_or_else(|_| panic!("{output:?}"))
     };
-    let (mine, theirs) = (rss("ours"), rss("stock"));
-    println!("resident memory    ratio {:.3}   ours {mine:8.0} B/object   stock {theirs:8.0} B/object", mine / theirs);
-    println!("10 000 add/remove cycles change resident memory by {} KiB", cycles(&objects));
+    let theirs = rss("stock");
+    for (name, layout) in LAYOUTS {
+        let mine = rss(name);
+        println!(
+            "{:<31} ratio {:.3}   ours {mine:6.0} B/object    stock {theirs:6.0} B/object",
+            format!("{name}: resident memory"),
+            mine / theirs
+        );
+        println!("{:<31} {} KiB", format!("{name}: 10 000 cycles"), cycles(&objects, layout));
+    }
+}
+
+/// How long a round took, for all of its objects.
+#[derive(Clone, Copy, Default)]
+struct Times {
+    add: Duration,
+    remove: Duration,
 }
 
 fn report(what: &str, pairs: &[(Duration, Duration)]) {
@@ -79,7 +99,7 @@ fn report(what: &str, pairs: &[(Duration, Duration)]) {
     let mut ratios: Vec<f64> = pairs.iter().map(|(a, b)| each(a) / each(b)).collect();
     ratios.sort_by(f64::total_cmp);
     println!(
-        "{what:<18} ratio {:.3} ({:.3}..{:.3})   ours {:6.2} µs/object   stock {:6.2} µs/object",
+        "{what:<31} ratio {:.3} ({:.3}..{:.3})   ours {:6.2} µs/object   stock {:6.2} µs/object",
         median(ratios.clone()),
         ratios[0],
         ratios[ratios.len() - 1],
@@ -94,8 +114,8 @@ struct Ours {
 }
 
 impl Ours {
-    fn new() -> Self {
-        Self { engine: JitEngine::new().unwrap(), live: Vec::new() }
+    fn new(layout: SlabLayout) -> Self {
+        Self { engine: JitEngine::builder().slab_layout(layout).build().unwrap(), live: Vec::new() }
     }
 
     fn load(&self, bytes: &[u8], name: &str) -> (Library, Symbol<Kernel>) {
@@ -114,14 +134,14 @@ impl Ours {
         }
     }
 
-    fn round(&mut self, objects: &Template, names: &[usize]) -> (Duration, Duration) {
+    fn round(&mut self, objects: &Template, names: &[usize]) -> Times {
         let inputs: Vec<_> = names.iter().map(|i| (objects.with_name(*i), objects.name(*i))).collect();
         let start = Instant::now();
         let loaded: Vec<_> = inputs.iter().map(|(bytes, name)| self.load(bytes, name)).collect();
-        let added = start.elapsed();
+        let add = start.elapsed();
         let start = Instant::now();
         drop(loaded);
-        (added, start.elapsed())
+        Times { add, remove: start.elapsed() }
     }
 }
 
@@ -154,17 +174,17 @@ impl Stock {
         }
     }
 
-    fn round(&mut self, objects: &Template, names: &[usize]) -> (Duration, Duration) {
+    fn round(&mut self, objects: &Template, names: &[usize]) -> Times {
         let inputs: Vec<_> =
             names.iter().map(|i| (objects.with_name(*i), CString::new(objects.name(*i)).unwrap())).collect();
         let start = Instant::now();
         let trackers: Vec<_> = inputs.iter().map(|(bytes, name)| self.load(bytes, name)).collect();
-        let added = start.elapsed();
+        let add = start.elapsed();
         let start = Instant::now();
         for tracker in trackers {
             tracker.remove().unwrap();
         }
-        (added, start.elapsed())
+        Times { add, remove: start.elapsed() }
     }
 }
 
@@ -173,13 +193,13 @@ fn resident() -> usize {
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// Resident bytes per object of one side, after a few that warm up: `--rss ours|stock [objects]`.
+/// Resident bytes per object of one side, after a few that warm up: `--rss PerObject|Packed|stock [objects]`.
 fn print_rss(side: &str, n: usize) {
     let objects = Template::small();
     let (warm, names): (Vec<usize>, Vec<usize>) = ((0..50).collect(), (50..50 + n).collect());
     let per_object = |before: usize| (resident() - before) as f64 / n as f64;
-    if side == "ours" {
-        let mut ours = Ours::new();
+    if let Some((_, layout)) = LAYOUTS.iter().find(|(name, _)| *name == side) {
+        let mut ours = Ours::new(*layout);
         ours.add(&objects, &warm);
         let before = resident();
         ours.add(&objects, &names);
@@ -193,15 +213,12 @@ fn print_rss(side: &str, n: usize) {
     }
 }
 
-/// Change in resident KiB over 10 000 cycles, with names that never come again.
-fn cycles(objects: &Template) -> isize {
-    let ours = Ours::new();
-    for i in 0..500 {
-        ours.load(&objects.with_name(i), &objects.name(i));
-    }
+/// Change in resident KiB over 10 000 cycles, with names that never come again, once as many rest as may.
+fn cycles(objects: &Template, layout: SlabLayout) -> isize {
+    let ours = Ours::new(layout);
+    let cycle = |i: usize| drop(ours.load(&objects.with_name(i), &objects.name(i)));
+    (0..5_000).for_each(cycle);
     let before = resident() as isize;
-    for i in 500..10_500 {
-        ours.load(&objects.with_name(i), &objects.name(i));
-    }
+    (5_000..15_000).for_each(cycle);
     (resident() as isize - before) / 1024
 }
