@@ -54,6 +54,7 @@ pub(crate) use prepare::{Preparation, Target};
 pub(crate) use raw::{EM_AARCH64, EM_X86_64};
 pub use reach::Verdict;
 pub(crate) use reach::{Host, LARGEST_ARENA, MISALIGNED, Surroundings, Whereabouts};
+pub(crate) use records::records;
 pub use report::{Change, ChangeKind, ChangedSection};
 pub(crate) use signal_frames::restore as restore_signal_frames;
 pub(crate) use tls_image::{TlsBlock, TlsImage};

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// A CIE or an FDE.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
+pub(crate) struct Record {
     /// Where its length is.
     pub start: usize,
     /// 0 for a CIE; of an FDE, how far before this field its CIE begins.
@@ -15,14 +15,14 @@ pub(super) struct Record {
 
 impl Record {
     /// Where the field is that says which kind it is.
-    pub(super) fn id_at(&self) -> usize {
+    pub(crate) fn id_at(&self) -> usize {
         self.body.start - 4
     }
 }
 
 /// All records. Terminators are passed over, as JITLink reads on behind them; a record that the table does not hold, or that has the
 /// extended form for 4 GiB and more, is the last: an error that says where it begins.
-pub(super) fn records(contents: &[u8]) -> impl Iterator<Item = Result<Record, usize>> {
+pub(crate) fn records(contents: &[u8]) -> impl Iterator<Item = Result<Record, usize>> {
     let word = |at: usize| contents.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
     let mut at = 0;
     std::iter::from_fn(move || {

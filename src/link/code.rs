@@ -15,7 +15,7 @@ use super::arrays::Arrays;
 use super::drains::Drains;
 use super::exit::{Handlers, Own, Support};
 use super::few::Few;
-use super::frames::Frames;
+use super::frames::{CodeRange, Frames};
 use super::hold::Hold;
 use super::indirect;
 use super::life::Life;
@@ -106,9 +106,13 @@ impl Image {
             allocation.slab.belong_to(library, &object.kept_name);
         }
         let begin = NonZero::new(linked.frames).filter(|_| linked.allocation.is_some());
+        let code = linked.allocation.as_ref().and_then(|allocation| {
+            let (code, arena) = (allocation.slab.code()?, allocation.slab.arena());
+            Some(CodeRange { addresses: code.start as u64..code.end as u64, arena: arena.start as u64 })
+        });
         // SAFETY: JITLink terminates the section (EHFrameNullTerminator); it is published, and the image drops the frames
-        // before the memory.
-        let frames = begin.map(|begin| unsafe { Frames::register(begin) });
+        // before the memory, when nobody holds the code.
+        let frames = begin.map(|begin| unsafe { Frames::register(begin, code) });
         // SAFETY: the addresses are those of the same sections in the published memory.
         let arrays = unsafe { Arrays::read(&object.index.arrays, &linked.arrays, linked.slots) };
         // What a fuzzer makes up is linked, and never run.

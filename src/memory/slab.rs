@@ -305,6 +305,24 @@ impl PublishedSlab {
         self.memory.ranges()
     }
 
+    /// Where its code lies in the arena, in one piece.
+    pub(crate) fn code(&self) -> Option<Range<usize>> {
+        let is_code = |run: &SlabRange| run.protection == Protection::ReadExecute;
+        let run = match &self.memory {
+            Memory::Packed(packed) => packed.ranges().find(is_code),
+            Memory::Own(own) => own.ranges().find(is_code),
+        };
+        run.map(|run| run.addresses).filter(|code| !code.is_empty())
+    }
+
+    /// The addresses that its arena has.
+    pub(crate) fn arena(&self) -> Range<usize> {
+        match &self.memory {
+            Memory::Packed(packed) => packed.arena().range(),
+            Memory::Own(own) => own.arena.range(),
+        }
+    }
+
     /// Gives the segments back that were needed for finalisation only.
     pub(crate) fn release_finalize_segments(&mut self) {
         let Memory::Own(memory) = &mut self.memory else { return };

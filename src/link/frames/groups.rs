@@ -1,0 +1,266 @@
+//! For libgcc before 13, which keeps what is registered in lists: sections of objects whose code lies side by side are registered as one.
+//! Deregistration goes through those lists, and the first throw sorts them; with 100 000 sections the one took 0.2 ms and the other 11 s.
+//!
+//! Others may throw meanwhile, through code that stays. What libgcc 12 expects, and does (`_Unwind_Find_FDE`):
+//!
+//! - It looks into the first of what it has sorted that begins at or before an address, and no further, and then into what it has not
+//!   sorted yet. So nothing may be registered that lies within the bounds of a group; and a group takes the place of others so: it is
+//!   registered, then they are deregistered, by ascending addresses. At each moment whatever comes first has the address, or is past it.
+//! - It reads its notes on what it has found after it has unlocked them. So an object keeps all notes that it was ever found by
+//!   ([`Member::past`]): who unwinds its code keeps the object.
+
+use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::CodeRange;
+use crate::gate::Mutex;
+
+unsafe extern "C" {
+    // libgcc: a section, or an array of sections that ends in a null pointer, and memory for its notes.
+    fn __register_frame_info(section: *const c_void, notes: *mut c_void);
+    fn __register_frame_info_table(sections: *const c_void, notes: *mut c_void);
+    fn __deregister_frame_info(begin: *const c_void) -> *mut c_void;
+}
+
+/// More is not registered as one: whatever has changed is sorted again by the next throw.
+const MOST: usize = 256;
+/// So many are put together first, so that single ones are few.
+const SOME: usize = 16;
+/// An object's group changes at most some more times than this: a few for each time that it is put together with others.
+const PAST: usize = 24;
+
+/// Those of all engines.
+pub(super) static GROUPS: Mutex<Groups> = Mutex::new(Groups::new());
+
+/// By where the first code begins. None begins within another.
+pub(super) struct Groups {
+    by_code: BTreeMap<u64, Group>,
+    /// How many were, ever.
+    added: usize,
+}
+
+/// Neighbours, by ascending addresses.
+struct Group {
+    members: Vec<Member>,
+    registered: Registered,
+}
+
+/// An object's section.
+pub(super) struct Member {
+    code: CodeRange,
+    section: NonZero<u64>,
+    /// It may be in no group, nor may it lie within one.
+    alone: bool,
+    /// Of groups that it was in.
+    past: Vec<Arc<Notes>>,
+}
+
+/// libgcc's `struct object` (unwind-dw2-fde.h): six words, or seven.
+struct Notes(UnsafeCell<[usize; 8]>);
+
+// SAFETY: only libgcc uses what is in it, under its lock, or only reads it.
+unsafe impl Send for Notes {}
+// SAFETY: as above.
+unsafe impl Sync for Notes {}
+
+impl Member {
+    pub(super) fn new(code: CodeRange, section: NonZero<u64>, alone: bool) -> Self {
+        Self { code, section, alone, past: Vec::new() }
+    }
+}
+
+impl Groups {
+    pub(super) const fn new() -> Self {
+        Self { by_code: BTreeMap::new(), added: 0 }
+    }
+
+    /// Registers a section.
+    pub(super) fn add(&mut self, member: Member) {
+        let code = member.code.addresses.start;
+        // Where something was removed.
+        if let Some((&first, group)) = self.by_code.range(..code).next_back()
+            && group.members.last().is_some_and(|last| last.code.addresses.start > code)
+        {
+            let at = group.members.partition_point(|other| other.code.addresses.start < code);
+            self.split(first, at..at);
+        }
+        self.by_code.insert(code, Group::register(vec![member]));
+        self.added += 1;
+        if self.added.is_multiple_of(SOME) {
+            self.merge(code, SOME);
+        }
+        if self.added.is_multiple_of(MOST) {
+            self.merge(code, MOST);
+        }
+    }
+
+    /// Deregisters the section of the object whose code begins there.
+    #[must_use = "it is dropped when nothing is locked"]
+    pub(super) fn remove(&mut self, code: u64) -> Option<Member> {
+        let (&first, group) = self.by_code.range(..=code).next_back()?;
+        let at = group.members.binary_search_by_key(&code, |member| member.code.addresses.start).ok()?;
+        self.split(first, at..at + 1)
+    }
+
+    /// Puts smaller groups around an address together, if that makes one of at least half so many.
+    fn merge(&mut self, around: u64, most: usize) {
+        let group = self.by_code.range(..=around).next_back().and_then(|(_, group)| group.members.first());
+        let Some(arena) = group.map(|member| member.code.arena) else { return };
+        let fits = |group: &Group, total: usize| {
+            let may = |m: &Member| m.code.arena == arena && !m.alone && m.past.len() < PAST;
+            group.members.len() < most && total + group.members.len() <= most && group.members.iter().all(may)
+        };
+        let mut total = 0;
+        let mut run = Vec::new();
+        for (first, group) in self.by_code.range(..=around).rev() {
+            if !fits(group, total) {
+                break;
+            }
+            total += group.members.len();
+            run.push(*first);
+        }
+        run.reverse();
+        if run.is_empty() {
+            return;
+        }
+        for (first, group) in self.by_code.range(around + 1..) {
+            if !fits(group, total) {
+                break;
+            }
+            total += group.members.len();
+            run.push(*first);
+        }
+        if run.len() < 2 || total < most / 2 {
+            return;
+        }
+        let old: Vec<Group> = run.iter().filter_map(|first| self.by_code.remove(first)).collect();
+        let (mut members, mut before) = (Vec::with_capacity(total), Vec::with_capacity(old.len()));
+        for group in old {
+            before.push((members.len()..members.len() + group.members.len(), group.registered));
+            members.extend(group.members);
+        }
+        let mut merged = Group::register(members);
+        for (range, registered) in before {
+            registered.end(merged.members.get_mut(range).unwrap_or_default());
+        }
+        self.put(merged);
+    }
+
+    /// Divides a group in halves, and so on, until some members are by themselves, and takes those out. Halves, so that each member's
+    /// group changes only a few times until it is by itself, too.
+    fn split(&mut self, first: u64, out: Range<usize>) -> Option<Member> {
+        let Group { mut members, registered } = self.by_code.remove(&first)?;
+        let sizes = halves(members.len(), &out);
+        let mut removed = members.split_off(out.start);
+        let behind = removed.split_off(out.len());
+        let mut pieces = Vec::with_capacity(sizes.len());
+        let mut rest = members.into_iter().chain(behind);
+        for size in sizes {
+            pieces.push(Group::register(rest.by_ref().take(size).collect()));
+        }
+        registered.end(pieces.iter_mut().flat_map(|piece| &mut piece.members).chain(&mut removed));
+        pieces.into_iter().for_each(|piece| self.put(piece));
+        removed.pop()
+    }
+
+    fn put(&mut self, group: Group) {
+        if let Some(first) = group.members.first() {
+            self.by_code.insert(first.code.addresses.start, group);
+        }
+    }
+}
+
+/// The sizes of what is left of so many when some, one or none, are taken out.
+fn halves(len: usize, out: &Range<usize>) -> Vec<usize> {
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    let mut within = 0..len;
+    while within != *out && !within.is_empty() {
+        let middle = within.start + within.len() / 2;
+        if out.is_empty() && (out.start == within.start || out.start == within.end) {
+            left.push(within.len());
+            break;
+        }
+        if within.len() > 1 && out.start >= middle {
+            left.push(middle - within.start);
+            within.start = middle;
+        } else {
+            right.push(within.end - middle);
+            within.end = middle;
+        }
+    }
+    left.into_iter().chain(right.into_iter().rev()).filter(|size| *size != 0).collect()
+}
+
+impl Group {
+    fn register(members: Vec<Member>) -> Self {
+        let registered = Registered::new(&members);
+        Self { members, registered }
+    }
+}
+
+/// What libgcc knows.
+struct Registered {
+    notes: Arc<Notes>,
+    /// A single section by its address.
+    begin: u64,
+    /// Sections, with a null pointer behind the last.
+    array: Box<[u64]>,
+}
+
+/// An empty section. An array begins with it, as libgcc takes one whose first 32 bits are zero for empty.
+static EMPTY: [u64; 2] = [0; 2];
+
+impl Registered {
+    fn new(members: &[Member]) -> Self {
+        let notes = Arc::new(Notes(UnsafeCell::new([0; 8])));
+        let memory = notes.0.get().cast();
+        if let [only] = members {
+            let begin = only.section.get();
+            // SAFETY: `Frames::register` was promised that the section ends with a terminator and stays until it is removed, and it is
+            // deregistered before that. The notes stay for longer.
+            unsafe { __register_frame_info(begin as *const c_void, memory) };
+            return Self { notes, begin, array: Box::default() };
+        }
+        let empty = (&raw const EMPTY).addr() as u64 + 4;
+        let sections = members.iter().map(|member| member.section.get());
+        let array: Box<[u64]> = [empty].into_iter().chain(sections).chain([0]).collect();
+        // SAFETY: as above; the array stays until it is deregistered.
+        unsafe { __register_frame_info_table(array.as_ptr().cast(), memory) };
+        Self { notes, begin: 0, array }
+    }
+
+    /// Deregisters it; its members may still be found by what somebody reads of the notes.
+    fn end<'a>(self, members: impl IntoIterator<Item = &'a mut Member>) {
+        let begin = if self.array.is_empty() { self.begin as *const c_void } else { self.array.as_ptr().cast() };
+        // SAFETY: it was registered; the sections are still there, as they go only after they were removed.
+        unsafe { __deregister_frame_info(begin) };
+        for member in members {
+            member.past.push(Arc::clone(&self.notes));
+        }
+    }
+}
+
+#[cfg(test)]
+impl Groups {
+    pub(super) fn len(&self) -> usize {
+        self.by_code.len()
+    }
+
+    /// Has so many members, in order, and no group that overlaps another or is too large.
+    pub(super) fn assert_sound(&self, members: usize) {
+        let all: Vec<&Member> = self.by_code.values().flat_map(|group| &group.members).collect();
+        assert_eq!(all.len(), members);
+        assert!(all.is_sorted_by(|one, next| one.code.addresses.end <= next.code.addresses.start));
+        for (first, group) in &self.by_code {
+            assert_eq!(group.members[0].code.addresses.start, *first);
+            assert!(group.members.len() <= MOST);
+            assert!(group.members.len() == 1 || group.members.iter().all(|member| !member.alone));
+            // A few more than there may be when it is put together with others: it is divided until it is by itself.
+            assert!(group.members.iter().all(|member| member.past.len() <= PAST + 12));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::groups::{Groups, Member};
+use super::unwinder::{Unwinder, describing};
+use super::{CodeRange, records};
+
+unsafe extern "C" {
+    // libgcc: the FDE of an address. `bases` has text and data base, and where the function begins.
+    fn _Unwind_Find_FDE(pc: *const c_void, bases: *mut [usize; 3]) -> *const c_void;
+}
+
+/// What unwinders find for an address: an FDE, and where its code begins.
+fn found(address: u64) -> Option<(u64, u64)> {
+    let mut bases = [0; 3];
+    // SAFETY: it writes to the bases.
+    let fde = unsafe { _Unwind_Find_FDE(address as *const c_void, &mut bases) };
+    (!fde.is_null()).then(|| (fde.addr() as u64, bases[2] as u64))
+}
+
+/// Addresses that nobody runs, and sections that describe them, one for each slot.
+struct Code {
+    memory: Vec<u64>,
+    sections: Vec<Box<[u32; 12]>>,
+}
+
+impl Code {
+    const SLOT: u64 = 64;
+
+    fn new(slots: usize) -> Self {
+        let memory = vec![0; slots * (Self::SLOT as usize / 8)];
+        let mut code = Self { memory, sections: Vec::new() };
+        code.sections = (0..slots).map(|slot| Box::new(describing(code.at(slot), Self::SLOT as u32))).collect();
+        code
+    }
+
+    fn at(&self, slot: usize) -> u64 {
+        self.memory.as_ptr().addr() as u64 + slot as u64 * Self::SLOT
+    }
+
+    fn range(&self, slot: usize) -> CodeRange {
+        CodeRange { addresses: self.at(slot)..self.at(slot) + Self::SLOT, arena: self.at(0) }
+    }
+
+    fn member(&self, slot: usize, alone: bool) -> Member {
+        Member::new(self.range(slot), NonZero::new(self.section(slot)).unwrap(), alone)
+    }
+
+    fn section(&self, slot: usize) -> u64 {
+        self.sections[slot].as_ptr().addr() as u64
+    }
+
+    /// What is to be found in a slot.
+    fn answer(&self, slot: usize) -> Option<(u64, u64)> {
+        Some((self.section(slot) + 16, self.at(slot)))
+    }
+}
+
+fn has_list() -> bool {
+    let list = Unwinder::of_process() == Unwinder::List;
+    if !list {
+        println!("not run: this unwinder has no list");
+    }
+    list
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20))]
+
+    /// Sections come and go in any order; libgcc finds each that is there, and no other.
+    #[test]
+    fn libgcc_finds_what_is_there(
+        steps in prop::collection::vec((0_usize..900, any::<bool>(), 0..40), 1..2500),
+        throws in 1_usize..50,
+    ) {
+        if !has_list() {
+            return Ok(());
+        }
+        let code = Code::new(900);
+        let mut groups = Groups::new();
+        let mut there = BTreeMap::new();
+        let agrees = |there: &BTreeMap<usize, ()>, step: usize| {
+            (0..900).step_by(step).all(|slot| found(code.at(slot) + 63) == there.get(&slot).and_then(|()| code.answer(slot)))
+        };
+        for (n, (slot, ascending, alone)) in steps.into_iter().enumerate() {
+            // Half of them as a pool gives them: the lowest that is free.
+            let slot = if ascending { (0..900).find(|s| !there.contains_key(s)).unwrap_or(slot) } else { slot };
+            match there.remove(&slot) {
+                Some(()) => prop_assert!(groups.remove(code.at(slot)).is_some()),
+                None => {
+                    groups.add(code.member(slot, alone == 0));
+                    there.insert(slot, ());
+                }
+            }
+            if n % throws == 0 {
+                prop_assert!(agrees(&there, 7));
+            }
+        }
+        groups.assert_sound(there.len());
+        prop_assert!(agrees(&there, 1));
+        for slot in there.keys() {
+            prop_assert!(groups.remove(code.at(*slot)).is_some());
+        }
+        groups.assert_sound(0);
+    }
+}
+
+/// Whoever throws through code that stays finds it, whatever comes and goes beside it.
+#[test]
+fn what_stays_is_found_meanwhile() {
+    if !has_list() {
+        return;
+    }
+    const SLOTS: usize = 600;
+    let code = Code::new(SLOTS);
+    let stays = |slot: usize| slot % 5 == 0;
+    let mut groups = Groups::new();
+    (0..SLOTS).filter(|slot| stays(*slot)).for_each(|slot| groups.add(code.member(slot, false)));
+    let done = AtomicBool::new(false);
+    let (code, done) = (&code, &done);
+    std::thread::scope(|scope| {
+        let finders: Vec<_> = (0..3)
+            .map(|t| {
+                scope.spawn(move || {
+                    let mut slot = t;
+                    while !done.load(Ordering::Relaxed) {
+                        slot = (slot * 7 + 5 + t) % SLOTS;
+                        if stays(slot) && found(code.at(slot) + 1) != code.answer(slot) {
+                            return Err(slot);
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(500) && !finders.iter().any(|finder| finder.is_finished()) {
+            (0..SLOTS).filter(|slot| !stays(*slot)).for_each(|slot| groups.add(code.member(slot, false)));
+            (0..SLOTS)
+                .rev()
+                .filter(|slot| !stays(*slot) && slot % 3 == 0)
+                .for_each(|slot| drop(groups.remove(code.at(slot))));
+            (0..SLOTS)
+                .filter(|slot| !stays(*slot) && slot % 3 != 0)
+                .for_each(|slot| drop(groups.remove(code.at(slot))));
+        }
+        done.store(true, Ordering::Relaxed);
+        for finder in finders {
+            assert_eq!(finder.join().unwrap(), Ok(()));
+        }
+    });
+    (0..SLOTS).filter(|slot| stays(*slot)).for_each(|slot| drop(groups.remove(code.at(slot))));
+    groups.assert_sound(0);
+}
+
+/// Who comes one after the other is soon in few groups, and most of those who go one after the other change few.
+#[test]
+fn neighbours_are_in_few_groups() {
+    if !has_list() {
+        return;
+    }
+    const SLOTS: usize = 4096;
+    let code = Code::new(SLOTS);
+    let mut groups = Groups::new();
+    (0..SLOTS).for_each(|slot| groups.add(code.member(slot, false)));
+    assert_eq!(groups.len(), SLOTS / 256);
+    for slot in 0..SLOTS {
+        drop(groups.remove(code.at(slot)));
+        assert!(groups.len() <= SLOTS / 256 + 8, "{slot}: {}", groups.len());
+    }
+    groups.assert_sound(0);
+}
+
+#[test]
+fn records_that_describe_something_else_are_seen() {
+    let code = Code::new(2);
+    let describe_only = |section: u64, slot: usize| {
+        // SAFETY: sections of `describing` end in a terminator.
+        unsafe { records::describe_only(section as *const c_void, &code.range(slot).addresses) }
+    };
+    assert!(describe_only(code.section(0), 0));
+    assert!(!describe_only(code.section(0), 1));
+    // One byte more than there is.
+    let longer = describing(code.at(0), 65);
+    assert!(!describe_only(longer.as_ptr().addr() as u64, 0));
+
+    // As compilers write them: "zPLR", with a personality of 4 bytes and pointers relative to themselves (DW_EH_PE_pcrel | sdata4).
+    let mut section = Vec::new();
+    let cie = [1, b'z', b'P', b'L', b'R', 0, 1, 0x78, 16, 7, 0x9b, 0, 0, 0, 0, 0x1b, 0x1b, 0xc, 7, 8];
+    section.extend((cie.len() as u32 + 4).to_le_bytes());
+    section.extend([0; 4]);
+    section.extend(cie);
+    let fde = section.len();
+    section.extend(20_u32.to_le_bytes());
+    section.extend((fde as u32 + 4).to_le_bytes());
+    section.extend([0; 4]);
+    section.extend(16_u32.to_le_bytes());
+    section.extend([4, 0, 0, 0, 0, 0, 0, 0]);
+    section.extend([0; 4]);
+    let place = section.as_ptr().addr() as u64 + fde as u64 + 8;
+    let describe_only = |code: std::ops::Range<u64>| {
+        // SAFETY: as above.
+        unsafe { records::describe_only(section.as_ptr().cast(), &code) }
+    };
+    assert!(describe_only(place..place + 16));
+    assert!(!describe_only(place + 1..place + 17));
+    assert!(!describe_only(place - 1..place + 15));
+}

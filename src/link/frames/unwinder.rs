@@ -1,0 +1,85 @@
+//! Whose unwinder this process has.
+
+use std::ffi::c_void;
+use std::sync::OnceLock;
+
+use crate::gate;
+
+unsafe extern "C" {
+    // libgcc's, with the memory for its notes given by the caller.
+    fn __register_frame_info(begin: *const c_void, object: *mut c_void);
+    fn __deregister_frame_info(begin: *const c_void) -> *mut c_void;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unwinder {
+    /// libgcc before 13: what is registered is in lists ([`groups`](super::groups)).
+    List,
+    /// libgcc from 13 on: a tree, by the addresses of code.
+    Tree,
+    /// LLVM's libunwind, which wants to be told of each FDE.
+    Records,
+}
+
+impl Unwinder {
+    /// That of this process.
+    pub(super) fn of_process() -> Self {
+        static FOUND: OnceLock<Unwinder> = OnceLock::new();
+        *gate::once(&FOUND, || match is_libunwind() {
+            true => Self::Records,
+            false if has_list() => Self::List,
+            false => Self::Tree,
+        })
+    }
+}
+
+/// Whether `__register_frame` is that of an LLVM libunwind, which tells itself by another function.
+fn is_libunwind() -> bool {
+    // SAFETY: a plain call with a string.
+    let own = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__unw_add_dynamic_fde".as_ptr()) };
+    !own.is_null() && module_of(own) == module_of(super::__register_frame as *const c_void)
+}
+
+/// Where the module begins that has this address.
+fn module_of(address: *const c_void) -> Option<usize> {
+    let mut info = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    // SAFETY: it writes to `info`.
+    let found = unsafe { libc::dladdr(address, &mut info) };
+    (found != 0).then_some(info.dli_fbase.addr())
+}
+
+/// Whether libgcc chains what is registered: then it writes the last word of its notes (`struct object`, unwind-dw2-fde.h), which it
+/// leaves as it is where they are in a tree.
+fn has_list() -> bool {
+    /// Of the notes, before the chain: `pc_begin`, `tbase`, `dbase`, `u`, `s`.
+    const BEFORE: usize = 5;
+    const PATTERN: usize = usize::MAX / 3;
+    let mut notes = [PATTERN; 16];
+    // That nobody runs.
+    let code = 0_u64;
+    let section = describing((&raw const code).addr() as u64, size_of::<u64>() as u32);
+    let begin = section.as_ptr().cast();
+    // SAFETY: a section that ends with a terminator; it and the notes are there until it is deregistered.
+    unsafe {
+        __register_frame_info(begin, notes.as_mut_ptr().cast());
+        __deregister_frame_info(begin);
+    }
+    notes[BEFORE..].iter().any(|word| *word != PATTERN)
+}
+
+/// An `.eh_frame` section with one FDE, for so many bytes of code, and the terminator.
+pub(super) fn describing(code: u64, bytes: u32) -> [u32; 12] {
+    // Version 1 without augmentation, so that pointers are absolute; factors 1 and -8, return address in column 16.
+    let cie = [12, 0, 0x7801_0001, 16];
+    let [low, high] = [code as u32, (code >> 32) as u32];
+    // The CIE begins 20 bytes before the field that says so.
+    let fde = [20, 20, low, high, bytes, 0];
+    let mut section = [0; 12];
+    section.iter_mut().zip(cie.iter().chain(&fde)).for_each(|(to, from)| *to = *from);
+    section
+}
