@@ -134,6 +134,14 @@ pub fn child_command(name: &str) -> Command {
     command
 }
 
+/// How long this thread has run.
+pub fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the clock is one, and it writes to `time`.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// Fails the test if `f` does not return in time: a deadlock must not hang the suite.
 pub fn within(limit: Duration, what: &str, f: impl FnOnce() + Send + 'static) {
     // Under qemu-user every instruction costs some twenty; and under valgrind.

@@ -115,10 +115,10 @@ fn thousands_of_sections_take_no_time() {
     }
     let bytes = compile_bytes("thousands.s", &text, &[]);
     let times = [(); 3].map(|()| {
-        let start = thread_time();
+        let start = common::thread_time();
         let library = engine.add_object(&bytes).unwrap();
         let value = common::call(&library, "f7");
-        let time = thread_time() - start;
+        let time = common::thread_time() - start;
         assert_eq!(value, 7);
         freed(&library);
         time
@@ -126,13 +126,6 @@ fn thousands_of_sections_take_no_time() {
     let limit = Duration::from_millis(if crate::target::under_qemu() { 20_000 } else { 500 });
     assert!(times.iter().any(|time| *time < limit), "{times:?}");
     engine.finish();
-}
-
-fn thread_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock is one, and it writes to `time`.
-    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn lookups_from_many_threads() {

@@ -26,12 +26,18 @@ unsafe extern "C" {
     fn __deregister_frame_info(begin: *const c_void) -> *mut c_void;
 }
 
+/// Neighbours are put together, so many at a time, where groups would have fewer than half of that on average.
+const SOME: usize = 8;
+/// Every so many changes, groups around the last are put together.
+const CHANGES: usize = 64;
 /// More is not registered as one: whatever has changed is sorted again by the next throw.
 const MOST: usize = 256;
-/// So many are put together first, so that single ones are few.
-const SOME: usize = 16;
-/// An object's group changes at most some more times than this: a few for each time that it is put together with others.
-const PAST: usize = 24;
+
+/// Who was in so many groups is put into none of so many any more: notes stay until it goes, and among neighbours that come and go
+/// all the time they would be ever more.
+const fn most_past(members: usize) -> usize {
+    if members > SOME { 24 } else { 64 }
+}
 
 /// Those of all engines.
 pub(super) static GROUPS: Mutex<Groups> = Mutex::new(Groups::new());
@@ -39,8 +45,9 @@ pub(super) static GROUPS: Mutex<Groups> = Mutex::new(Groups::new());
 /// By where the first code begins. None begins within another.
 pub(super) struct Groups {
     by_code: BTreeMap<u64, Group>,
-    /// How many were, ever.
-    added: usize,
+    members: usize,
+    /// How many came and went.
+    changes: usize,
 }
 
 /// Neighbours, by ascending addresses.
@@ -75,7 +82,7 @@ impl Member {
 
 impl Groups {
     pub(super) const fn new() -> Self {
-        Self { by_code: BTreeMap::new(), added: 0 }
+        Self { by_code: BTreeMap::new(), members: 0, changes: 0 }
     }
 
     /// Registers a section.
@@ -89,13 +96,8 @@ impl Groups {
             self.split(first, at..at);
         }
         self.by_code.insert(code, Group::register(vec![member]));
-        self.added += 1;
-        if self.added.is_multiple_of(SOME) {
-            self.merge(code, SOME);
-        }
-        if self.added.is_multiple_of(MOST) {
-            self.merge(code, MOST);
-        }
+        self.members += 1;
+        self.changed(code);
     }
 
     /// Deregisters the section of the object whose code begins there.
@@ -103,15 +105,31 @@ impl Groups {
     pub(super) fn remove(&mut self, code: u64) -> Option<Member> {
         let (&first, group) = self.by_code.range(..=code).next_back()?;
         let at = group.members.binary_search_by_key(&code, |member| member.code.addresses.start).ok()?;
-        self.split(first, at..at + 1)
+        let removed = self.split(first, at..at + 1);
+        self.members -= 1;
+        self.changed(code);
+        removed
+    }
+
+    /// Something came, or went, there.
+    fn changed(&mut self, code: u64) {
+        self.changes = self.changes.wrapping_add(1);
+        if self.by_code.len() > self.members / (SOME / 2) + 2 * SOME {
+            self.merge(code, SOME);
+        }
+        if self.changes.is_multiple_of(CHANGES) {
+            self.merge(code, MOST);
+        }
     }
 
     /// Puts smaller groups around an address together, if that makes one of at least half so many.
     fn merge(&mut self, around: u64, most: usize) {
-        let group = self.by_code.range(..=around).next_back().and_then(|(_, group)| group.members.first());
-        let Some(arena) = group.map(|member| member.code.arena) else { return };
+        let mut near = self.by_code.range(..=around).rev().chain(self.by_code.range(around..));
+        let Some(arena) = near.next().and_then(|(_, group)| group.members.first()).map(|m| m.code.arena) else {
+            return;
+        };
         let fits = |group: &Group, total: usize| {
-            let may = |m: &Member| m.code.arena == arena && !m.alone && m.past.len() < PAST;
+            let may = |m: &Member| m.code.arena == arena && !m.alone && m.past.len() < most_past(most);
             group.members.len() < most && total + group.members.len() <= most && group.members.iter().all(may)
         };
         let mut total = 0;
@@ -124,9 +142,6 @@ impl Groups {
             run.push(*first);
         }
         run.reverse();
-        if run.is_empty() {
-            return;
-        }
         for (first, group) in self.by_code.range(around + 1..) {
             if !fits(group, total) {
                 break;
@@ -260,7 +275,7 @@ impl Groups {
             assert!(group.members.len() <= MOST);
             assert!(group.members.len() == 1 || group.members.iter().all(|member| !member.alone));
             // A few more than there may be when it is put together with others: it is divided until it is by itself.
-            assert!(group.members.iter().all(|member| member.past.len() <= PAST + 12));
+            assert!(group.members.iter().all(|member| member.past.len() <= most_past(SOME) + 8));
         }
     }
 }

@@ -168,11 +168,41 @@ fn neighbours_are_in_few_groups() {
     let code = Code::new(SLOTS);
     let mut groups = Groups::new();
     (0..SLOTS).for_each(|slot| groups.add(code.member(slot, false)));
-    assert_eq!(groups.len(), SLOTS / 256);
-    for slot in 0..SLOTS {
+    assert!(groups.len() <= SLOTS / 128, "{}", groups.len());
+    let few =
+        |groups: &Groups, members: usize| assert!(groups.len() <= members / 4 + 24, "{} of {members}", groups.len());
+    // Every third one, and then one after the other.
+    for slot in (0..SLOTS).step_by(3) {
         drop(groups.remove(code.at(slot)));
-        assert!(groups.len() <= SLOTS / 256 + 8, "{slot}: {}", groups.len());
+        few(&groups, SLOTS);
     }
+    groups.assert_sound(SLOTS - SLOTS.div_ceil(3));
+    for slot in (0..SLOTS).filter(|slot| slot % 3 != 0) {
+        drop(groups.remove(code.at(slot)));
+        few(&groups, SLOTS);
+    }
+    groups.assert_sound(0);
+
+    // At random, many more come and go than are there.
+    let mut random = 1_usize;
+    let mut there: Vec<usize> = (0..SLOTS).collect();
+    there.iter().for_each(|slot| groups.add(code.member(*slot, false)));
+    let mut free = Vec::new();
+    for _ in 0..SLOTS * 20 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = (random >> 33) % there.len();
+        let slot = there.swap_remove(at);
+        drop(groups.remove(code.at(slot)));
+        free.push(slot);
+        if free.len() > 64 {
+            let slot = free.swap_remove((random >> 17) % 64);
+            groups.add(code.member(slot, false));
+            there.push(slot);
+        }
+        few(&groups, SLOTS);
+    }
+    groups.assert_sound(there.len());
+    there.iter().for_each(|slot| drop(groups.remove(code.at(*slot))));
     groups.assert_sound(0);
 }
 
