@@ -4,8 +4,9 @@
 //! Others may throw meanwhile, through code that stays. What libgcc 12 expects, and does (`_Unwind_Find_FDE`):
 //!
 //! - It looks into the first of what it has sorted that begins at or before an address, and no further, and then into what it has not
-//!   sorted yet. So nothing may be registered that lies within the bounds of a group; and a group takes the place of others so: it is
-//!   registered, then they are deregistered, by ascending addresses. At each moment whatever comes first has the address, or is past it.
+//!   sorted yet. So nothing may be registered that lies within the bounds of a group. Where a group takes the place of others, it is
+//!   registered, then they are deregistered, the lowest first; where others take the place of a group, they are registered, the highest
+//!   first, and then it is deregistered. At each moment, what is found first for an address has it, or nothing is found first that has not.
 //! - It reads its notes on what it has found after it has unlocked them. So an object keeps all notes that it was ever found by
 //!   ([`Member::past`]): who unwinds its code keeps the object.
 
@@ -171,11 +172,12 @@ impl Groups {
         let Group { mut members, registered } = self.by_code.remove(&first)?;
         let sizes = halves(members.len(), &out);
         let mut removed = members.split_off(out.start);
-        let behind = removed.split_off(out.len());
+        let mut rest = members;
+        rest.extend(removed.split_off(out.len()));
         let mut pieces = Vec::with_capacity(sizes.len());
-        let mut rest = members.into_iter().chain(behind);
-        for size in sizes {
-            pieces.push(Group::register(rest.by_ref().take(size).collect()));
+        for size in sizes.into_iter().rev() {
+            let piece = rest.split_off(rest.len() - size);
+            pieces.push(Group::register(piece));
         }
         registered.end(pieces.iter_mut().flat_map(|piece| &mut piece.members).chain(&mut removed));
         pieces.into_iter().for_each(|piece| self.put(piece));
@@ -238,6 +240,8 @@ impl Registered {
             // SAFETY: `Frames::register` was promised that the section ends with a terminator and stays until it is removed, and it is
             // deregistered before that. The notes stay for longer.
             unsafe { __register_frame_info(begin as *const c_void, memory) };
+            #[cfg(test)]
+            super::tests::step();
             return Self { notes, begin, array: Box::default() };
         }
         let empty = (&raw const EMPTY).addr() as u64 + 4;
@@ -245,6 +249,8 @@ impl Registered {
         let array: Box<[u64]> = [empty].into_iter().chain(sections).chain([0]).collect();
         // SAFETY: as above; the array stays until it is deregistered.
         unsafe { __register_frame_info_table(array.as_ptr().cast(), memory) };
+        #[cfg(test)]
+        super::tests::step();
         Self { notes, begin: 0, array }
     }
 
@@ -253,6 +259,8 @@ impl Registered {
         let begin = if self.array.is_empty() { self.begin as *const c_void } else { self.array.as_ptr().cast() };
         // SAFETY: it was registered; the sections are still there, as they go only after they were removed.
         unsafe { __deregister_frame_info(begin) };
+        #[cfg(test)]
+        super::tests::step();
         for member in members {
             member.past.push(Arc::clone(&self.notes));
         }

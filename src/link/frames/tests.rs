@@ -1,6 +1,8 @@
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::num::NonZero;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -61,6 +63,15 @@ impl Code {
     }
 }
 
+thread_local! {
+    static EACH_STEP: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
+}
+
+/// Something was registered or deregistered: another thread may throw now.
+pub(super) fn step() {
+    EACH_STEP.with_borrow_mut(|each_step| each_step.as_mut().map(|run| run()));
+}
+
 fn has_list() -> bool {
     let list = Unwinder::of_process() == Unwinder::List;
     if !list {
@@ -107,6 +118,53 @@ proptest! {
             prop_assert!(groups.remove(code.at(*slot)).is_some());
         }
         groups.assert_sound(0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+
+    /// What is there before a change and after it is found at each moment between, whatever was looked for before.
+    #[test]
+    fn what_stays_is_found_at_each_step(steps in prop::collection::vec((0_usize..80, any::<u8>()), 1..500)) {
+        if !has_list() {
+            return Ok(());
+        }
+        let code = Rc::new(Code::new(81));
+        let there = Rc::new(RefCell::new(BTreeSet::new()));
+        let (wrong, random) = (Rc::new(Cell::new(None)), Rc::new(Cell::new(0_u8)));
+        {
+            let (code, there, wrong, random) = (code.clone(), there.clone(), wrong.clone(), random.clone());
+            let each_step = move || {
+                random.set(random.get().wrapping_mul(5).wrapping_add(113));
+                // Nobody has the last slot, so that all are sorted; or some are, as they come.
+                match random.get() >> 5 {
+                    0 => drop(found(code.at(80))),
+                    1 => return,
+                    _ => {}
+                }
+                let there = there.borrow();
+                let start = usize::from(random.get()) % 80;
+                let missing = (start..80).chain(0..start).find(|slot| there.contains(slot) && found(code.at(*slot)) != code.answer(*slot));
+                wrong.set(wrong.get().or(missing));
+            };
+            EACH_STEP.set(Some(Box::new(each_step)));
+        }
+        let mut groups = Groups::new();
+        for (slot, number) in steps {
+            random.set(number);
+            if there.borrow_mut().remove(&slot) {
+                drop(groups.remove(code.at(slot)));
+            } else {
+                groups.add(code.member(slot, false));
+                there.borrow_mut().insert(slot);
+            }
+        }
+        EACH_STEP.set(None);
+        for slot in there.borrow().iter() {
+            drop(groups.remove(code.at(*slot)));
+        }
+        prop_assert_eq!(wrong.get(), None);
     }
 }
 
