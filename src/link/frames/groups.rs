@@ -68,7 +68,7 @@ pub(super) struct Member {
 }
 
 /// libgcc's `struct object` (unwind-dw2-fde.h): six words, or seven.
-struct Notes(UnsafeCell<[usize; 8]>);
+struct Notes(UnsafeCell<[usize; 7]>);
 
 // SAFETY: only libgcc uses what is in it, under its lock, or only reads it.
 unsafe impl Send for Notes {}
@@ -233,7 +233,7 @@ static EMPTY: [u64; 2] = [0; 2];
 
 impl Registered {
     fn new(members: &[Member]) -> Self {
-        let notes = Arc::new(Notes(UnsafeCell::new([0; 8])));
+        let notes = Arc::new(Notes(UnsafeCell::new([0; 7])));
         let memory = notes.0.get().cast();
         if let [only] = members {
             let begin = only.section.get();
@@ -262,6 +262,8 @@ impl Registered {
         #[cfg(test)]
         super::tests::step();
         for member in members {
+            // There may be many members, of few groups each.
+            member.past.reserve_exact(1);
             member.past.push(Arc::clone(&self.notes));
         }
     }

@@ -89,7 +89,8 @@ fn encoding(cie: &[u8]) -> Option<u8> {
     let mut bytes = rest.iter().copied();
     let mut number = || bytes.find(|byte| byte & 0x80 == 0);
     // Alignment factors of code and data, the return address's register (one byte), how much augmentation data there is.
-    (number()?, number()?);
+    number()?;
+    number()?;
     bytes.next()?;
     bytes.find(|byte| byte & 0x80 == 0)?;
     for letter in letters {

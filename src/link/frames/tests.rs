@@ -28,7 +28,7 @@ fn found(address: u64) -> Option<(u64, u64)> {
 /// Addresses that nobody runs, and sections that describe them, one for each slot.
 struct Code {
     memory: Vec<u64>,
-    sections: Vec<Box<[u32; 12]>>,
+    sections: Vec<[u32; 12]>,
 }
 
 impl Code {
@@ -37,7 +37,7 @@ impl Code {
     fn new(slots: usize) -> Self {
         let memory = vec![0; slots * (Self::SLOT as usize / 8)];
         let mut code = Self { memory, sections: Vec::new() };
-        code.sections = (0..slots).map(|slot| Box::new(describing(code.at(slot), Self::SLOT as u32))).collect();
+        code.sections = (0..slots).map(|slot| describing(code.at(slot), Self::SLOT as u32)).collect();
         code
     }
 
@@ -176,7 +176,7 @@ fn what_stays_is_found_meanwhile() {
     }
     const SLOTS: usize = 600;
     let code = Code::new(SLOTS);
-    let stays = |slot: usize| slot % 5 == 0;
+    let stays = |slot: usize| slot.is_multiple_of(5);
     let mut groups = Groups::new();
     (0..SLOTS).filter(|slot| stays(*slot)).for_each(|slot| groups.add(code.member(slot, false)));
     let done = AtomicBool::new(false);
@@ -201,10 +201,10 @@ fn what_stays_is_found_meanwhile() {
             (0..SLOTS).filter(|slot| !stays(*slot)).for_each(|slot| groups.add(code.member(slot, false)));
             (0..SLOTS)
                 .rev()
-                .filter(|slot| !stays(*slot) && slot % 3 == 0)
+                .filter(|slot| !stays(*slot) && slot.is_multiple_of(3))
                 .for_each(|slot| drop(groups.remove(code.at(slot))));
             (0..SLOTS)
-                .filter(|slot| !stays(*slot) && slot % 3 != 0)
+                .filter(|slot| !stays(*slot) && !slot.is_multiple_of(3))
                 .for_each(|slot| drop(groups.remove(code.at(slot))));
         }
         done.store(true, Ordering::Relaxed);
@@ -235,7 +235,7 @@ fn neighbours_are_in_few_groups() {
         few(&groups, SLOTS);
     }
     groups.assert_sound(SLOTS - SLOTS.div_ceil(3));
-    for slot in (0..SLOTS).filter(|slot| slot % 3 != 0) {
+    for slot in (0..SLOTS).filter(|slot| !slot.is_multiple_of(3)) {
         drop(groups.remove(code.at(slot)));
         few(&groups, SLOTS);
     }
