@@ -217,8 +217,8 @@ fn print_rss(side: &str, n: usize) {
 fn cycles(objects: &Template, layout: SlabLayout) -> isize {
     let ours = Ours::new(layout);
     let cycle = |i: usize| drop(ours.load(&objects.with_name(i), &objects.name(i)));
-    (0..5_000).for_each(cycle);
+    (0..10_000).for_each(cycle);
     let before = resident() as isize;
-    (5_000..15_000).for_each(cycle);
+    (10_000..20_000).for_each(cycle);
     (resident() as isize - before) / 1024
 }
