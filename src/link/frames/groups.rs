@@ -18,13 +18,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::CodeRange;
+use super::unwinder::{__deregister_frame_info, __register_frame_info};
 use crate::gate::Mutex;
 
 unsafe extern "C" {
-    // libgcc: a section, or an array of sections that ends in a null pointer, and memory for its notes.
-    fn __register_frame_info(section: *const c_void, notes: *mut c_void);
+    // libgcc: an array of sections that ends in a null pointer, and memory for its notes.
     fn __register_frame_info_table(sections: *const c_void, notes: *mut c_void);
-    fn __deregister_frame_info(begin: *const c_void) -> *mut c_void;
 }
 
 /// Neighbours are put together, so many at a time, where groups would have fewer than half of that on average.

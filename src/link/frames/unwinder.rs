@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 use crate::gate;
 
 unsafe extern "C" {
-    // libgcc's, with the memory for its notes given by the caller.
-    fn __register_frame_info(begin: *const c_void, object: *mut c_void);
-    fn __deregister_frame_info(begin: *const c_void) -> *mut c_void;
+    // libgcc: a section, and memory for its notes.
+    pub(super) fn __register_frame_info(begin: *const c_void, notes: *mut c_void);
+    pub(super) fn __deregister_frame_info(begin: *const c_void) -> *mut c_void;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
