@@ -3,7 +3,10 @@
 
 #include "internal.h"
 
+#include "llvm/ExecutionEngine/Orc/Core.h"
 #include "llvm/Support/MemoryBuffer.h"
+
+#include <mutex>
 
 using namespace llvm;
 using namespace llvm::jitlink;
@@ -19,9 +22,51 @@ void *slabjit_suite_prepare(const char *Name, size_t NameLen, const char *Bytes,
 
 namespace {
 
+#if LLVM_VERSION_MAJOR >= 18
+using PluginPointer = std::shared_ptr<ObjectLinkingLayer::Plugin>;
+#else
+using PluginPointer = std::unique_ptr<ObjectLinkingLayer::Plugin>;
+#endif
+
+/// A plugin that keeps nothing under resource keys.
+class PluginWithoutResources : public ObjectLinkingLayer::Plugin {
+#if LLVM_VERSION_MAJOR >= 16
+  Error notifyRemovingResources(JITDylib &, ResourceKey) final { return Error::success(); }
+  void notifyTransferringResources(JITDylib &, ResourceKey, ResourceKey) final {}
+#else
+  Error notifyRemovingResources(ResourceKey) final { return Error::success(); }
+  void notifyTransferringResources(ResourceKey, ResourceKey) final {}
+#endif
+};
+
+/// Whose link a graph or a responsibility is. The tool links on many threads.
+class LinksInProgress {
+public:
+  slabjit::Link &insert(const void *Owner, LinkGraph &G, std::unique_ptr<slabjit::Link> L) {
+    std::lock_guard<std::mutex> Lock(Mutex);
+    auto &Entry = ByGraph[&G] = L.get();
+    Owned[Owner] = {&G, std::move(L)};
+    return *Entry;
+  }
+  slabjit::Link *find(LinkGraph &G) {
+    std::lock_guard<std::mutex> Lock(Mutex);
+    return ByGraph.lookup(&G);
+  }
+  void take(const void *Owner) {
+    std::lock_guard<std::mutex> Lock(Mutex);
+    ByGraph.erase(Owned[Owner].first);
+    Owned.erase(Owner);
+  }
+
+private:
+  std::mutex Mutex;
+  DenseMap<LinkGraph *, slabjit::Link *> ByGraph;
+  DenseMap<const void *, std::pair<LinkGraph *, std::unique_ptr<slabjit::Link>>> Owned;
+};
+
 /// They live as long as the process: the session goes in `main`, in LLVM's order.
-slabjit::LinksInProgress &links() {
-  static auto *Links = new slabjit::LinksInProgress;
+LinksInProgress &links() {
+  static auto *Links = new LinksInProgress;
   return *Links;
 }
 uint64_t Displacement;
@@ -52,15 +97,15 @@ std::unique_ptr<slabjit::Link> linkOf(const Pending &P) {
   return Link;
 }
 
-/// Says whose link a graph is before the shim's plugin asks.
-class Binder final : public slabjit::PluginWithoutResources {
+/// Says whose link a graph is, and adds the shim's passes.
+class OurPlugin final : public PluginWithoutResources {
 public:
   void modifyPassConfig(MaterializationResponsibility &MR, LinkGraph &G, PassConfiguration &Config) override {
     auto P = std::exchange(Current, Pending());
     // A graph of the tool's own (-sectcreate) was never a file.
     if (!P.Object)
       P = prepare(G.getName(), {});
-    links().insert(&MR, &G, linkOf(P));
+    auto &Link = links().insert(&MR, G, linkOf(P));
     if (NothingRuns)
       Config.PostFixupPasses.push_back([](LinkGraph &G) {
         G.allocActions().clear();
@@ -69,46 +114,48 @@ public:
     // As the shim does where it makes a graph itself (createLinkGraph).
     if (P.Bytes.getBuffer().size() && G.getTargetTriple().isOSBinFormatELF() && G.getTargetTriple().isArch64Bit())
       cantFail(slabjit::setProtections(G, P.Bytes));
+    slabjit::addPasses(Link, Config);
   }
-  Error notifyFailed(MaterializationResponsibility &) override { return Error::success(); }
+  Error notifyEmitted(MaterializationResponsibility &MR) override {
+    links().take(&MR);
+    return Error::success();
+  }
+  Error notifyFailed(MaterializationResponsibility &MR) override {
+    links().take(&MR);
+    return Error::success();
+  }
 };
 
-/// The shim's manager, which takes only graphs that are being linked; LLVM's debugger support asks for memory with graphs of its own
+/// The shim's manager for each graph, also for those that are not linked: LLVM's debugger support asks for memory with graphs of its own
 /// (SimpleSegmentAlloc).
 class Manager final : public JITLinkMemoryManager {
 public:
   void allocate(const JITLinkDylib *JD, LinkGraph &G, OnAllocatedFunction OnAllocated) override {
-    if (links().find(&G))
-      return Ours->allocate(JD, G, std::move(OnAllocated));
-    // Only this call looks for the link.
-    auto *Key = reinterpret_cast<MaterializationResponsibility *>(&OnAllocated);
-    links().insert(Key, &G, linkOf(prepare("(the tool's own)", {})));
-    Ours->allocate(JD, G, std::move(OnAllocated));
-    // Its object is needed for as long as the memory; the crate keeps it.
-    links().take(Key);
+    if (auto *Link = links().find(G))
+      return slabjit::MemoryManager(*Link).allocate(JD, G, std::move(OnAllocated));
+    // The crate keeps its object, for as long as the memory.
+    auto Link = linkOf(prepare("(the tool's own)", {}));
+    slabjit::MemoryManager(*Link).allocate(JD, G, std::move(OnAllocated));
   }
   void deallocate(std::vector<FinalizedAlloc> Allocs, OnDeallocatedFunction OnDeallocated) override {
-    Ours->deallocate(std::move(Allocs), std::move(OnDeallocated));
+    for (auto &A : Allocs)
+      A.release();
+    OnDeallocated(Error::success());
   }
-
-private:
-  std::unique_ptr<JITLinkMemoryManager> Ours = slabjit::createMemoryManager(*slabjit_suite_callbacks(), links());
 };
 
 } // namespace
 
 slabjit_suite::Layer::Layer(ExecutionSession &ES, JITLinkMemoryManager &MemMgr) : ObjectLinkingLayer(ES, MemMgr) {
-  addPlugin(slabjit::PluginPointer(new Binder));
-  addPlugin(slabjit::createPlugin(*slabjit_suite_callbacks(), links()));
+  addPlugin(PluginPointer(new OurPlugin));
 }
 
 void slabjit_suite::Layer::emit(std::unique_ptr<MaterializationResponsibility> R, std::unique_ptr<MemoryBuffer> O) {
   Current = prepare(O->getBufferIdentifier(), O->getBuffer());
   // Not NUL-terminated; the crate has the bytes for good.
   ObjectLinkingLayer::emit(std::move(R), MemoryBuffer::getMemBuffer(Current.Bytes, false));
-  // No graph came of it.
-  if (auto P = std::exchange(Current, Pending()); P.Object)
-    slabjit_suite_callbacks()->end(P.Object);
+  // If no graph came of it.
+  Current = Pending();
 }
 
 std::unique_ptr<JITLinkMemoryManager> slabjit_suite::createMemoryManager(uint64_t Size, uint64_t Base, bool NoExec) {

@@ -5,7 +5,6 @@
 #include "slabjit.h"
 #include "version.h"
 
-#include <mutex>
 #include <vector>
 
 namespace slabjit {
@@ -19,7 +18,7 @@ char *takeText(llvm::Error E);
 
 namespace slabjit {
 
-/// One object from the moment its graph is bound until its link has ended.
+/// One object from the moment its graph is made until its link has ended.
 struct Link {
   const slabjit_callbacks *Callbacks = nullptr;
   void *Object = nullptr;
@@ -31,7 +30,6 @@ struct Link {
     llvm::jitlink::Block *Block;
     uint64_t Cookie;
   };
-  llvm::jitlink::LinkGraph *Graph = nullptr;
   /// The object that the graph was made of.
   llvm::StringRef Bytes;
   /// Addresses that LLVM is told, less those of the memory. Only LLVM's own tests have another than 0 (ci/llvm-suite): they link for
@@ -49,50 +47,29 @@ struct Link {
   /// What `reserve` asked for, in its order.
   llvm::jitlink::Block *Rooms[3] = {};
   llvm::SmallVector<Named, 4> Symbols;
+  /// Those that other graphs refer to, by the names that they have here.
+  llvm::SmallVector<llvm::jitlink::Symbol *, 2> Exports;
   llvm::SmallVector<Retained, 2> Blocks;
   /// Symbols of indirect functions; some may be pruned since.
   llvm::DenseSet<llvm::jitlink::Symbol *> Indirect;
-
-  Link() = default;
-  Link(const Link &) = delete;
-  ~Link() {
-    if (Callbacks)
-      Callbacks->end(Object);
-  }
 };
 
-/// Which object a graph or a responsibility under way belongs to. Links of one session run on many threads.
-class LinksInProgress {
+/// Asks the caller for the memory of one link.
+class MemoryManager final : public llvm::jitlink::JITLinkMemoryManager {
 public:
-  void insert(llvm::orc::MaterializationResponsibility *MR, llvm::jitlink::LinkGraph *G, std::unique_ptr<Link> L) {
-    std::lock_guard<std::mutex> Lock(Mutex);
-    L->Graph = G;
-    ByKey[G] = L.get();
-    ByKey[MR] = L.release(); // owned here until `take`
-  }
-  Link *find(llvm::jitlink::LinkGraph *G) {
-    std::lock_guard<std::mutex> Lock(Mutex);
-    return ByKey.lookup(G);
-  }
-  /// Ends the link of `MR` and returns its record, if it is one of ours.
-  std::unique_ptr<Link> take(llvm::orc::MaterializationResponsibility *MR) {
-    std::lock_guard<std::mutex> Lock(Mutex);
-    std::unique_ptr<Link> L(ByKey.lookup(MR));
-    if (L) {
-      ByKey.erase(L->Graph);
-      ByKey.erase(MR);
-    }
-    return L;
-  }
+  explicit MemoryManager(Link &L) : L(L) {}
+  void allocate(const llvm::jitlink::JITLinkDylib *, llvm::jitlink::LinkGraph &G, OnAllocatedFunction OnAllocated) override;
+  void deallocate(std::vector<FinalizedAlloc> Allocs, OnDeallocatedFunction OnDeallocated) override;
+  using JITLinkMemoryManager::allocate;
+  using JITLinkMemoryManager::deallocate;
 
 private:
-  std::mutex Mutex;
-  llvm::DenseMap<const void *, Link *> ByKey;
+  Link &L;
 };
 
-std::unique_ptr<llvm::jitlink::JITLinkMemoryManager> createMemoryManager(const slabjit_callbacks &Callbacks,
-                                                                         LinksInProgress &Links);
-PluginPointer createPlugin(const slabjit_callbacks &Callbacks, LinksInProgress &Links);
+/// Adds what is done for every link to JITLink's passes. `L` lives as long as they.
+void addPasses(Link &L, llvm::jitlink::PassConfiguration &Config);
+
 /// As many as small objects have, which need no memory for them.
 using Sections = llvm::SmallVector<llvm::jitlink::Section *, 16>;
 using Blocks = llvm::SmallVector<llvm::jitlink::Block *, 4>;
@@ -114,24 +91,11 @@ llvm::Error makeIndirectFunctions(Link &L, llvm::jitlink::LinkGraph &G);
 /// Adds the slots at their addresses.
 void reportSlots(llvm::jitlink::LinkGraph &G, llvm::SmallVectorImpl<slabjit_placed> &Blocks);
 
-/// Takes the link that failed last on this thread (set by the plugin just before ORC reports the error).
-std::unique_ptr<Link> takeFailedLink();
-
 } // namespace slabjit
 
-struct slabjit_session {
-  slabjit_callbacks Callbacks;
-  slabjit::LinksInProgress Links;
-  std::unique_ptr<llvm::orc::LLJIT> JIT;
-  llvm::orc::ObjectLinkingLayer *Layer = nullptr;
-};
-
 struct slabjit_graph {
-  slabjit_session *Session;
   std::unique_ptr<llvm::jitlink::LinkGraph> Graph;
   std::unique_ptr<slabjit::Link> Link = std::make_unique<slabjit::Link>();
-  /// Non-local definitions for ORC: name and whether it is code.
-  std::vector<std::pair<std::string, bool>> Exports = {};
 };
 
 struct slabjit_actions {

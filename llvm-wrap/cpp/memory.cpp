@@ -1,4 +1,4 @@
-// A JITLinkMemoryManager that asks the caller for memory. Address space, protections and lifetimes are the caller's.
+// The JITLinkMemoryManager, which asks the caller for memory. Address space, protections and lifetimes are the caller's.
 #include "internal.h"
 
 using namespace llvm;
@@ -10,7 +10,7 @@ Error refused(const char *What) {
   return make_error<StringError>(Twine("slabjit: ") + What, inconvertibleErrorCode());
 }
 
-/// ORC wants a token for each allocation. Ours says nothing: what was committed is the caller's.
+/// JITLink wants a token for each allocation. Ours says nothing: what was committed is the caller's.
 const orc::ExecutorAddr NothingHeld(1);
 
 class Allocation final : public JITLinkMemoryManager::InFlightAlloc {
@@ -127,73 +127,51 @@ void settle(Leaving &L, orc::ExecutorAddr At, uint64_t Displacement) {
   slabjit::show(*L.Sec, L.Was);
 }
 
-class MemoryManager final : public JITLinkMemoryManager {
-public:
-  MemoryManager(const slabjit_callbacks &Callbacks, slabjit::LinksInProgress &Links)
-      : Callbacks(Callbacks), Links(Links) {}
-
-  void allocate(const JITLinkDylib *, LinkGraph &G, OnAllocatedFunction OnAllocated) override {
-    auto *Link = Links.find(&G);
-    if (!Link)
-      return OnAllocated(refused("this session links only graphs that slabjit made; give other objects to an LLJIT of their own"));
-
-    SmallVector<Leaving, 2> Away;
-    for (auto *Sec : findLeaving(Callbacks, Link->Object, G))
-      Away.push_back(takeAway(*Sec));
-    BasicLayout Layout(G);
-    SmallVector<slabjit_segment, 4> Segments;
-    auto Shown = slabjit::segments(Layout);
-    for (auto &[Group, Segment] : Shown) {
-      slabjit_segment S{};
-      describe(Group.getMemProt(), slabjit::lifetime(Group), S);
-      S.alignment = Segment->Alignment.value();
-      S.content_bytes = Segment->ContentSize;
-      S.zero_fill_bytes = Segment->ZeroFillSize;
-      Segments.push_back(S);
-    }
-
-    for (auto &L : Away)
-      Segments.push_back(L.Segment);
-
-    SmallVector<uint64_t, 4> Addresses(Segments.size()), Written(Segments.size());
-    void *Memory = nullptr;
-    if (Callbacks.allocate(Link->Object, Segments.data(), Segments.size(), Addresses.data(), Written.data(), &Memory) != 0)
-      return OnAllocated(refused("no memory for this object"));
-
-    size_t I = 0;
-    for (auto &[Group, Segment] : Shown) {
-      Segment->Addr = orc::ExecutorAddr(Addresses[I]) + Link->Displacement;
-      Segment->WorkingMem = orc::ExecutorAddr(Written[I++]).toPtr<char *>();
-    }
-    // These are written where they are.
-    for (auto &L : Away)
-      settle(L, orc::ExecutorAddr(Addresses[I++]), Link->Displacement);
-    if (auto E = Layout.apply()) {
-      Callbacks.abandon(Link->Object, Memory);
-      return OnAllocated(std::move(E));
-    }
-    OnAllocated(std::make_unique<Allocation>(Callbacks, G, Link->Object, Memory));
-  }
-
-  void deallocate(std::vector<FinalizedAlloc> Allocs, OnDeallocatedFunction OnDeallocated) override {
-    for (auto &A : Allocs)
-      A.release();
-    OnDeallocated(Error::success());
-  }
-
-  using JITLinkMemoryManager::allocate;
-  using JITLinkMemoryManager::deallocate;
-
-private:
-  const slabjit_callbacks &Callbacks;
-  slabjit::LinksInProgress &Links;
-};
-
 } // namespace
 
-std::unique_ptr<JITLinkMemoryManager> slabjit::createMemoryManager(const slabjit_callbacks &Callbacks,
-                                                                   LinksInProgress &Links) {
-  return std::make_unique<MemoryManager>(Callbacks, Links);
+void slabjit::MemoryManager::allocate(const JITLinkDylib *, LinkGraph &G, OnAllocatedFunction OnAllocated) {
+  SmallVector<Leaving, 2> Away;
+  for (auto *Sec : findLeaving(*L.Callbacks, L.Object, G))
+    Away.push_back(takeAway(*Sec));
+  BasicLayout Layout(G);
+  SmallVector<slabjit_segment, 4> Segments;
+  auto Shown = slabjit::segments(Layout);
+  for (auto &[Group, Segment] : Shown) {
+    slabjit_segment S{};
+    describe(Group.getMemProt(), slabjit::lifetime(Group), S);
+    S.alignment = Segment->Alignment.value();
+    S.content_bytes = Segment->ContentSize;
+    S.zero_fill_bytes = Segment->ZeroFillSize;
+    Segments.push_back(S);
+  }
+
+  for (auto &Left : Away)
+    Segments.push_back(Left.Segment);
+
+  SmallVector<uint64_t, 4> Addresses(Segments.size()), Written(Segments.size());
+  void *Memory = nullptr;
+  if (L.Callbacks->allocate(L.Object, Segments.data(), Segments.size(), Addresses.data(), Written.data(), &Memory) != 0)
+    return OnAllocated(refused("no memory for this object"));
+
+  size_t I = 0;
+  for (auto &[Group, Segment] : Shown) {
+    Segment->Addr = orc::ExecutorAddr(Addresses[I]) + L.Displacement;
+    Segment->WorkingMem = orc::ExecutorAddr(Written[I++]).toPtr<char *>();
+  }
+  // These are written where they are.
+  for (auto &Left : Away)
+    settle(Left, orc::ExecutorAddr(Addresses[I++]), L.Displacement);
+  if (auto E = Layout.apply()) {
+    L.Callbacks->abandon(L.Object, Memory);
+    return OnAllocated(std::move(E));
+  }
+  OnAllocated(std::make_unique<Allocation>(*L.Callbacks, G, L.Object, Memory));
+}
+
+void slabjit::MemoryManager::deallocate(std::vector<FinalizedAlloc> Allocs, OnDeallocatedFunction OnDeallocated) {
+  for (auto &A : Allocs)
+    A.release();
+  OnDeallocated(Error::success());
 }
 
 extern "C" char *slabjit_actions_run(slabjit_actions *Actions) noexcept {

@@ -1,77 +1,11 @@
-// The plugin: reports addresses, ends links, and tells which object an error belongs to.
+// What is done for every link beside JITLink's own passes: repairs of LLVM, and the caller is told addresses.
 #include "internal.h"
 
 using namespace llvm;
 using namespace llvm::jitlink;
 using namespace llvm::orc;
 
-// ObjectLinkingLayer calls notifyFailed and then the session's reporter, one after the other on one thread
-// (ObjectLinkingLayerJITLinkContext::notifyFailed; LinkGraphLinkingLayer.cpp from 20 on).
-static thread_local std::unique_ptr<slabjit::Link> FailedLink;
-
-std::unique_ptr<slabjit::Link> slabjit::takeFailedLink() { return std::move(FailedLink); }
-
 namespace {
-
-size_t countBlocks(LinkGraph &G) {
-  size_t Blocks = 0;
-  for (auto &Sec : G.sections())
-    Blocks += Sec.blocks_size();
-  return Blocks;
-}
-
-/// ORC derives from references between blocks which symbols become ready with which others, in more than linear time
-/// (llvm#179611). Nobody waits for single symbols here: a batch is ready as a whole. So references inside a graph are
-/// made to point to absolute symbols at the same addresses, which are no dependencies. Addresses are final by now.
-Error flattenDependencies(LinkGraph &G) {
-  if (countBlocks(G) < 32)
-    return Error::success();
-
-  DenseMap<Symbol *, Symbol *> Fixed;
-  for (auto *B : G.blocks())
-    for (auto &E : B->edges()) {
-      auto &Target = E.getTarget();
-      if (!Target.isDefined())
-        continue;
-      auto &Absolute = Fixed[&Target];
-      if (!Absolute) {
-        auto Name = slabjit::symbolName(Target);
-        Absolute = &G.addAbsoluteSymbol(Name.empty() ? StringRef(".anonymous") : Name, Target.getAddress(),
-                                        Target.getSize(), Linkage::Strong, Scope::Local, true);
-      }
-      E.setTarget(*Absolute);
-    }
-  return Error::success();
-}
-
-/// Up to 16, ORC does so before there are addresses, at the end of the post-prune phase: for thousands of blocks that refer to each other
-/// it takes seconds (ObjectLinkingLayer.cpp, computeBlockNonLocalDeps). For that time, each block refers to itself. Comes last of the
-/// plugin's passes of that phase; small graphs gain nothing by it.
-void hideDependencies(PassConfiguration &Config) {
-  auto Hidden = std::make_shared<std::vector<std::pair<Edge *, Symbol *>>>();
-  Config.PostPrunePasses.push_back([Hidden](LinkGraph &G) {
-    if (countBlocks(G) < 256)
-      return Error::success();
-    for (auto *B : G.blocks()) {
-      Symbol *Self = nullptr;
-      for (auto &E : B->edges()) {
-        auto &Target = E.getTarget();
-        if (!Target.isDefined() || &Target.getBlock() == B)
-          continue;
-        if (!Self)
-          Self = &G.addAnonymousSymbol(*B, 0, 0, false, false);
-        Hidden->emplace_back(&E, &Target);
-        E.setTarget(*Self);
-      }
-    }
-    return Error::success();
-  });
-  Config.PostAllocationPasses.insert(Config.PostAllocationPasses.begin(), [Hidden](LinkGraph &) {
-    for (auto &[E, Target] : *Hidden)
-      E->setTarget(*Target);
-    return Error::success();
-  });
-}
 
 /// What a GOT entry or a stub refers to: each is a block with one edge.
 Symbol &behind(Symbol &S) { return S.getBlock().edges().begin()->getTarget(); }
@@ -217,77 +151,43 @@ Error beforeLayout(slabjit::Link &Link, LinkGraph &G) {
   return slabjit::surveyReferences(Link, G);
 }
 
-class Plugin final : public slabjit::PluginWithoutResources {
-public:
-  Plugin(const slabjit_callbacks &Callbacks, slabjit::LinksInProgress &Links) : Callbacks(Callbacks), Links(Links) {}
-
-  void modifyPassConfig(MaterializationResponsibility &, LinkGraph &G, PassConfiguration &Config) override {
-    auto *Link = Links.find(&G);
-    if (!Link)
-      return;
-    // One pass each: lists of passes are made for every object. These come after JITLink has made its GOT entries and stubs.
-    Config.PostPrunePasses.push_back([Link](LinkGraph &G) { return beforeLayout(*Link, G); });
-    // Last of the post-allocation passes: addresses are final from here on.
-    Config.PostAllocationPasses.push_back([this, Link](LinkGraph &G) { return afterLayout(*Link, G); });
-    // After JITLink has relaxed what it can, and before the layer's own pass of this phase, which registers dependencies.
-    Config.PreFixupPasses.push_back([Link](LinkGraph &G) {
-      if (auto Err = slabjit::checkReferences(*Link, G))
-        return Err;
-      return slabjit::FlattensDependencies ? flattenDependencies(G) : Error::success();
-    });
-    slabjit::terminateFrames(Config);
-    if (!slabjit::FlattensDependencies)
-      hideDependencies(Config);
-    slabjit::guardAbsoluteSymbols(Config);
+void report(slabjit::Link &Link, LinkGraph &G) {
+  SmallVector<slabjit_placed, 8> Symbols, Blocks;
+  Symbols.reserve(Link.Symbols.size());
+  for (auto &N : Link.Symbols)
+    Symbols.push_back({N.Cookie, N.Symbol->getAddress().getValue(), N.Symbol->getSize()});
+  Blocks.reserve(Link.Blocks.size());
+  for (auto &R : Link.Blocks)
+    Blocks.push_back({R.Cookie, R.Block->getAddress().getValue(), R.Block->getSize()});
+  slabjit::reportSlots(G, Blocks);
+  uint64_t Frames = 0, FrameBytes = 0;
+  if (auto *Sec = G.findSectionByName(".eh_frame")) {
+    SectionRange Range(*Sec);
+    Frames = Range.getStart().getValue();
+    FrameBytes = Range.getSize();
   }
+  Link.Callbacks->placed(Link.Object, Symbols.data(), Symbols.size(), Blocks.data(), Blocks.size(), Frames, FrameBytes);
+}
 
-  Error notifyEmitted(MaterializationResponsibility &MR) override {
-    Links.take(&MR);
-    return Error::success();
-  }
-
-  Error notifyFailed(MaterializationResponsibility &MR) override {
-    if (auto Link = Links.take(&MR))
-      FailedLink = std::move(Link);
-    return Error::success();
-  }
-
-private:
-  Error afterLayout(slabjit::Link &Link, LinkGraph &G) {
-    if (isX86_64(G) && !Link.KeepsRelaxations)
-      keepWhatMustNotRelax(Link);
-    if (isAArch64(G))
-      placeGOTSymbol(G);
-    if (!slabjit::DefinesSectionBounds)
-      defineSectionBounds(G);
-    report(Link, G);
-    return Error::success();
-  }
-
-  void report(slabjit::Link &Link, LinkGraph &G) {
-    SmallVector<slabjit_placed, 8> Symbols, Blocks;
-    Symbols.reserve(Link.Symbols.size());
-    for (auto &N : Link.Symbols)
-      Symbols.push_back({N.Cookie, N.Symbol->getAddress().getValue(), N.Symbol->getSize()});
-    Blocks.reserve(Link.Blocks.size());
-    for (auto &R : Link.Blocks)
-      Blocks.push_back({R.Cookie, R.Block->getAddress().getValue(), R.Block->getSize()});
-    slabjit::reportSlots(G, Blocks);
-    uint64_t Frames = 0, FrameBytes = 0;
-    if (auto *Sec = G.findSectionByName(".eh_frame")) {
-      SectionRange Range(*Sec);
-      Frames = Range.getStart().getValue();
-      FrameBytes = Range.getSize();
-    }
-    Callbacks.placed(Link.Object, Symbols.data(), Symbols.size(), Blocks.data(), Blocks.size(), Frames, FrameBytes);
-  }
-
-  const slabjit_callbacks &Callbacks;
-  slabjit::LinksInProgress &Links;
-};
+Error afterLayout(slabjit::Link &Link, LinkGraph &G) {
+  if (isX86_64(G) && !Link.KeepsRelaxations)
+    keepWhatMustNotRelax(Link);
+  if (isAArch64(G))
+    placeGOTSymbol(G);
+  if (!slabjit::DefinesSectionBounds)
+    defineSectionBounds(G);
+  report(Link, G);
+  return Error::success();
+}
 
 } // namespace
 
-slabjit::PluginPointer slabjit::createPlugin(const slabjit_callbacks &Callbacks, LinksInProgress &Links) {
-  return PluginPointer(new Plugin(Callbacks, Links));
+void slabjit::addPasses(Link &L, PassConfiguration &Config) {
+  // One pass each: lists of passes are made for every object. These come after JITLink has made its GOT entries and stubs.
+  Config.PostPrunePasses.push_back([&L](LinkGraph &G) { return beforeLayout(L, G); });
+  // Last of the post-allocation passes: addresses are final from here on.
+  Config.PostAllocationPasses.push_back([&L](LinkGraph &G) { return afterLayout(L, G); });
+  // After JITLink has relaxed what it can.
+  Config.PreFixupPasses.push_back([&L](LinkGraph &G) { return slabjit::checkReferences(L, G); });
+  slabjit::terminateFrames(Config);
 }

@@ -1,4 +1,4 @@
-// The LLJIT with our linking layer, its error reporter, and calls that may throw.
+// The LLJIT for what is not wrapped, the version of LLVM, and calls that may throw.
 #include "internal.h"
 
 #include <cstdlib>
@@ -31,39 +31,48 @@ extern "C" void slabjit_llvm_version(uint32_t *Numbers) noexcept {
 
 extern "C" void slabjit_string_free(char *Text) noexcept { std::free(Text); }
 
-static void reportError(const slabjit_callbacks &Callbacks, Error E) {
-  bool Secondary = slabjit::isSecondary(E);
-  auto Text = toString(std::move(E));
-  if (auto Link = slabjit::takeFailedLink())
-    Callbacks.failed(Link->Object, Text.data(), Text.size(), Secondary);
-  else
-    Callbacks.session_error(Text.data(), Text.size());
-}
+namespace {
 
-extern "C" char *slabjit_session_create(const slabjit_callbacks *Callbacks, slabjit_session **Out) noexcept {
+/// Objects that the LLJIT is given would have memory that nobody owns.
+class NoMemory final : public jitlink::JITLinkMemoryManager {
+public:
+  void allocate(const jitlink::JITLinkDylib *, jitlink::LinkGraph &, OnAllocatedFunction OnAllocated) override {
+    OnAllocated(make_error<StringError>(
+        "slabjit: this session links no objects; give them to the engine, or to an LLJIT of their own", inconvertibleErrorCode()));
+  }
+  void deallocate(std::vector<FinalizedAlloc>, OnDeallocatedFunction OnDeallocated) override {
+    OnDeallocated(Error::success());
+  }
+  using JITLinkMemoryManager::allocate;
+  using JITLinkMemoryManager::deallocate;
+};
+
+} // namespace
+
+struct slabjit_session {
+  std::unique_ptr<LLJIT> JIT;
+};
+
+extern "C" char *slabjit_session_create(void (*Report)(const char *, size_t), slabjit_session **Out) noexcept {
   unsigned Library[3];
   slabjit::libraryVersion(Library);
   if (Library[0] != LLVM_VERSION_MAJOR || Library[1] != LLVM_VERSION_MINOR)
     return slabjit::copyText(("slabjit was built for LLVM " LLVM_VERSION_STRING ", and is linked to LLVM " +
                               Twine(Library[0]) + "." + Twine(Library[1]))
                                  .str());
-  auto Session = std::make_unique<slabjit_session>();
-  Session->Callbacks = *Callbacks;
-  auto *S = Session.get();
   auto JIT = LLJITBuilder()
                  .setPlatformSetUp(setUpInactivePlatform)
-                 .setObjectLinkingLayerCreator(slabjit::layerCreator([S](ExecutionSession &ES) {
-                   auto Layer = std::make_unique<ObjectLinkingLayer>(ES, slabjit::createMemoryManager(S->Callbacks, S->Links));
-                   Layer->addPlugin(slabjit::createPlugin(S->Callbacks, S->Links));
-                   S->Layer = Layer.get();
-                   return Layer;
+                 .setObjectLinkingLayerCreator(slabjit::layerCreator([](ExecutionSession &ES) {
+                   return std::make_unique<ObjectLinkingLayer>(ES, std::make_unique<NoMemory>());
                  }))
                  .create();
   if (!JIT)
     return slabjit::takeText(JIT.takeError());
-  S->JIT = std::move(*JIT);
-  S->JIT->getExecutionSession().setErrorReporter([S](Error E) { reportError(S->Callbacks, std::move(E)); });
-  *Out = Session.release();
+  (*JIT)->getExecutionSession().setErrorReporter([Report](Error E) {
+    auto Text = toString(std::move(E));
+    Report(Text.data(), Text.size());
+  });
+  *Out = new slabjit_session{std::move(*JIT)};
   return nullptr;
 }
 

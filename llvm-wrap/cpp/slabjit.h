@@ -20,9 +20,9 @@ extern "C" {
 #define SLABJIT_NOEXCEPT
 #endif
 
-/* Opaque: the LLJIT with our linking layer in it. */
+/* Opaque: an LLJIT. */
 typedef struct slabjit_session slabjit_session;
-/* Opaque: a LinkGraph that was built but not yet given to ORC. */
+/* Opaque: a LinkGraph that was built and not linked yet. */
 typedef struct slabjit_graph slabjit_graph;
 /* Opaque: deallocation actions of a finalised allocation. */
 typedef struct slabjit_actions slabjit_actions;
@@ -50,9 +50,9 @@ typedef struct {
 
 /* What becomes of a symbol. */
 typedef enum {
-  SLABJIT_KEEP = 0,     /* external: leave it to ORC and JITLink; defined: make it local and keep it alive */
+  SLABJIT_KEEP = 0,     /* external: leave it to JITLink; defined: make it local and keep it alive */
   SLABJIT_ABSOLUTE = 1, /* external: it is at `address` */
-  SLABJIT_RENAME = 2,   /* external: ORC knows it as `name`; defined: keep it alive and give it to ORC as `name` */
+  SLABJIT_RENAME = 2,   /* external: another graph has it as `name`; defined: keep it alive, and others know it as `name` */
   SLABJIT_DISCARD = 3,  /* defined: another definition was chosen; it becomes an external and is asked about again */
   SLABJIT_DROP = 4,     /* defined: make it local, keep it only if something refers to it */
 } slabjit_verdict;
@@ -61,8 +61,7 @@ typedef struct {
   uint32_t verdict; /* slabjit_verdict */
   uint64_t address; /* for SLABJIT_ABSOLUTE */
   uint64_t cookie;  /* defined and kept: reported with the address in `placed` */
-  const char *name; /* for SLABJIT_RENAME; borrowed until the graph is given to ORC. Objects given to ORC together know each other by names
-                       that begin with '\1': if one is missing, then its object has failed, and whoever misses it is `secondary` */
+  const char *name; /* for SLABJIT_RENAME; copied. Among the names of symbols of all graphs that are linked together, only once */
   size_t name_len;
 } slabjit_decision;
 
@@ -112,7 +111,7 @@ typedef struct {
 } slabjit_room;
 
 /* Calls from the shim into the caller. `object` is what slabjit_graph_bind was given.
- * Called on the thread that drives the link, which may be any thread that waits for a lookup. None may unwind. */
+ * Called on the thread that binds or links the graph. None may unwind. */
 typedef struct {
   /* -- while the graph is prepared (slabjit_graph_bind) -- */
   void (*external)(void *object, const char *name, size_t len, slabjit_decision *out);
@@ -145,7 +144,7 @@ typedef struct {
                   void **allocation);
   /* Content is final: apply protections. */
   int (*publish)(void *object, void *allocation);
-  /* Finalisation actions have run. Memory and `actions` (may be NULL) are the caller's alone from here on; ORC keeps no
+  /* Finalisation actions have run. Memory and `actions` (may be NULL) are the caller's alone from here on; LLVM keeps no
    * share in them. The caller runs the actions with slabjit_actions_run before the memory goes. */
   void (*commit)(void *object, void *allocation, slabjit_actions *actions);
   /* The link failed after `allocate`. */
@@ -154,12 +153,8 @@ typedef struct {
   /* -- addresses are known; symbols and blocks are those with cookies; .eh_frame is {0,0} where there is none -- */
   void (*placed)(void *object, const slabjit_placed *symbols, size_t n_symbols, const slabjit_placed *blocks,
                  size_t n_blocks, uint64_t eh_frame, uint64_t eh_frame_bytes);
-  /* The link of `object` has failed, in LLVM's words. `secondary`: only because something it needs failed. */
-  void (*failed)(void *object, const char *text, size_t len, int secondary);
-  /* The shim will not use `object` again. Exactly once for each bound graph: linked, failed, or never asked for. */
-  void (*end)(void *object);
-  /* Something failed that belongs to no object (also what a user of the raw LLJIT causes). */
-  void (*session_error)(const char *text, size_t len);
+  /* The link of `object` has failed, in LLVM's words; of those that are linked together the first only. */
+  void (*failed)(void *object, const char *text, size_t len);
 } slabjit_callbacks;
 
 /* The LLVM these functions were compiled for, such as 19. */
@@ -171,26 +166,29 @@ void slabjit_llvm_version(uint32_t numbers[3]) SLABJIT_NOEXCEPT;
 /* Frees a string returned by one of these functions. NULL is allowed. */
 void slabjit_string_free(char *text) SLABJIT_NOEXCEPT;
 
-/* Makes an LLJIT for this process with an inactive platform, an ObjectLinkingLayer with the caller's memory and our
- * plugin. Owner: the caller, who disposes of it with slabjit_session_dispose. `callbacks` is copied.
- * The native target must have been initialised (LLVMInitializeNativeTarget and its AsmPrinter). */
-char *slabjit_session_create(const slabjit_callbacks *callbacks, slabjit_session **out) SLABJIT_NOEXCEPT;
+/* Makes an LLJIT for this process with an inactive platform, which links no objects: for what is not wrapped here. Owner: the caller, who
+ * disposes of it with slabjit_session_dispose. `report` is told what LLVM says of errors in it; on any thread, and it may not unwind.
+ * The native target must have been initialised (LLVMInitializeNativeTarget and its AsmPrinter). Fails if the library that is loaded is
+ * of another version than the headers. */
+char *slabjit_session_create(void (*report)(const char *text, size_t len), slabjit_session **out) SLABJIT_NOEXCEPT;
 /* The LLJIT (LLVMOrcLLJITRef), owned by the session. */
 void *slabjit_session_lljit(slabjit_session *session) SLABJIT_NOEXCEPT;
-/* Ends the session. No link may be in progress. Returns what LLVM said while ending it. */
+/* Ends the session. Returns what LLVM said while ending it. */
 char *slabjit_session_dispose(slabjit_session *session) SLABJIT_NOEXCEPT;
 
 /* Builds a LinkGraph from a relocatable ELF object of this machine. The bytes are borrowed until the link has ended.
- * `name` names the object in LLVM's messages. Owner: the caller, until slabjit_graph_define or slabjit_graph_dispose. */
-char *slabjit_graph_create(slabjit_session *session, const char *bytes, size_t len, const char *name, size_t name_len,
-                           slabjit_graph **out) SLABJIT_NOEXCEPT;
+ * `name` names the object in LLVM's messages. Owner: the caller, until slabjit_link or slabjit_graph_dispose. */
+char *slabjit_graph_create(const char *bytes, size_t len, const char *name, size_t name_len, slabjit_graph **out)
+    SLABJIT_NOEXCEPT;
 /* Asks `external`, `defined`, `retain_block` if `retain`, and `indirect` if `indirect`, about everything in the graph and does what they decide.
- * `object` is handed to all later callbacks of this graph. Cannot fail. */
-void slabjit_graph_bind(slabjit_graph *graph, void *object, int retain, int indirect) SLABJIT_NOEXCEPT;
-/* Adds the graph to the JITDylib of `tracker` (LLVMOrcResourceTrackerRef, borrowed). A lookup of `key` (weakly: it is
- * a materialisation-side-effects-only symbol) links it. Consumes the graph, also on failure. */
-char *slabjit_graph_define(slabjit_graph *graph, void *tracker, const char *key, size_t key_len) SLABJIT_NOEXCEPT;
-/* Frees a graph that was not defined. NULL is allowed. */
+ * `object` is handed to all later callbacks of this graph, which are those of `callbacks`; both are borrowed until the graph is gone. Cannot
+ * fail. */
+void slabjit_graph_bind(slabjit_graph *graph, const slabjit_callbacks *callbacks, void *object, int retain, int indirect)
+    SLABJIT_NOEXCEPT;
+/* Links bound graphs together, on this thread: in their order each gets its addresses, and in the same order each that needs another's is
+ * finished then. 0 if all were linked; else one has `failed`, and some of the others may have committed their memory. Consumes the graphs. */
+int slabjit_link(slabjit_graph *const *graphs, size_t n) SLABJIT_NOEXCEPT;
+/* Frees a graph that was not linked. NULL is allowed. */
 void slabjit_graph_dispose(slabjit_graph *graph) SLABJIT_NOEXCEPT;
 
 /* Runs deallocation actions in reverse and frees them. NULL is allowed. Works after the session has ended. */

@@ -52,9 +52,6 @@ constexpr auto Branch26PCRel = Branch26;
 
 namespace slabjit {
 
-/// Whether ORC looks for dependencies when addresses are final, so that references can be made absolute for it.
-constexpr bool FlattensDependencies = LLVM_VERSION_MAJOR >= 19;
-
 /// Whether JITLink defines `__start_NAME` and `__stop_NAME`: up to 16 it looks for the section `_NAME`, and for `__end`.
 constexpr bool DefinesSectionBounds = LLVM_VERSION_MAJOR >= 19;
 
@@ -102,9 +99,10 @@ inline llvm::Error setProtections([[maybe_unused]] llvm::jitlink::LinkGraph &G,
 }
 
 inline llvm::Expected<std::unique_ptr<llvm::jitlink::LinkGraph>>
-createLinkGraph(llvm::MemoryBufferRef Object, [[maybe_unused]] llvm::orc::ExecutionSession &ES) {
+createLinkGraph(llvm::MemoryBufferRef Object) {
 #if LLVM_VERSION_MAJOR >= 20
-  auto Graph = llvm::jitlink::createLinkGraphFromObject(Object, ES.getSymbolStringPool());
+  // A pool of its own: names of graphs are compared as texts, and threads wait for no common one.
+  auto Graph = llvm::jitlink::createLinkGraphFromObject(Object, std::make_shared<llvm::orc::SymbolStringPool>());
 #else
   auto Graph = llvm::jitlink::createLinkGraphFromObject(Object);
 #endif
@@ -196,26 +194,26 @@ inline llvm::SmallVector<std::pair<llvm::orc::AllocGroup, Segment *>, 4> segment
   return Shown;
 }
 
-// ---- ORC ----
+// ---- lookups ----
 
-#if LLVM_VERSION_MAJOR >= 18
-using PluginPointer = std::shared_ptr<llvm::orc::ObjectLinkingLayer::Plugin>;
+#if LLVM_VERSION_MAJOR >= 20
+inline llvm::StringRef textOf(const llvm::orc::SymbolStringPtr &Name) { return *Name; }
 #else
-using PluginPointer = std::unique_ptr<llvm::orc::ObjectLinkingLayer::Plugin>;
+inline llvm::StringRef textOf(llvm::StringRef Name) { return Name; }
 #endif
 
-/// A plugin that keeps nothing under resource keys.
-class PluginWithoutResources : public llvm::orc::ObjectLinkingLayer::Plugin {
-#if LLVM_VERSION_MAJOR >= 16
-  llvm::Error notifyRemovingResources(llvm::orc::JITDylib &, llvm::orc::ResourceKey) final {
-    return llvm::Error::success();
-  }
-  void notifyTransferringResources(llvm::orc::JITDylib &, llvm::orc::ResourceKey, llvm::orc::ResourceKey) final {}
+/// What a lookup finds at an address.
+#if LLVM_VERSION_MAJOR >= 17
+inline llvm::orc::ExecutorSymbolDef foundAt(llvm::orc::ExecutorAddr Address) {
+  return {Address, llvm::JITSymbolFlags::Exported};
+}
 #else
-  llvm::Error notifyRemovingResources(llvm::orc::ResourceKey) final { return llvm::Error::success(); }
-  void notifyTransferringResources(llvm::orc::ResourceKey, llvm::orc::ResourceKey) final {}
+inline llvm::JITEvaluatedSymbol foundAt(llvm::orc::ExecutorAddr Address) {
+  return {Address.getValue(), llvm::JITSymbolFlags::Exported};
+}
 #endif
-};
+
+// ---- passes ----
 
 /// Unwinders read frames up to a length of zero, which JITLink 15 appends on x86-64 only.
 inline void terminateFrames([[maybe_unused]] llvm::jitlink::PassConfiguration &Config) {
@@ -233,46 +231,7 @@ inline void terminateFrames([[maybe_unused]] llvm::jitlink::PassConfiguration &C
 #endif
 }
 
-/// In 15, ORC takes absolute symbols for blocks where it looks for dependencies, after all other passes of the post-prune phase
-/// (ObjectLinkingLayer.cpp, computeBlockNonLocalDeps), so they are external for that time. Comes last of the plugin's passes.
-inline void guardAbsoluteSymbols([[maybe_unused]] llvm::jitlink::PassConfiguration &Config) {
-#if LLVM_VERSION_MAJOR < 16
-  using namespace llvm::jitlink;
-  auto Guarded = std::make_shared<std::vector<Symbol *>>();
-  Config.PostPrunePasses.push_back([Guarded](LinkGraph &G) {
-    Guarded->assign(G.absolute_symbols().begin(), G.absolute_symbols().end());
-    for (auto *S : *Guarded) {
-      S->setScope(Scope::Default);
-      G.makeExternal(*S);
-    }
-    return llvm::Error::success();
-  });
-  Config.PostAllocationPasses.insert(Config.PostAllocationPasses.begin(), [Guarded](LinkGraph &G) {
-    for (auto *S : *Guarded) // Its address was left as it was.
-      makeAbsolute(G, *S, S->getAddress());
-    return llvm::Error::success();
-  });
-#endif
-}
-
-/// Whether an error only says that another link failed. A tracker is defunct when another object of its batches has failed, and they were
-/// given up; a link of theirs that looks its names up only then, on another thread, finds none of those that begin with '\1' (slabjit.h).
-inline bool isSecondary(llvm::Error &E) {
-  bool MissesPeers = false;
-  E = llvm::handleErrors(std::move(E), [&](std::unique_ptr<llvm::orc::SymbolsNotFound> Missing) -> llvm::Error {
-    MissesPeers = llvm::all_of(Missing->getSymbols(), [](const llvm::orc::SymbolStringPtr &Name) {
-      return (*Name).size() > 0 && (*Name)[0] == '\1';
-    });
-    return llvm::Error(std::move(Missing));
-  });
-  if (MissesPeers)
-    return true;
-#if LLVM_VERSION_MAJOR >= 19
-  if (E.isA<llvm::orc::UnsatisfiedSymbolDependencies>())
-    return true;
-#endif
-  return E.isA<llvm::orc::FailedToMaterialize>() || E.isA<llvm::orc::ResourceTrackerDefunct>();
-}
+// ---- LLJIT ----
 
 // LLJITBuilder's layer creator lost its Triple parameter in 21.
 template <typename Make> auto layerCreator(Make M) {

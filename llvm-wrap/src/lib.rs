@@ -125,33 +125,34 @@ pub struct slabjit_callbacks {
     pub commit: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut slabjit_actions),
     pub abandon: unsafe extern "C" fn(*mut c_void, *mut c_void),
     pub placed: unsafe extern "C" fn(*mut c_void, *const slabjit_placed, usize, *const slabjit_placed, usize, u64, u64),
-    pub failed: unsafe extern "C" fn(*mut c_void, *const c_char, usize, c_int),
-    pub end: unsafe extern "C" fn(*mut c_void),
-    pub session_error: unsafe extern "C" fn(*const c_char, usize),
+    pub failed: unsafe extern "C" fn(*mut c_void, *const c_char, usize),
 }
 
 unsafe extern "C" {
     pub safe fn slabjit_llvm_major() -> u32;
     pub fn slabjit_llvm_version(numbers: *mut [u32; 3]);
     pub fn slabjit_string_free(text: *mut c_char);
-    pub fn slabjit_session_create(callbacks: *const slabjit_callbacks, out: *mut *mut slabjit_session) -> *mut c_char;
+    pub fn slabjit_session_create(
+        report: unsafe extern "C" fn(*const c_char, usize),
+        out: *mut *mut slabjit_session,
+    ) -> *mut c_char;
     pub fn slabjit_session_lljit(session: *mut slabjit_session) -> *mut c_void;
     pub fn slabjit_session_dispose(session: *mut slabjit_session) -> *mut c_char;
     pub fn slabjit_graph_create(
-        session: *mut slabjit_session,
         bytes: *const c_char,
         len: usize,
         name: *const c_char,
         name_len: usize,
         out: *mut *mut slabjit_graph,
     ) -> *mut c_char;
-    pub fn slabjit_graph_bind(graph: *mut slabjit_graph, object: *mut c_void, retain: c_int, indirect: c_int);
-    pub fn slabjit_graph_define(
+    pub fn slabjit_graph_bind(
         graph: *mut slabjit_graph,
-        tracker: *mut c_void,
-        key: *const c_char,
-        key_len: usize,
-    ) -> *mut c_char;
+        callbacks: *const slabjit_callbacks,
+        object: *mut c_void,
+        retain: c_int,
+        indirect: c_int,
+    );
+    pub fn slabjit_link(graphs: *const *mut slabjit_graph, n: usize) -> c_int;
     pub fn slabjit_graph_dispose(graph: *mut slabjit_graph);
     pub fn slabjit_actions_run(actions: *mut slabjit_actions) -> *mut c_char;
 }

@@ -1,13 +1,14 @@
 //! Each exported function, called as `cpp/slabjit.h` says, with the smallest caller that can link an object.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::process::Command;
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use slabjit_llvm_wrap::llvm_sys::core::LLVMCreateMemoryBufferWithMemoryRangeCopy;
+use slabjit_llvm_wrap::llvm_sys::error::LLVMConsumeError;
 use slabjit_llvm_wrap::llvm_sys::orc2::lljit::*;
-use slabjit_llvm_wrap::llvm_sys::orc2::*;
 use slabjit_llvm_wrap::llvm_sys::target::{LLVM_InitializeNativeAsmPrinter, LLVM_InitializeNativeTarget};
 use slabjit_llvm_wrap::*;
 
@@ -50,7 +51,7 @@ unsafe fn text(data: *const c_char, len: usize) -> String {
     String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) }).into_owned()
 }
 
-/// What ORC knows `peer` as.
+/// What graphs that are linked together know `peer` as.
 const PEER: &str = "\u{1}peer";
 
 unsafe extern "C" fn external(object: *mut c_void, name: *const c_char, len: usize, out: *mut slabjit_decision) {
@@ -73,9 +74,15 @@ unsafe extern "C" fn external(object: *mut c_void, name: *const c_char, len: usi
 unsafe extern "C" fn defined(object: *mut c_void, name: *const c_char, len: usize, out: *mut slabjit_decision) {
     // SAFETY: the shim's pointers.
     unsafe {
-        caller(object).event(format!("defined {}", text(name, len)));
+        let name = text(name, len);
         (*out).verdict = SLABJIT_KEEP;
         (*out).cookie = 7;
+        if name == "peer" {
+            (*out).verdict = SLABJIT_RENAME;
+            (*out).name = PEER.as_ptr().cast();
+            (*out).name_len = PEER.len();
+        }
+        caller(object).event(format!("defined {name}"));
     }
 }
 
@@ -245,19 +252,9 @@ unsafe extern "C" fn placed(
     }
 }
 
-unsafe extern "C" fn failed(object: *mut c_void, message: *const c_char, len: usize, secondary: c_int) {
+unsafe extern "C" fn failed(object: *mut c_void, message: *const c_char, len: usize) {
     // SAFETY: as above.
-    unsafe { caller(object).event(format!("failed {secondary} {}", text(message, len))) }
-}
-
-unsafe extern "C" fn end(object: *mut c_void) {
-    // SAFETY: as above.
-    unsafe { caller(object).event("end") }
-}
-
-unsafe extern "C" fn session_error(message: *const c_char, len: usize) {
-    // SAFETY: as above.
-    panic!("{}", unsafe { text(message, len) });
+    unsafe { caller(object).event(format!("failed {}", text(message, len))) }
 }
 
 const CALLBACKS: slabjit_callbacks = slabjit_callbacks {
@@ -277,8 +274,6 @@ const CALLBACKS: slabjit_callbacks = slabjit_callbacks {
     abandon,
     placed,
     failed,
-    end,
-    session_error,
 };
 
 fn take(text: *mut c_char) -> Option<String> {
@@ -288,21 +283,6 @@ fn take(text: *mut c_char) -> Option<String> {
         slabjit_string_free(text);
         copy
     }
-}
-
-fn session() -> *mut slabjit_session {
-    let mut session = ptr::null_mut();
-    // SAFETY: as the header says.
-    unsafe {
-        // The registry of targets is a list without a lock: two threads at once may close it to a ring.
-        static TARGET: std::sync::Once = std::sync::Once::new();
-        TARGET.call_once(|| {
-            LLVM_InitializeNativeTarget();
-            LLVM_InitializeNativeAsmPrinter();
-        });
-        assert_eq!(take(slabjit_session_create(&CALLBACKS, &mut session)), None);
-    }
-    session
 }
 
 fn compile(source: &str) -> Vec<u8> {
@@ -320,59 +300,31 @@ fn compile(source: &str) -> Vec<u8> {
     bytes
 }
 
-fn graph(session: *mut slabjit_session, bytes: &[u8]) -> Result<*mut slabjit_graph, String> {
+fn graph(bytes: &[u8]) -> Result<*mut slabjit_graph, String> {
     let (mut graph, name) = (ptr::null_mut(), "t.o");
     // SAFETY: pointers and lengths of slices; the bytes live until the test's end.
     let text = unsafe {
         let (bytes, len) = (bytes.as_ptr().cast(), bytes.len());
-        slabjit_graph_create(session, bytes, len, name.as_ptr().cast(), name.len(), &mut graph)
+        slabjit_graph_create(bytes, len, name.as_ptr().cast(), name.len(), &mut graph)
     };
     take(text).map_or(Ok(graph), Err)
 }
 
-/// Links an object for `caller`, and returns what the lookup said.
-fn link(session: *mut slabjit_session, bytes: &[u8], caller: &Caller) -> Option<String> {
-    extern "C" fn looked_up(
-        error: slabjit_llvm_wrap::llvm_sys::error::LLVMErrorRef,
-        _: LLVMOrcCSymbolMapPairs,
-        _: usize,
-        context: *mut c_void,
-    ) {
-        if !error.is_null() {
-            // SAFETY: the error is ours; `context` is the string below.
-            unsafe {
-                let message = slabjit_llvm_wrap::llvm_sys::error::LLVMGetErrorMessage(error);
-                *context.cast::<Option<String>>() = Some(CStr::from_ptr(message).to_string_lossy().into_owned());
-                slabjit_llvm_wrap::llvm_sys::error::LLVMDisposeErrorMessage(message);
-            }
-        }
-    }
-    let mut said: Option<String> = None;
-    // SAFETY: as the headers say; nothing is dispatched to other threads here.
-    unsafe {
-        let jit: LLVMOrcLLJITRef = slabjit_session_lljit(session).cast();
-        let execution = LLVMOrcLLJITGetExecutionSession(jit);
-        let dylib = LLVMOrcExecutionSessionCreateBareJITDylib(execution, c"test".as_ptr());
-        let tracker = LLVMOrcJITDylibCreateResourceTracker(dylib);
-        let graph = graph(session, bytes).unwrap();
-        slabjit_graph_bind(graph, ptr::from_ref(caller).cast_mut().cast(), 1, 0);
-        let key = CString::new("key").unwrap();
-        assert_eq!(take(slabjit_graph_define(graph, tracker.cast(), key.as_ptr(), 3)), None);
-        let mut order = [LLVMOrcCJITDylibSearchOrderElement {
-            JD: dylib,
-            JDLookupFlags: LLVMOrcJITDylibLookupFlags::LLVMOrcJITDylibLookupFlagsMatchAllSymbols,
-        }];
-        let mut set = [LLVMOrcCLookupSetElement {
-            Name: LLVMOrcExecutionSessionIntern(execution, key.as_ptr()),
-            LookupFlags: LLVMOrcSymbolLookupFlags::LLVMOrcSymbolLookupFlagsWeaklyReferencedSymbol,
-        }];
-        let kind = LLVMOrcLookupKind::LLVMOrcLookupKindStatic;
-        let context = (&raw mut said).cast();
-        LLVMOrcExecutionSessionLookup(execution, kind, order.as_mut_ptr(), 1, set.as_mut_ptr(), 1, looked_up, context);
-        assert!(LLVMOrcResourceTrackerRemove(tracker).is_null());
-        LLVMOrcReleaseResourceTracker(tracker);
-    }
-    said
+/// Links objects together, each for its caller; whether all were linked.
+fn link_all(objects: &[(&[u8], &Caller)]) -> bool {
+    let bind = |(bytes, caller): &(&[u8], &Caller)| {
+        let graph = graph(bytes).unwrap();
+        // SAFETY: as the header says: the graph is bound once, to what outlives it.
+        unsafe { slabjit_graph_bind(graph, &CALLBACKS, ptr::from_ref(*caller).cast_mut().cast(), 1, 0) };
+        graph
+    };
+    let graphs: Vec<_> = objects.iter().map(bind).collect();
+    // SAFETY: as the header says: the graphs are bound, and given away.
+    unsafe { slabjit_link(graphs.as_ptr(), graphs.len()) == 0 }
+}
+
+fn link(bytes: &[u8], caller: &Caller) -> bool {
+    link_all(&[(bytes, caller)])
 }
 
 #[test]
@@ -392,74 +344,90 @@ fn the_version_is_the_feature_s() {
 }
 
 #[test]
-fn an_object_links_and_ends_once() {
-    let session = session();
+fn an_object_links() {
     let bytes = compile("int answer(void) { return 42; }");
     let caller = Caller::default();
-    assert_eq!(link(session, &bytes, &caller), None);
+    assert!(link(&bytes, &caller));
     let events = caller.events();
     assert!(events.contains(&"defined answer".to_owned()) && events.contains(&"block .text".to_owned()), "{events:?}");
-    let tail = ["allocate", "placed 1 true", "settled [0, 0, 0] false", "checked", "publish", "commit", "end"];
+    let tail = ["allocate", "placed 1 true", "settled [0, 0, 0] false", "checked", "publish", "commit"];
     assert_eq!(events[events.len() - tail.len()..], tail);
     let address = *caller.address.lock().unwrap();
     // SAFETY: it was linked there, and published.
     let answer: extern "C" fn() -> i32 = unsafe { std::mem::transmute(address as usize) };
     assert_eq!(answer(), 42);
-    // SAFETY: ours, nothing is under way.
-    assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);
 }
 
 #[test]
 fn bytes_that_are_no_object_are_refused_in_llvms_words() {
-    let session = session();
-    let error = graph(session, &[0x7f; 64]).unwrap_err();
+    let error = graph(&[0x7f; 64]).unwrap_err();
     assert!(error.contains("t.o") || error.contains("magic") || error.contains("format"), "{error}");
-    // SAFETY: ours, nothing is under way.
-    assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);
 }
 
 #[test]
-fn a_failed_object_is_told_why_and_ends_once() {
-    let session = session();
+fn a_failed_object_is_told_why() {
     let bytes = compile("int nowhere(void); int f(void) { return 1 + nowhere(); }");
     let caller = Caller::default();
-    assert!(link(session, &bytes, &caller).is_some());
+    assert!(!link(&bytes, &caller));
     let events = caller.events();
     assert!(events.contains(&"external nowhere".to_owned()) && events.contains(&"abandon".to_owned()), "{events:?}");
-    assert!(events.iter().any(|e| e.starts_with("failed 0") && e.contains("nowhere")), "{events:?}");
-    assert_eq!(events.iter().filter(|e| *e == "end").count(), 1);
-    // SAFETY: ours, nothing is under way.
-    assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);
+    assert_eq!(events.last().unwrap(), "failed Symbols not found: [ nowhere ]");
 }
 
-/// The object that has the name has failed, and ORC forgot it, before this one looked it up.
+const PEER_SOURCE: &str = "int peer(void) { return 41; }";
+const USER_SOURCE: &str = "int peer(void); int f(void) { return 1 + peer(); }";
+
 #[test]
-fn who_misses_a_peer_s_name_is_not_the_cause() {
-    let session = session();
-    for (source, failed) in [
-        ("int peer(void); int f(void) { return 1 + peer(); }", "failed 1"),
-        ("int peer(void), nowhere(void); int f(void) { return nowhere() + peer(); }", "failed 0"),
-    ] {
-        let caller = Caller::default();
-        assert!(link(session, &compile(source), &caller).is_some());
-        let events = caller.events();
-        assert!(events.iter().any(|e| e.starts_with(failed) && e.contains(PEER)), "{events:?}");
+fn graphs_that_are_linked_together_find_each_other() {
+    let (peer, user) = (compile(PEER_SOURCE), compile(USER_SOURCE));
+    for user_first in [false, true] {
+        let (a, b) = (Caller::default(), Caller::default());
+        let mut objects = [(&*peer, &a), (&*user, &b)];
+        if user_first {
+            objects.reverse();
+        }
+        assert!(link_all(&objects));
+        // SAFETY: it was linked there, and published.
+        let f: extern "C" fn() -> i32 = unsafe { std::mem::transmute(*b.address.lock().unwrap() as usize) };
+        assert_eq!(f(), 42);
+        assert!(a.events().contains(&"commit".to_owned()));
     }
-    // SAFETY: ours, nothing is under way.
-    assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);
+}
+
+#[test]
+fn a_name_that_no_graph_has_is_missing_and_a_weak_one_is_0() {
+    let caller = Caller::default();
+    assert!(!link(&compile(USER_SOURCE), &caller));
+    assert_eq!(caller.events().last().unwrap(), &format!("failed Symbols not found: [ {PEER} ]"));
+    let caller = Caller::default();
+    let source = "__attribute__((weak)) int nowhere(void); int f(void) { return nowhere ? nowhere() : 42; }";
+    assert!(link(&compile(source), &caller));
+    // SAFETY: it was linked there, and published.
+    let f: extern "C" fn() -> i32 = unsafe { std::mem::transmute(*caller.address.lock().unwrap() as usize) };
+    assert_eq!(f(), 42);
+}
+
+/// Whoever waits for others gives its memory back, whoever comes after the failure never has any, and the first cause is the only one.
+#[test]
+fn one_that_fails_ends_those_that_are_linked_with_it() {
+    let (peer, user) = (compile(PEER_SOURCE), compile(USER_SOURCE));
+    let (waits, fails, comes_after) =
+        (Caller::default(), Caller { refuse_memory: true, ..Caller::default() }, Caller::default());
+    assert!(!link_all(&[(&user, &waits), (&peer, &fails), (&peer, &comes_after)]));
+    let of = |caller: &Caller, what: &str| caller.events().iter().filter(|e| e.starts_with(what)).count();
+    assert_eq!([of(&waits, "allocate"), of(&waits, "abandon"), of(&waits, "commit")], [1, 1, 0]);
+    assert_eq!([of(&waits, "failed"), of(&fails, "failed"), of(&comes_after, "failed")], [0, 1, 0]);
+    assert_eq!([of(&comes_after, "defined"), of(&comes_after, "allocate")], [1, 0]);
 }
 
 #[test]
 fn memory_can_be_refused() {
-    let session = session();
     let bytes = compile("int g(void) { return 3; }");
     let caller = Caller { refuse_memory: true, ..Caller::default() };
-    assert!(link(session, &bytes, &caller).is_some());
+    assert!(!link(&bytes, &caller));
     let events = caller.events();
-    assert!(events.iter().any(|e| e.starts_with("failed 0") && e.contains("no memory")), "{events:?}");
-    assert_eq!(events.last().map(String::as_str), Some("end"));
-    // SAFETY: ours, nothing is under way.
-    assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);
+    let last = events.last().unwrap();
+    assert!(last.starts_with("failed") && last.contains("no memory"), "{events:?}");
 }
 
 /// A 64-bit reference in data, and code that gives its address.
@@ -468,10 +436,9 @@ const REFERS: &str = "extern char far; __attribute__((visibility(\"hidden\"))) c
 
 #[test]
 fn references_are_shown_and_the_caller_may_write_them() {
-    let session = session();
     let bytes = compile(REFERS);
     let caller = Caller { makes_room: true, ..Caller::default() };
-    assert_eq!(link(session, &bytes, &caller), None);
+    assert!(link(&bytes, &caller));
     let events = caller.events();
     let pointer = if cfg!(target_arch = "x86_64") { 1 } else { 257 };
     let shown = |e: &String| e.starts_with("survey .data") && e.ends_with(&format!(" {pointer} 0"));
@@ -492,38 +459,63 @@ fn references_are_shown_and_the_caller_may_write_them() {
         unsafe { *get() }
     };
     assert_eq!(refers, !FAR, "LLVM wrote the field all the same");
-    // SAFETY: ours, nothing is under way.
-    assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);
 }
 
 #[test]
 fn references_can_be_refused() {
-    let session = session();
     let bytes = compile(REFERS);
     let caller = Caller { refuse_references: true, ..Caller::default() };
-    assert!(link(session, &bytes, &caller).is_some());
+    assert!(!link(&bytes, &caller));
     let events = caller.events();
-    assert!(events.iter().any(|e| e.starts_with("failed 0") && e.contains("out of range")), "{events:?}");
+    let last = events.last().unwrap();
+    assert!(last.starts_with("failed") && last.contains("out of range"), "{events:?}");
     assert!(events.contains(&"abandon".to_owned()) && !events.contains(&"publish".to_owned()), "{events:?}");
-    assert_eq!(events.last().map(String::as_str), Some("end"));
-    // SAFETY: ours, nothing is under way.
-    assert_eq!(take(unsafe { slabjit_session_dispose(session) }), None);
 }
 
 #[test]
-fn a_graph_that_is_not_defined_ends_when_it_is_disposed_of() {
-    let session = session();
+fn a_graph_need_not_be_linked() {
     let bytes = compile("int h(void) { return 5; }");
     let caller = Caller::default();
-    let graph = graph(session, &bytes).unwrap();
+    let graph = graph(&bytes).unwrap();
     // SAFETY: as the header says.
     unsafe {
-        slabjit_graph_bind(graph, ptr::from_ref(&caller).cast_mut().cast(), 0, 0);
+        slabjit_graph_bind(graph, &CALLBACKS, ptr::from_ref(&caller).cast_mut().cast(), 0, 0);
         slabjit_graph_dispose(graph);
         slabjit_graph_dispose(ptr::null_mut());
+    }
+    assert_eq!(caller.events(), ["defined h"]);
+    assert!(link_all(&[]), "nothing is nothing to link");
+}
+
+/// What the LLJIT's session was told of.
+static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn report(message: *const c_char, len: usize) {
+    // SAFETY: the shim's string.
+    REPORTED.lock().unwrap().push(unsafe { text(message, len) });
+}
+
+#[test]
+fn the_lljit_links_no_objects_and_reports_its_errors() {
+    let mut session = ptr::null_mut();
+    // SAFETY: as the headers say. The buffer's reference is the LLJIT's.
+    unsafe {
+        LLVM_InitializeNativeTarget();
+        LLVM_InitializeNativeAsmPrinter();
+        assert_eq!(take(slabjit_session_create(report, &mut session)), None);
+        let jit: LLVMOrcLLJITRef = slabjit_session_lljit(session).cast();
+        let bytes = compile("int foreign(void) { return 1; }");
+        let buffer =
+            LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), c"foreign.o".as_ptr());
+        assert!(LLVMOrcLLJITAddObjectFile(jit, LLVMOrcLLJITGetMainJITDylib(jit), buffer).is_null());
+        let mut address = 0;
+        let error = LLVMOrcLLJITLookup(jit, &mut address, c"foreign".as_ptr());
+        assert!(!error.is_null());
+        LLVMConsumeError(error);
         assert_eq!(take(slabjit_session_dispose(session)), None);
     }
-    assert_eq!(caller.events(), ["defined h", "end"]);
+    let reported = REPORTED.lock().unwrap();
+    assert!(reported.iter().any(|text| text.contains("links no objects")), "{reported:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::ptr;
 use once_cell::race::OnceBox;
 use slabjit_llvm_wrap as shim;
 
-use super::session::take_text;
+use super::graph::take_text;
 use crate::elf::{Array, ArrayKind};
 use crate::gate;
 use crate::name::Name;

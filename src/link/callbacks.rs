@@ -33,8 +33,6 @@ pub(super) static CALLBACKS: shim::slabjit_callbacks = shim::slabjit_callbacks {
     abandon,
     placed,
     failed,
-    end,
-    session_error,
 };
 
 /// Runs a callback's body; a panic in it (a bug of ours) is reported and becomes `otherwise`.
@@ -46,9 +44,9 @@ fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
 }
 
 /// # Safety
-/// `object` is what `ObjectLink::into_shim` returned, before its `end`.
+/// `object` is what a graph was bound to, which is there until all graphs of its batch are linked.
 unsafe fn link<'a>(object: *mut c_void) -> &'a ObjectLink {
-    // SAFETY: the shim's reference keeps it alive; the callbacks share it, its state is behind a lock.
+    // SAFETY: by the caller; the callbacks share it, its state is behind a lock.
     unsafe { &*object.cast::<ObjectLink>() }
 }
 
@@ -248,7 +246,7 @@ unsafe extern "C" fn check(
 }
 
 unsafe extern "C" fn checked(object: *mut c_void) -> c_int {
-    // SAFETY: the shim's reference.
+    // SAFETY: what the graph was bound to.
     let link = unsafe { link(object) };
     guarded(1, || {
         let rooms = link.state().rooms;
@@ -280,7 +278,7 @@ unsafe extern "C" fn allocate(
 }
 
 unsafe extern "C" fn publish(object: *mut c_void, _: *mut c_void) -> c_int {
-    // SAFETY: the shim's reference.
+    // SAFETY: what the graph was bound to.
     let link = unsafe { link(object) };
     guarded(1, || report(link, link.publish()))
 }
@@ -296,13 +294,13 @@ fn report(link: &ObjectLink, result: Result<()>) -> c_int {
 }
 
 unsafe extern "C" fn commit(object: *mut c_void, _: *mut c_void, actions: *mut shim::slabjit_actions) {
-    // SAFETY: the shim's reference; the actions are ours from here on.
+    // SAFETY: what the graph was bound to; the actions are ours from here on.
     let (link, actions) = unsafe { (link(object), Actions::from_shim(actions)) };
     guarded((), || link.commit(actions));
 }
 
 unsafe extern "C" fn abandon(object: *mut c_void, _: *mut c_void) {
-    // SAFETY: the shim's reference.
+    // SAFETY: what the graph was bound to.
     let link = unsafe { link(object) };
     guarded((), || link.abandon());
 }
@@ -330,16 +328,10 @@ unsafe extern "C" fn placed(
     });
 }
 
-unsafe extern "C" fn failed(object: *mut c_void, message: *const c_char, len: usize, secondary: c_int) {
-    // SAFETY: the shim's reference, and a string lent for this call.
+unsafe extern "C" fn failed(object: *mut c_void, message: *const c_char, len: usize) {
+    // SAFETY: what the graph was bound to, and a string lent for this call.
     let (link, message) = unsafe { (link(object), lossy(message, len)) };
-    guarded((), || {
-        if secondary != 0 {
-            link.state().secondary.get_or_insert(message);
-        } else {
-            link.fail(Error::Link { object: link.object.name.to_string(), message });
-        }
-    });
+    guarded((), || link.fail(Error::Link { object: link.object.name.to_string(), message }));
 }
 
 /// # Safety
@@ -349,18 +341,9 @@ unsafe fn lossy(data: *const c_char, len: usize) -> String {
     String::from_utf8_lossy(unsafe { slice(data.cast::<u8>(), len) }).into_owned()
 }
 
-unsafe extern "C" fn end(object: *mut c_void) {
-    // SAFETY: the reference that `into_shim` made, given back once.
-    let link = unsafe { Arc::from_raw(object.cast::<ObjectLink>()) };
-    guarded((), || {
-        let progress = Arc::clone(&link.progress);
-        drop(link);
-        progress.end();
-    });
-}
-
-unsafe extern "C" fn session_error(message: *const c_char, len: usize) {
+/// What somebody does with the LLJIT fails.
+pub(super) unsafe extern "C" fn session_error(message: *const c_char, len: usize) {
     // SAFETY: a string lent for this call.
     let message = unsafe { lossy(message, len) };
-    guarded((), || tracing::error!(target: "slabjit", message, "LLVM reported an error that belongs to no object"));
+    guarded((), || tracing::error!(target: "slabjit", message, "LLVM reported an error of its LLJIT"));
 }

@@ -20,7 +20,7 @@ use super::hold::Hold;
 use super::indirect;
 use super::life::Life;
 use super::object::{Linked, PreparedObject};
-use super::session::take_text;
+use super::graph::take_text;
 use super::thread_local::Variables;
 use crate::gate::{Guard, Mutex, Pass};
 use crate::memory::{Arena, PublishedSlab};

@@ -291,8 +291,6 @@ impl Library {
 
     /// As [`link`](Self::link); none if everything is as before, because storage for thread-local variables came to lie elsewhere.
     fn link_once(&self, code: &Hold, host: &mut Host) -> Result<Option<Vec<Pending>>> {
-        let session = &self.context.session;
-        let tracker = session.tracker();
         // Dropped without a lock.
         let mut used = Vec::new();
         let (batch, decided) = loop {
@@ -305,14 +303,14 @@ impl Library {
             }
             let pending = state.pending();
             let outside = self.outside(code, host);
-            let decided = resolve::decide(&self.name, &outside, &state.names, pending, &tracker, &mut used)?;
+            let decided = resolve::decide(&self.name, &outside, &state.names, pending, &mut used)?;
             let batch = state.take_pending();
             state.set_linking(&batch, true);
             break (batch, decided);
         };
         let span = tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name.text(), objects = batch.len());
         let _entered = span.enter();
-        let linked = batch::link(session, &self.context.arena, self.context.out_of_range, decided, tracker);
+        let linked = batch::link(&self.context.arena, self.context.out_of_range, decided);
         // No lock is held: it takes the dynamic loader's.
         let settled = linked.and_then(|linked| {
             let stays = host.storage.as_ref().map_or(Ok(true), |storage| storage.settle())?;
@@ -384,11 +382,10 @@ impl Library {
         let mut host = Host::default();
         let code = self.state().code.clone().ok_or_else(|| self.removed())?;
         self.look_up_host(&code, &mut host);
-        let tracker = self.context.session.tracker();
         let mut used = Vec::new();
         let state = self.state();
         let outside = self.outside(&code, &host);
-        match resolve::decide(&self.name, &outside, &state.names, state.pending(), &tracker, &mut used) {
+        match resolve::decide(&self.name, &outside, &state.names, state.pending(), &mut used) {
             Ok(_) => Ok(Vec::new()),
             Err(Error::UndefinedSymbols { mut symbols, .. }) => {
                 // Linked libraries are linked first.

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use slabjit_llvm_wrap as shim;
 
 use super::callbacks::CALLBACKS;
-use super::object::{ObjectLink, PreparedObject, Progress};
+use super::object::{ObjectLink, PreparedObject};
 use super::reach::{OutOfRange, Reach};
 use crate::elf::{EM_AARCH64, EM_X86_64, ObjectIndex, Preparation, Target, hide_unmapped};
 use crate::gate::Mutex;
@@ -29,7 +29,6 @@ struct Suite {
     /// Addresses that LLVM is told, less those where the memory is.
     displacement: u64,
     callbacks: shim::slabjit_callbacks,
-    progress: Arc<Progress>,
     /// Linked objects: their memory stays as long as the process.
     kept: Mutex<Vec<Arc<ObjectLink>>>,
 }
@@ -45,8 +44,8 @@ extern "C" fn slabjit_suite_start(size: u64, base: u64) -> u64 {
         let start = arena.range().start as u64;
         let displacement = if base == u64::MAX { 0 } else { base.wrapping_sub(start) };
         let callbacks =
-            shim::slabjit_callbacks { checked, allocate, commit, abandon, placed, session_error, ..CALLBACKS };
-        Suite { arena, displacement, callbacks, progress: Arc::default(), kept: Mutex::default() }
+            shim::slabjit_callbacks { checked, allocate, commit, abandon, placed, ..CALLBACKS };
+        Suite { arena, displacement, callbacks, kept: Mutex::default() }
     });
     witness("start", "", &format!("displaced by {:#x}", suite.displacement));
     suite.displacement
@@ -88,7 +87,7 @@ extern "C" fn slabjit_suite_callbacks() -> *const shim::slabjit_callbacks {
 }
 
 /// Prepares an object, or notes that it is none of ours (another format, i386, a graph that was never a file: no bytes). Returns
-/// what to give to the shim as the link's object, and leaves the bytes to link in `prepared`; they are there until the process ends.
+/// what to give to the shim as the link's object, and leaves the bytes to link in `prepared`; both are there until [`slabjit_suite_let_go`].
 ///
 /// # Safety
 /// `name` and `bytes` are borrowed for this call; `prepared` and `prepared_len` may be written.
@@ -109,7 +108,7 @@ unsafe extern "C" fn slabjit_suite_prepare(
         *prepared = link.object.bytes.as_ptr();
         *prepared_len = link.object.bytes.len();
     }
-    link.into_shim()
+    Arc::as_ptr(&link).cast_mut().cast()
 }
 
 impl Suite {
@@ -146,7 +145,6 @@ impl Suite {
             number: 0,
             storage: None,
             arena: Arc::clone(&self.arena),
-            progress: Arc::clone(&self.progress),
             reach: Mutex::new(reach),
             state: Mutex::default(),
         });
@@ -174,7 +172,7 @@ unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
 }
 
 /// # Safety
-/// `object` came from [`slabjit_suite_prepare`], and the shim still has it.
+/// `object` came from [`slabjit_suite_prepare`], and the suite has it still.
 unsafe fn link<'a>(object: *mut c_void) -> &'a ObjectLink {
     // SAFETY: by the caller.
     unsafe { &*object.cast::<ObjectLink>() }
@@ -270,5 +268,3 @@ unsafe extern "C" fn placed(
     // SAFETY: as the shim called us.
     unsafe { (CALLBACKS.placed)(object, symbols, n_symbols, blocks, n_blocks, eh_frame, eh_frame_bytes) }
 }
-
-unsafe extern "C" fn session_error(_: *const c_char, _: usize) {}

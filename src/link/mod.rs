@@ -4,8 +4,8 @@
 //! library   one namespace: objects, what they define, what they need; claims a library, links its batch, initialises it
 //!  ├ names     which definition of a name counts
 //!  ├ resolve   what an import binds to
-//!  ├ batch     objects that are linked together → ORC → addresses
-//!  │  ├ session   LLJIT behind the shim
+//!  ├ batch     objects that are linked together → JITLink → addresses
+//!  │  ├ graph     LinkGraphs behind the shim
 //!  │  ├ callbacks what the shim calls
 //!  │  └ object    one object under way
 //!  │     ├ thread_local  storage for what each thread has of its own
@@ -16,8 +16,8 @@
 //!  └ claims    which thread links and initialises which library
 //! ```
 //!
-//! ORC knows no name of a user. It sees one JITDylib in which each object under way has a key, and in which names that
-//! objects of one batch need of each other have a unique spelling; when the batch is linked, ORC forgets both.
+//! ORC has no part in this: a batch is linked by JITLink alone, on the thread that asks for it, and names are this module's. `session` has
+//! an LLJIT for what is not wrapped here.
 
 mod arrays;
 mod batch;
@@ -28,6 +28,7 @@ mod drains;
 mod exit;
 mod few;
 mod frames;
+mod graph;
 mod hold;
 mod indirect;
 pub(crate) mod library;

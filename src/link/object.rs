@@ -1,14 +1,12 @@
 //! One object under way: what was decided about its symbols, and what its link brought.
 #![allow(unsafe_code)] // what the shim holds
 
-use std::ffi::c_void;
 use std::sync::Arc;
 
 use slabjit_llvm_wrap as shim;
 
 use super::code::{Actions, Allocation};
 use super::reach::{Block, Edge, Local, Missing, Reach};
-use super::signal::Signal;
 use super::thread_local::{self, Storage, Variables};
 use crate::elf::relocations::Kind;
 use crate::elf::{ObjectIndex, Section, locate};
@@ -142,7 +140,7 @@ pub(super) struct Linked {
     pub(super) slots: Vec<u64>,
 }
 
-/// An object from `bind` to `end`. The shim holds one reference.
+/// An object while its batch is linked.
 pub(super) struct ObjectLink {
     pub(super) object: Arc<PreparedObject>,
     pub(super) externals: Vec<External>,
@@ -154,7 +152,6 @@ pub(super) struct ObjectLink {
     /// Storage for thread-local variables of the objects that are linked with it, if there are any.
     pub(super) storage: Option<Arc<Storage>>,
     pub(super) arena: Arc<Arena>,
-    pub(super) progress: Arc<Progress>,
     pub(super) reach: Mutex<Reach>,
     pub(super) state: Mutex<State>,
 }
@@ -170,48 +167,11 @@ pub(super) struct State {
     pub(super) linked: Linked,
     /// Why it failed: ours where we refused, else LLVM's words.
     pub(super) failure: Option<Error>,
-    /// It failed only because something else did.
-    pub(super) secondary: Option<String>,
-}
-
-/// Counts the objects of a batch that the shim still holds.
-#[derive(Default)]
-pub(super) struct Progress {
-    under_way: Signal<usize>,
-}
-
-impl Progress {
-    fn begin(&self) {
-        self.under_way.update(|n| *n += 1);
-    }
-
-    pub(super) fn end(&self) {
-        self.under_way.update(|n| *n -= 1);
-    }
-
-    /// Another thread may have taken over a part of the batch: ORC hands work out to whoever looks something up.
-    pub(super) fn wait(&self) {
-        self.under_way.wait(|n| (*n == 0).then_some(()));
-    }
 }
 
 impl ObjectLink {
     pub(super) fn state(&self) -> Guard<'_, State> {
         self.state.lock()
-    }
-
-    /// The names under which others of its batch refer to what it defines.
-    pub(super) fn exports(&self) -> impl Iterator<Item = &str> {
-        self.definitions.iter().filter_map(|definition| match definition {
-            Defined::Export(name) => Some(&**name),
-            _ => None,
-        })
-    }
-
-    /// Hands a reference to the shim, which gives it back through `end`.
-    pub(super) fn into_shim(self: Arc<Self>) -> *mut c_void {
-        self.progress.begin();
-        Arc::into_raw(self).cast_mut().cast()
     }
 
     pub(super) fn allocate(

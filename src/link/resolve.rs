@@ -11,7 +11,6 @@ use super::hold::Hold;
 use super::library::{Found, Library, Scope};
 use super::names::{Names, Symbol};
 use super::object::{Defined, External, PreparedObject};
-use super::session::Tracker;
 use super::thread_local::{self, Stand, Storage, Turn};
 use crate::elf::{Import, SymbolKind, Whereabouts};
 use crate::error::UndefinedSymbol;
@@ -39,11 +38,10 @@ pub(super) fn decide(
     outside: &Outside<'_>,
     names: &Names,
     batch: &[(u32, Arc<PreparedObject>)],
-    tracker: &Tracker,
     used: &mut Vec<Hold>,
 ) -> Result<Vec<Decided>> {
     let (exports, missing) = Default::default();
-    let mut decision = Decision { outside, names, library, tracker, exports, missing, used };
+    let mut decision = Decision { outside, names, library, exports, missing, used };
     let mut decided = Vec::with_capacity(batch.len());
     for (number, object) in batch {
         let externals = decision.externals(object)?;
@@ -130,8 +128,7 @@ struct Decision<'a> {
     library: &'a Name,
     outside: &'a Outside<'a>,
     names: &'a Names,
-    tracker: &'a Tracker,
-    /// What other objects of the batch need: (object, definition) → its name in ORC.
+    /// What other objects of the batch need: (object, definition) → its name among them.
     exports: HashMap<(u32, u32), Arc<str>>,
     /// Missing names, and who refers to them.
     missing: BTreeMap<String, Vec<String>>,
@@ -240,11 +237,9 @@ impl Decision<'_> {
         match symbol.address {
             Some(address) => External::Absolute(address),
             None => {
-                let tracker = self.tracker;
+                let number = self.exports.len();
                 let export = self.exports.entry((symbol.object, symbol.definition));
-                External::Batch(Arc::clone(
-                    export.or_insert_with(|| format!("\u{1}slabjit x{}", tracker.slot()).into()),
-                ))
+                External::Batch(Arc::clone(export.or_insert_with(|| format!("\u{1}slabjit x{number}").into())))
             }
         }
     }

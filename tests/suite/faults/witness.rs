@@ -162,6 +162,8 @@ struct Witness {
     ours: Vec<(usize, usize)>,
     /// What was announced last, and whether it has come.
     announced: Option<(Call, bool)>,
+    /// A mapping that has come since has a multiple of 4 GiB in it.
+    has_multiple: bool,
     counts: BTreeMap<Call, usize>,
     others: BTreeMap<String, usize>,
     problems: Vec<String>,
@@ -171,6 +173,7 @@ impl Witness {
     fn announce(&mut self, call: Call) {
         self.finish();
         self.announced = Some((call, false));
+        self.has_multiple = false;
         *self.counts.entry(call).or_default() += 1;
     }
 
@@ -199,6 +202,8 @@ impl Witness {
         match &mut self.announced {
             // Threads and images take other calls as well.
             Some((call, made @ false)) if seen_as(*call).contains(&line.name.as_str()) => *made = true,
+            // An arena has no multiple of 4 GiB: if the kernel gave one, it is asked again (`Mapping::reserve_without`).
+            Some((Call::Reserve, true)) if self.has_multiple && matches!(line.name.as_str(), "mmap" | "munmap") => {}
             _ if by_others => *self.others.entry(line.name.clone()).or_default() += 1,
             announced => {
                 self.problems.push(format!("{}({}, after {announced:?}, was not announced", line.name, line.rest));
@@ -208,7 +213,9 @@ impl Witness {
             ("mmap", Some(start))
                 if line.has("MAP_NORESERVE") && !line.has("MAP_FIXED,") && !line.has("MAP_FIXED|") =>
             {
-                self.ours.push((start, line.argument(1).unwrap()));
+                let len = line.argument(1).unwrap();
+                self.has_multiple |= start.next_multiple_of(1 << 32) < start + len;
+                self.ours.push((start, len));
             }
             ("munmap", Some(0)) => self.ours.retain(|(start, _)| Some(*start) != line.argument(0)),
             _ => {}

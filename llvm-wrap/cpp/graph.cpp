@@ -1,4 +1,4 @@
-// LinkGraphs: built from bytes, bound to the caller's decisions, added to ORC with an interface of our own.
+// LinkGraphs: built from bytes, and bound to the caller's decisions.
 #include "internal.h"
 
 #include "llvm/Support/MemoryBuffer.h"
@@ -9,33 +9,10 @@ using namespace llvm::orc;
 
 namespace {
 
-// ObjectLinkingLayer::add would scan the graph for its interface; ours is one key and what other objects of the same
-// batch import.
-class GraphUnit final : public MaterializationUnit {
-public:
-  GraphUnit(Interface I, slabjit_graph &Source)
-      : MaterializationUnit(std::move(I)), Session(*Source.Session), Graph(std::move(Source.Graph)),
-        Link(std::move(Source.Link)) {}
-
-  StringRef getName() const override { return Graph ? StringRef(Graph->getName()) : StringRef("slabjit graph"); }
-
-private:
-  void materialize(std::unique_ptr<MaterializationResponsibility> MR) override {
-    Session.Links.insert(MR.get(), Graph.get(), std::move(Link));
-    Session.Layer->emit(std::move(MR), std::move(Graph));
-  }
-  // Every name is unique in its JITDylib, so no definition is ever overridden.
-  void discard(const JITDylib &, const SymbolStringPtr &) override {}
-
-  slabjit_session &Session;
-  std::unique_ptr<LinkGraph> Graph;
-  std::unique_ptr<slabjit::Link> Link;
-};
-
 void bindDefined(slabjit_graph &G, Symbol &S, SmallVectorImpl<Symbol *> &Discarded) {
   auto Name = slabjit::symbolName(S);
   slabjit_decision D{};
-  G.Session->Callbacks.defined(G.Link->Object, Name.data(), Name.size(), &D);
+  G.Link->Callbacks->defined(G.Link->Object, Name.data(), Name.size(), &D);
   if (D.verdict == SLABJIT_DISCARD)
     return Discarded.push_back(&S);
   S.setLinkage(Linkage::Strong);
@@ -43,7 +20,7 @@ void bindDefined(slabjit_graph &G, Symbol &S, SmallVectorImpl<Symbol *> &Discard
     StringRef Export(D.name, D.name_len);
     slabjit::setSymbolName(*G.Graph, S, Export);
     S.setScope(Scope::Default);
-    G.Exports.push_back({Export.str(), S.isCallable()});
+    G.Link->Exports.push_back(&S);
   } else {
     S.setScope(Scope::Local);
     if (D.verdict == SLABJIT_DROP)
@@ -56,7 +33,7 @@ void bindDefined(slabjit_graph &G, Symbol &S, SmallVectorImpl<Symbol *> &Discard
 void bindExternal(slabjit_graph &G, Symbol &S) {
   auto Name = slabjit::symbolName(S);
   slabjit_decision D{};
-  G.Session->Callbacks.external(G.Link->Object, Name.data(), Name.size(), &D);
+  G.Link->Callbacks->external(G.Link->Object, Name.data(), Name.size(), &D);
   if (D.verdict == SLABJIT_ABSOLUTE)
     slabjit::makeAbsolute(*G.Graph, S, ExecutorAddr(D.address));
   else if (D.verdict == SLABJIT_RENAME) {
@@ -93,20 +70,21 @@ void makeLocalNamesUnique(LinkGraph &G) {
 
 } // namespace
 
-extern "C" char *slabjit_graph_create(slabjit_session *Session, const char *Bytes, size_t Len, const char *Name,
-                                      size_t NameLen, slabjit_graph **Out) noexcept {
+extern "C" char *slabjit_graph_create(const char *Bytes, size_t Len, const char *Name, size_t NameLen,
+                                      slabjit_graph **Out) noexcept {
   MemoryBufferRef Buffer(StringRef(Bytes, Len), StringRef(Name, NameLen));
-  auto Graph = slabjit::createLinkGraph(Buffer, Session->JIT->getExecutionSession());
+  auto Graph = slabjit::createLinkGraph(Buffer);
   if (!Graph)
     return slabjit::takeText(Graph.takeError());
-  *Out = new slabjit_graph{Session, std::move(*Graph)};
+  *Out = new slabjit_graph{std::move(*Graph)};
   (*Out)->Link->Bytes = Buffer.getBuffer();
   return nullptr;
 }
 
-extern "C" void slabjit_graph_bind(slabjit_graph *Graph, void *Object, int Retain, int Indirect) noexcept {
+extern "C" void slabjit_graph_bind(slabjit_graph *Graph, const slabjit_callbacks *Callbacks, void *Object, int Retain,
+                                   int Indirect) noexcept {
   auto &G = *Graph->Graph;
-  Graph->Link->Callbacks = &Graph->Session->Callbacks;
+  Graph->Link->Callbacks = Callbacks;
   Graph->Link->Object = Object;
 
   if (Indirect)
@@ -118,7 +96,7 @@ extern "C" void slabjit_graph_bind(slabjit_graph *Graph, void *Object, int Retai
       continue;
     for (auto *B : Sec.blocks()) {
       auto *Content = B->isZeroFill() ? nullptr : B->getContent().data();
-      auto Cookie = Graph->Session->Callbacks.retain_block(Object, Sec.getName().data(), Sec.getName().size(), Content);
+      auto Cookie = Callbacks->retain_block(Object, Sec.getName().data(), Sec.getName().size(), Content);
       if (Cookie)
         Graph->Link->Blocks.push_back({B, Cookie});
     }
@@ -140,19 +118,6 @@ extern "C" void slabjit_graph_bind(slabjit_graph *Graph, void *Object, int Retai
   SmallVector<Symbol *, 8> Externals(G.external_symbols().begin(), G.external_symbols().end());
   for (auto *S : Externals)
     bindExternal(*Graph, *S);
-}
-
-extern "C" char *slabjit_graph_define(slabjit_graph *Graph, void *Tracker, const char *Key, size_t KeyLen) noexcept {
-  std::unique_ptr<slabjit_graph> Owned(Graph);
-  auto &ES = Graph->Session->JIT->getExecutionSession();
-  MaterializationUnit::Interface I;
-  I.SymbolFlags[ES.intern(StringRef(Key, KeyLen))] = JITSymbolFlags::MaterializationSideEffectsOnly;
-  for (auto &[Name, Callable] : Graph->Exports)
-    I.SymbolFlags[ES.intern(Name)] =
-        JITSymbolFlags::Exported | (Callable ? JITSymbolFlags::Callable : JITSymbolFlags::None);
-  ResourceTrackerSP RT(reinterpret_cast<ResourceTracker *>(Tracker));
-  return slabjit::takeText(
-      RT->getJITDylib().define(std::make_unique<GraphUnit>(std::move(I), *Graph), std::move(RT)));
 }
 
 extern "C" void slabjit_graph_dispose(slabjit_graph *Graph) noexcept { delete Graph; }

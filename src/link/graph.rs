@@ -1,0 +1,67 @@
+//! Graphs behind the shim, from an object's bytes to their link.
+#![allow(unsafe_code)] // FFI to LLVM
+
+use std::ffi::{CStr, c_char};
+use std::marker::PhantomData;
+use std::ptr;
+
+use slabjit_llvm_wrap as shim;
+
+use super::callbacks::CALLBACKS;
+use super::object::ObjectLink;
+
+/// A LinkGraph. It borrows the bytes that it was made of and, once it is bound, the object whose callbacks it calls.
+pub(super) struct Graph<'a> {
+    raw: *mut shim::slabjit_graph,
+    borrows: PhantomData<&'a ObjectLink>,
+}
+
+impl<'a> Graph<'a> {
+    /// Builds the graph of an object; what LLVM says if it cannot.
+    pub(super) fn new(name: &str, bytes: &'a [u8]) -> Result<Self, String> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: pointers and lengths are those of slices; the graph borrows the bytes.
+        let text = unsafe {
+            let (bytes, len) = (bytes.as_ptr().cast(), bytes.len());
+            shim::slabjit_graph_create(bytes, len, name.as_ptr().cast(), name.len(), &mut raw)
+        };
+        take_text(text).map_or(Ok(Self { raw, borrows: PhantomData }), Err)
+    }
+
+    /// Asks an object's callbacks what becomes of each symbol.
+    pub(super) fn bind(self, object: &'a ObjectLink, retain: bool, indirect: bool) -> Self {
+        let address = ptr::from_ref(object).cast_mut().cast();
+        // SAFETY: the graph is ours; the callbacks expect such an object, use it as shared, and have it for as long as the graph.
+        unsafe { shim::slabjit_graph_bind(self.raw, &CALLBACKS, address, retain.into(), indirect.into()) }
+        self
+    }
+}
+
+impl Drop for Graph<'_> {
+    fn drop(&mut self) {
+        // SAFETY: not linked, hence still ours.
+        unsafe { shim::slabjit_graph_dispose(self.raw) }
+    }
+}
+
+/// Links bound graphs together; false if one failed, of which its object was told why.
+pub(super) fn link(graphs: Vec<Graph<'_>>) -> bool {
+    let raw: Vec<_> = graphs.iter().map(|graph| graph.raw).collect();
+    // The shim takes them over.
+    graphs.into_iter().for_each(std::mem::forget);
+    // SAFETY: each was bound, and is given away once; what they borrow lives until this returns.
+    unsafe { shim::slabjit_link(raw.as_ptr(), raw.len()) == 0 }
+}
+
+/// The text that a function of the shim returned, if any.
+pub(super) fn take_text(text: *mut c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: a string of the shim's is NUL-terminated, ours, and freed once.
+    unsafe {
+        let copy = CStr::from_ptr(text).to_string_lossy().into_owned();
+        shim::slabjit_string_free(text);
+        Some(copy)
+    }
+}
