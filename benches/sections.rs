@@ -1,5 +1,5 @@
 //! A large object of many small sections: 1.2 MB, 2000 function sections, 10 000 relocations, from its bytes to the first address.
-//! ORC's dependence tracking alone takes seconds for such an object on LLVM 19 and 22 (llvm#179611).
+//! ORC's dependence tracking, which has no part here, takes seconds for such an object on LLVM 19 and 22 (llvm#179611).
 //!
 //! Run with `cargo bench --bench sections`; for another LLVM add `--no-default-features --features llvm22-1`.
 

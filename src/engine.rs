@@ -200,12 +200,12 @@ impl JitEngine {
 
     /// LLVM's `LLJIT` of this engine, for what is not wrapped here (its C API is in [`llvm_sys`](crate::llvm_sys)).
     ///
-    /// Its linking layer links only what this crate gives it: objects and IR that are added through LLVM's own interface
-    /// fail to materialise with an error that says so.
+    /// The engine's objects are linked without it, by JITLink alone, and none of their names are in it. It links no objects: those
+    /// that are added through LLVM's own interface, and IR, fail to materialise with an error that says so.
     ///
     /// # Safety
-    /// The reference is valid as long as the engine or a library of it. It must not be disposed of. The error reporter and
-    /// the JITDylib named `slabjit` are the engine's.
+    /// The reference is valid as long as the engine or a library of it. It must not be disposed of. The error reporter is
+    /// the engine's.
     pub unsafe fn raw(&self) -> crate::llvm_sys::orc2::lljit::LLVMOrcLLJITRef {
         self.context.lljit()
     }

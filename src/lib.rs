@@ -1,4 +1,4 @@
-//! Loads relocatable ELF objects into the running process through LLVM ORC LLJIT and JITLink.
+//! Loads relocatable ELF objects into the running process through LLVM's JITLink.
 //!
 //! An ML runtime calls kernels that were compiled ahead of time (CuTe DSL, MLIR, TVM, Halide, IREE, clang, rustc): this
 //! crate takes their `.o` files as bytes and hands back typed functions, without a linker process and without a temporary

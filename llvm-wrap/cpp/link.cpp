@@ -86,9 +86,12 @@ Expected<AsyncLookupResult> lookUp(const Batch &Peers, const JITLinkContext::Loo
 } // namespace
 
 extern "C" int slabjit_link(slabjit_graph *const *Graphs, size_t N) noexcept {
+  // Outlive what is looked up.
+  SmallVector<slabjit::NamePool, 1> Pools;
   Batch Peers;
   for (size_t I = 0; I != N; ++I) {
     std::unique_ptr<slabjit_graph> Owned(Graphs[I]);
+    Pools.push_back(slabjit::namePool(*Owned->Graph));
     if (!Peers.Failed)
       jitlink::link(std::move(Owned->Graph), std::make_unique<Context>(std::move(Owned->Link), Peers));
   }

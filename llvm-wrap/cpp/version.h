@@ -198,8 +198,13 @@ inline llvm::SmallVector<std::pair<llvm::orc::AllocGroup, Segment *>, 4> segment
 
 #if LLVM_VERSION_MAJOR >= 20
 inline llvm::StringRef textOf(const llvm::orc::SymbolStringPtr &Name) { return *Name; }
+/// What names of a graph are kept in. Lookups and their results hold such names, and end after the graph.
+using NamePool = std::shared_ptr<llvm::orc::SymbolStringPool>;
+inline NamePool namePool(llvm::jitlink::LinkGraph &G) { return G.getSymbolStringPool(); }
 #else
 inline llvm::StringRef textOf(llvm::StringRef Name) { return Name; }
+struct NamePool {};
+inline NamePool namePool(llvm::jitlink::LinkGraph &) { return {}; }
 #endif
 
 /// What a lookup finds at an address.

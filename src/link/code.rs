@@ -16,11 +16,11 @@ use super::drains::Drains;
 use super::exit::{Handlers, Own, Support};
 use super::few::Few;
 use super::frames::{CodeRange, Frames};
+use super::graph::take_text;
 use super::hold::Hold;
 use super::indirect;
 use super::life::Life;
 use super::object::{Linked, PreparedObject};
-use super::graph::take_text;
 use super::thread_local::Variables;
 use crate::gate::{Guard, Mutex, Pass};
 use crate::memory::{Arena, PublishedSlab};
@@ -63,7 +63,7 @@ impl Drop for Actions {
     }
 }
 
-/// The memory of one linked object. It is Rust's alone: ORC holds no share, so the session may go first.
+/// The memory of one linked object. It is Rust's alone: LLVM holds no share.
 #[derive(Debug)]
 pub(super) struct Allocation {
     // Dropped in this order: the actions refer to the memory.

@@ -43,8 +43,7 @@ extern "C" fn slabjit_suite_start(size: u64, base: u64) -> u64 {
             Arena::reserve(&ArenaConfig { size, ..ArenaConfig::default() }).unwrap_or_else(|error| fatal(&error));
         let start = arena.range().start as u64;
         let displacement = if base == u64::MAX { 0 } else { base.wrapping_sub(start) };
-        let callbacks =
-            shim::slabjit_callbacks { checked, allocate, commit, abandon, placed, ..CALLBACKS };
+        let callbacks = shim::slabjit_callbacks { checked, allocate, commit, abandon, placed, ..CALLBACKS };
         Suite { arena, displacement, callbacks, kept: Mutex::default() }
     });
     witness("start", "", &format!("displaced by {:#x}", suite.displacement));

@@ -1,6 +1,6 @@
-//! Many sections that refer to each other, in one object and in several: ORC keeps account of which symbols become ready with which
-//! others, in more than linear time (llvm#179611), and slabjit takes that off its hands. Whatever order ORC and its containers
-//! choose, values, errors and addresses must not show it.
+//! Many sections that refer to each other, in one object and in several. ORC, which links nothing here, keeps account of which symbols
+//! become ready with which others, in more than linear time (llvm#179611). Whatever order LLVM's containers choose, and whichever thread
+//! comes first, values, errors and addresses must not show it.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ common::tests![
     thousands_of_sections_take_no_time,
     lookups_from_many_threads,
     a_failing_dependency,
-    a_batch_that_fails_while_another_thread_links_a_part_of_it,
+    a_batch_that_fails_while_other_threads_link,
     cycles_of_objects,
     removal_while_linking,
     every_link_of_an_object_has_the_same_layout,
@@ -25,7 +25,7 @@ common::tests![
 ];
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Sections of each object: more than slabjit leaves to ORC.
+/// Sections of each object.
 const SECTIONS: usize = 64;
 
 type Function = unsafe extern "C" fn(i32) -> i32;
@@ -82,7 +82,7 @@ fn ring(engine: &JitEngine, n: usize) -> Library {
     library
 }
 
-/// ORC's dependence tracking took minutes for such an object.
+/// With ORC's dependence tracking it would take minutes.
 fn many_sections_that_refer_to_each_other() {
     const MANY: usize = 1500;
     let engine = Checked::new();
@@ -133,7 +133,7 @@ fn lookups_from_many_threads() {
     within(LIMIT, "lookups from many threads", || {
         let engine = Checked::new();
         for _ in 0..by_qemu(20, 3) {
-            // Two at the same time: ORC gives work of either to whoever looks something up.
+            // Two at the same time.
             let libraries = [ring(&engine, 3), ring(&engine, 3)];
             let barrier = Barrier::new(THREADS);
             std::thread::scope(|scope| {
@@ -219,10 +219,10 @@ fn a_failing_dependency() {
     });
 }
 
-/// Other threads take over what a batch has to link, so that it may fail before all of that has ended. What then waits for an object that
-/// was not linked to its end is to be forgotten: LLVM 22 kept it, wrote where its symbols had been when the awaited name was there again,
-/// and ended in malloc's "corrupted double-linked list" (WaitingOnGraph.h, `fail`; Core.cpp, `IL_removeTracker`).
-fn a_batch_that_fails_while_another_thread_links_a_part_of_it() {
+/// Nothing of a batch that fails late is left to those that other threads link meanwhile. ORC gives threads parts of each other's batches,
+/// and LLVM 22 keeps what waits for a part that failed: with it this ended in malloc's "corrupted double-linked list"
+/// (WaitingOnGraph.h, `fail`; Core.cpp, `IL_removeTracker`).
+fn a_batch_that_fails_while_other_threads_link() {
     const WAITING: usize = 8;
     const RING: usize = 6;
     within(LIMIT, "a batch that fails meanwhile", || {

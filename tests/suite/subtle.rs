@@ -25,7 +25,7 @@ tests![
     large_code_stays_with_its_tables,
     scopes_that_cannot_work_are_refused,
     undefined_symbols_can_be_asked_for,
-    raw_is_the_lljit_and_links_only_ours;
+    raw_is_the_lljit_and_links_no_objects;
     alone: section_bounds_are_the_objects_own
 ];
 
@@ -420,7 +420,7 @@ fn undefined_symbols_can_be_asked_for() {
     engine.finish();
 }
 
-fn raw_is_the_lljit_and_links_only_ours() {
+fn raw_is_the_lljit_and_links_no_objects() {
     use slabjit::llvm_sys::{core::LLVMCreateMemoryBufferWithMemoryRangeCopy, error::*, orc2::lljit::*};
     let engine = Checked::new();
     let bytes = compile_bytes("foreign.c", "int foreign(void) { return 1; }", &[]);
