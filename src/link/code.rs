@@ -21,6 +21,7 @@ use super::hold::Hold;
 use super::indirect;
 use super::life::Life;
 use super::object::{Linked, PreparedObject};
+use super::registry::Registry;
 use super::thread_local::Variables;
 use crate::gate::{Guard, Mutex, Pass};
 use crate::memory::{Arena, PublishedSlab};
@@ -144,6 +145,7 @@ pub(crate) struct Code {
     finalised: AtomicBool,
     /// What this library may be linked against, if anything.
     ties: Option<Box<Mutex<Ties>>>,
+    registry: Arc<Registry>,
 }
 
 /// What goes after everything of the library's own.
@@ -156,7 +158,7 @@ struct Ties {
 
 impl Code {
     /// `linked`: there are libraries that references may lead to.
-    pub(super) fn new(library: Name, linked: bool, shared: Vec<SharedLibrary>) -> Self {
+    pub(super) fn new(library: Name, linked: bool, shared: Vec<SharedLibrary>, registry: &Arc<Registry>) -> Self {
         let any = linked || !shared.is_empty();
         Self {
             life: Life::new(),
@@ -167,11 +169,18 @@ impl Code {
             enlisted: AtomicBool::new(false),
             finalised: AtomicBool::new(false),
             ties: any.then(|| Box::new(Mutex::new(Ties { shared: shared.into(), libraries: Vec::new() }))),
+            registry: Arc::clone(registry),
         }
     }
 
     pub(super) fn life(&self) -> &Life {
         &self.life
+    }
+
+    /// It has come to its end, and nothing is left of it but this.
+    pub(super) fn set_gone(&self) {
+        self.life.set_gone();
+        self.registry.one_has_gone();
     }
 
     pub(crate) fn library(&self) -> &Name {

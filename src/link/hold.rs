@@ -88,7 +88,7 @@ fn end(code: Arc<Code>) {
     let mut next = vec![code];
     while let Some(code) = next.pop() {
         let libraries = code.end();
-        code.life().set_gone();
+        code.set_gone();
         tell();
         let outer = FREED.try_with(|freed| freed.replace(Some(Vec::new())));
         drop(libraries);

@@ -62,8 +62,8 @@ pub(crate) struct Found {
 impl Library {
     pub(crate) fn new(context: Arc<Context>, name: Name, scope: Scope, shared: Vec<SharedLibrary>) -> Arc<Self> {
         hold::end_what_has_drained();
-        let code = Hold::first(Code::new(name.clone(), !scope.links.is_empty(), shared));
-        context.register(code.code());
+        let code = Hold::first(Code::new(name.clone(), !scope.links.is_empty(), shared, &context.registry));
+        context.registry.add(code.code());
         let remains = Arc::clone(code.code());
         let plain = scope.links.is_empty() && scope.given.is_empty() && !scope.isolated;
         let scope = (!plain).then(|| Box::new(scope));

@@ -12,6 +12,7 @@
 //!  │     └ reach  whether its references reach, and bridges for those that do not
 //!  ├ code      what lives as long as a handle: memory, frames, finalisers
 //!  │  ├ hold      what keeps it, and its end
+//!  │  ├ registry  all of it that may be alive
 //!  │  └ frames, arrays, indirect, exit, thread_exit, drains
 //!  └ claims    which thread links and initialises which library
 //! ```
@@ -40,24 +41,25 @@ mod names;
 mod object;
 mod own_stack;
 mod reach;
+mod registry;
 mod resolve;
 mod session;
 mod signal;
 mod thread_exit;
 mod thread_local;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
 
 use code::Code;
 pub(crate) use hold::Hold;
 
 pub use reach::OutOfRange;
+use registry::Registry;
 use session::Session;
 
 use crate::Result;
 use crate::elf::{Host, LARGEST_ARENA, LinkPlan, Preparation, Surroundings, Whereabouts};
-use crate::gate::{Guard, Mutex};
 use crate::memory::{Arena, ArenaConfig};
 use crate::name::Name;
 
@@ -69,24 +71,16 @@ pub(crate) struct Context {
     pub(crate) arena: Arc<Arena>,
     pub(crate) preparation: Preparation,
     out_of_range: OutOfRange,
-    /// Code that may be alive, for `explain_address` and statistics.
-    codes: Mutex<Codes>,
+    registry: Arc<Registry>,
     unnamed: AtomicU32,
-}
-
-#[derive(Default)]
-struct Codes {
-    all: Vec<Weak<Code>>,
-    /// When to look for dead ones: keeping the list costs O(1) each on average.
-    sweep_at: usize,
 }
 
 impl Context {
     pub(crate) fn new(arena: &ArenaConfig, preparation: Preparation, out_of_range: OutOfRange) -> Result<Arc<Self>> {
         exit::hook_process();
         let arena = Arena::reserve(arena)?;
-        let (session, codes, unnamed) = (Session::new()?, Mutex::default(), AtomicU32::new(0));
-        Ok(Arc::new(Self { session, arena, preparation, out_of_range, codes, unnamed }))
+        let (session, registry, unnamed) = (Session::new()?, Arc::default(), AtomicU32::new(0));
+        Ok(Arc::new(Self { session, arena, preparation, out_of_range, registry, unnamed }))
     }
 
     pub(crate) fn lljit(&self) -> slabjit_llvm_wrap::llvm_sys::orc2::lljit::LLVMOrcLLJITRef {
@@ -111,22 +105,8 @@ impl Context {
         Name::Number(self.unnamed.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn codes(&self) -> Guard<'_, Codes> {
-        self.codes.lock()
-    }
-
-    fn register(&self, code: &Arc<Code>) {
-        let mut codes = self.codes();
-        if codes.all.len() >= codes.sweep_at {
-            codes.all.retain(|c| c.upgrade().is_some_and(|c| !c.life().is_gone()));
-            codes.sweep_at = (2 * codes.all.len()).max(64);
-        }
-        codes.all.push(Arc::downgrade(code));
-    }
-
     /// Libraries whose code is not gone. Nothing of this keeps it.
     pub(crate) fn live(&self) -> Vec<Arc<Code>> {
-        let known: Vec<_> = self.codes().all.iter().filter_map(Weak::upgrade).collect();
-        known.into_iter().filter(|code| !code.life().is_gone()).collect()
+        self.registry.live()
     }
 }

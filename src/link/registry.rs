@@ -1,0 +1,77 @@
+//! The code of an engine that may be alive: for statistics, and for whoever asks what runs.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use super::code::Code;
+use crate::gate::Mutex;
+
+/// Keeps nothing of what it lists.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    all: Mutex<Vec<Weak<Code>>>,
+    /// As many as `all` has, for a look without its lock.
+    listed: AtomicUsize,
+    /// How many of them have gone since somebody looked.
+    gone: AtomicUsize,
+}
+
+/// Fewer are not looked for.
+const FEW: usize = 64;
+
+impl Registry {
+    pub(super) fn add(&self, code: &Arc<Code>) {
+        let mut all = self.all.lock();
+        all.push(Arc::downgrade(code));
+        self.listed.store(all.len(), Ordering::Relaxed);
+    }
+
+    /// One of them has gone. Where half of them have, they are taken off the list, which keeps their memory: each costs O(1) on average.
+    pub(super) fn one_has_gone(&self) {
+        let gone = self.gone.fetch_add(1, Ordering::Relaxed) + 1;
+        if gone < FEW || gone < self.listed.load(Ordering::Relaxed) / 2 {
+            return;
+        }
+        let mut all = self.all.lock();
+        self.gone.store(0, Ordering::Relaxed);
+        all.retain(|code| code.upgrade().is_some_and(|code| !code.life().is_gone()));
+        let left = all.len();
+        if all.capacity() > 4 * left {
+            all.shrink_to(2 * left);
+        }
+        self.listed.store(left, Ordering::Relaxed);
+    }
+
+    /// Those that have not gone.
+    pub(super) fn live(&self) -> Vec<Arc<Code>> {
+        let known: Vec<_> = self.all.lock().iter().filter_map(Weak::upgrade).collect();
+        known.into_iter().filter(|code| !code.life().is_gone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hold::Hold;
+    use super::*;
+    use crate::name::Name;
+
+    #[test]
+    fn what_has_gone_is_listed_no_more_and_keeps_no_memory() {
+        let registry = Arc::default();
+        let add = |number| {
+            let held = Hold::first(Code::new(Name::Number(number), false, Vec::new(), &registry));
+            registry.add(held.code());
+            held
+        };
+        let mut held: Vec<Hold> = (0..10_000).map(add).collect();
+        let weak: Vec<Weak<Code>> = held.iter().map(|held| Arc::downgrade(held.code())).collect();
+        for left in [9_000, 2_000, 100, 0] {
+            held.truncate(left);
+            assert_eq!(registry.live().len(), left);
+            let listed = registry.all.lock().len();
+            assert!((left..=2 * left + FEW).contains(&listed), "{listed} are listed, {left} are left");
+        }
+        assert!(registry.all.lock().capacity() <= 4 * FEW, "the list has room for what is not there");
+        assert!(weak.iter().all(|code| code.upgrade().is_none()));
+    }
+}
