@@ -554,6 +554,19 @@ pub enum Error {
         /// The arena's size in bytes.
         arena_bytes: u64,
     },
+    /// The process has almost as many mappings as the kernel lets it have (`vm.max_map_count`), and the last ones are left to malloc and
+    /// the dynamic loader, which end the process or fail without.
+    #[error(
+        "'{object}' needs mappings of its own, and the process has {mappings} of the {limit} that vm.max_map_count allows (the last ones are left to malloc and the dynamic loader); use SlabLayout::Packed, which takes none for a small object, remove libraries, or raise the limit (sysctl vm.max_map_count)"
+    )]
+    MappingLimit {
+        /// The object's name.
+        object: String,
+        /// How many mappings there are.
+        mappings: u64,
+        /// How many there may be.
+        limit: u64,
+    },
     /// Alignment above 2 MiB.
     #[error(
         "'{object}', section '{section}' wants an alignment of {alignment} bytes, the largest supported is {limit}; lower the alignment"

@@ -62,8 +62,8 @@ calls! {
     DiscardCode = "fallocate", "the memory of packed code that was removed";
     OpenMaps = "open", "the list of mappings";
     ReadMaps = "read", "the list of mappings";
-    OpenLowest = "open", "the lowest address that may be mapped";
-    ReadLowest = "read", "the lowest address that may be mapped";
+    OpenSetting = "open", "the lowest address that may be mapped, or how many mappings there may be";
+    ReadSetting = "read", "the lowest address that may be mapped, or how many mappings there may be";
     OpenObject = "open", "an object or archive";
     ReadObject = "read", "an object or archive";
     CreateImage = "memfd_create", "an image of thread-local variables";

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::history::{History, Occupant, RecordId, Writer};
 use super::layout::{Layout, LayoutError, MAX_ALIGNMENT, SegmentRequest};
+use super::limit::{self, TooMany};
 use super::maps;
 use super::os::{self, Mapping};
 use super::outside::Outside;
-use super::packed::{self, PackedRuns, PackedSlab, Packing};
+use super::packed::{self, PackedMode, PackedRuns, PackedSlab, Packing};
 use super::place::{self, Place, Search};
 use super::protection::Protection;
 use super::quarantine::{self, Quarantine, Rested, Resting};
@@ -189,6 +190,11 @@ impl Arena {
         {
             return Ok(slab);
         }
+        limit::admit().map_err(|TooMany { mappings, limit }| Error::MappingLimit {
+            object: object.to_owned(),
+            mappings: mappings as u64,
+            limit: limit as u64,
+        })?;
         let layout = match Layout::new(segments, self.page) {
             Ok(layout) => layout,
             Err(LayoutError::TooLarge) => return Err(self.exhausted(object, u64::MAX, name_section)),
@@ -235,6 +241,10 @@ impl Arena {
         wanted: [packed::Wanted; 3],
         segments: &[SegmentRequest],
     ) -> Option<WritableSlab> {
+        let mode = self.state().packing.as_ref()?.mode();
+        if mode == PackedMode::PageStriped {
+            limit::admit().ok()?;
+        }
         let placing = {
             let mut state = self.state();
             let State { packing, ranges, stats, .. } = &mut *state;

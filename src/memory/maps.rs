@@ -26,9 +26,15 @@ pub(super) fn taken() -> io::Result<Vec<Range<usize>>> {
     Ok(parse(&text, os::stack_limit().clamp(STACK_ROOM.start, STACK_ROOM.end)))
 }
 
+/// How many mappings there are, as far as can be told.
+pub(super) fn count() -> Option<usize> {
+    let text = read(Path::new(PATH), [Call::OpenMaps, Call::ReadMaps]).ok()?;
+    Some(text.iter().filter(|&&byte| byte == b'\n').count())
+}
+
 /// The lowest address that may be mapped: vm.mmap_min_addr, and never the first 64 KiB.
 pub(super) fn lowest_address() -> usize {
-    let text = read(Path::new("/proc/sys/vm/mmap_min_addr"), [Call::OpenLowest, Call::ReadLowest]).ok();
+    let text = read(Path::new("/proc/sys/vm/mmap_min_addr"), [Call::OpenSetting, Call::ReadSetting]).ok();
     let configured = text.and_then(|text| str::from_utf8(&text).ok()?.trim().parse().ok());
     configured.unwrap_or(0).max(64 << 10)
 }

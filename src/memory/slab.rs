@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::arena::Arena;
 use super::history::RecordId;
 use super::layout::{Layout, Run, SegmentRequest};
+use super::limit::Counted;
 use super::os::Mapping;
 use super::outside::Outside;
 use super::packed::{PackedSlab, Placing};
@@ -80,6 +81,7 @@ struct Own {
     record: Option<RecordId>,
     /// Of the process that made it.
     generation: u32,
+    _counted: Counted,
 }
 
 impl Own {
@@ -125,7 +127,8 @@ impl WritableSlab {
         // From here on, an early return gives everything back.
         let runs = layout.runs.iter().map(run).collect();
         let generation = gate::generation();
-        let mut memory = Own { arena, start: span.start, runs, outside: None, record: None, generation };
+        let mut memory =
+            Own { arena, start: span.start, runs, outside: None, record: None, generation, _counted: Counted::new() };
         let arena = &memory.arena;
         if !span.is_empty() && !ready {
             arena.mapping().protect(&span, Protection::ReadWrite).map_err(|e| failed("mprotect", e))?;

@@ -23,7 +23,7 @@ common::tests![
     hidden_symbols_across_many_objects,
     nothing_is_writable_and_executable_while_loading;
     alone: half_a_gibibyte_of_bss, bss_is_zero_when_memory_is_used_again, address_space_limit, no_address_space, freed_pages_are_returned,
-        mappings_do_not_grow_with_objects,
+        mappings_do_not_grow_with_objects, mappings_end_before_the_kernels_limit,
 ];
 
 /// 2 GiB − 32 MiB: an arena's largest size.
@@ -421,5 +421,53 @@ fn mappings_do_not_grow_with_objects() {
     assert!(grown <= 3 * 500 + 16, "500 objects took {grown} mappings");
     drop(libraries);
     assert!(mappings().len() <= before + 16, "{} mappings, before {before}", mappings().len());
+    engine.finish();
+}
+
+/// Where the last mapping is taken, malloc and the dynamic loader end the process. The refusal comes before, says what to do, and what it
+/// says helps.
+fn mappings_end_before_the_kernels_limit() {
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+    let limit: usize = text.trim().parse().unwrap();
+    if not_under_qemu("it would take minutes") {
+        return;
+    }
+    if limit > 200_000 {
+        println!("not run: vm.max_map_count is {limit}, which takes too long to reach");
+        return;
+    }
+    let engine = Checked::of(common::per_object().build().unwrap());
+    let bytes = compile_bytes("small.c", "int small(int x) { return x + 42; }", &[]);
+    let call = |library: &Library| {
+        // SAFETY: `int small(int)`.
+        unsafe { library.get::<extern "C" fn(i32) -> i32>("small").map(|small| small(1)) }
+    };
+    let mut libraries = Vec::new();
+    let (refused, error) = loop {
+        assert!(libraries.len() < limit, "no end of mappings");
+        let library = engine.add_object(&bytes).unwrap();
+        match call(&library) {
+            Ok(value) => assert_eq!(value, 43),
+            Err(error) => break (library, error),
+        }
+        libraries.push(library);
+    };
+    let Error::MappingLimit { mappings: told, limit: allowed, .. } = &error else { panic!("{error}") };
+    assert_eq!(*allowed as usize, limit);
+    let there = mappings().len();
+    assert!(there.abs_diff(*told as usize) < 8, "{there} mappings, told {told}");
+    assert!((limit - 2048..limit - 512).contains(&there), "{there} mappings of {limit}");
+    let text = error.to_string();
+    assert!(["vm.max_map_count", "SlabLayout::Packed", "remove"].iter().all(|word| text.contains(word)), "{text}");
+    // Others have what they need.
+    std::thread::spawn(|| drop(vec![1_u8; 64 << 20])).join().unwrap();
+    assert!([0, libraries.len() - 1].iter().all(|at| call(&libraries[*at]).is_ok_and(|value| value == 43)));
+    // Packed objects take no mapping each.
+    let packed = JitEngine::builder().slab_layout(slabjit::SlabLayout::Packed).build().unwrap();
+    let small: Vec<_> = (0..1000).map(|_| packed.add_object(&bytes).unwrap()).collect();
+    assert!(small.iter().all(|library| call(library).unwrap() == 43));
+    libraries.truncate(libraries.len() / 2);
+    assert_eq!(call(&refused).unwrap(), 43, "nothing was lost");
+    drop((libraries, refused, small, packed));
     engine.finish();
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::super::arena::Arena;
 use super::super::history::RecordId;
+use super::super::limit::Counted;
 use super::super::slab::SlabRange;
 use super::{PackedRuns, Placing};
 use crate::gate;
@@ -22,12 +23,16 @@ pub(in super::super) struct PackedSlab {
     /// It is still being written.
     writable: bool,
     two_views: bool,
+    /// If it has pages of its own.
+    _counted: Option<Counted>,
 }
 
 impl PackedSlab {
     pub(in super::super) fn new(arena: Arc<Arena>, placing: &Placing) -> Self {
         let (runs, epoch, generation) = (placing.runs, placing.epoch, gate::generation());
-        Self { arena, runs, epoch, record: None, generation, writable: true, two_views: placing.two_views }
+        let two_views = placing.two_views;
+        let _counted = (!two_views).then(Counted::new);
+        Self { arena, runs, epoch, record: None, generation, writable: true, two_views, _counted }
     }
 
     pub(in super::super) fn arena(&self) -> &Arc<Arena> {

@@ -1,0 +1,147 @@
+//! How many mappings a process may have (`vm.max_map_count`, Linux, Documentation/admin-guide/sysctl/vm.rst). Pages of an object's own take
+//! two or three, and the last ones of all are malloc's and the dynamic loader's: without them, these abort or fail.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::maps;
+use crate::fault::Call;
+use crate::read::read;
+
+/// Too many mappings for one object more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooMany {
+    /// The process has so many.
+    pub(super) mappings: usize,
+    /// And may have so many.
+    pub(super) limit: usize,
+}
+
+/// In all arenas of the process.
+static COUNTED: AtomicUsize = AtomicUsize::new(0);
+static WATCH: Watch = Watch::new();
+
+/// An object that has pages of its own, as long as it has them.
+#[derive(Debug)]
+pub(super) struct Counted(());
+
+impl Counted {
+    pub(super) fn new() -> Self {
+        COUNTED.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        COUNTED.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether one object more may have pages of its own.
+pub(super) fn admit() -> Result<(), TooMany> {
+    WATCH.admit(COUNTED.load(Ordering::Relaxed), maximum, maps::count)
+}
+
+fn maximum() -> Option<usize> {
+    let text = read(Path::new("/proc/sys/vm/max_map_count"), [Call::OpenSetting, Call::ReadSetting]).ok()?;
+    str::from_utf8(&text).ok()?.trim().parse().ok()
+}
+
+/// Counting mappings takes milliseconds where there are thousands, so it is done at ever shorter distances.
+struct Watch {
+    /// With as many objects; 0 before the first time.
+    next: AtomicUsize,
+}
+
+/// What one object may add: the ends of three runs, and what it divides.
+const OF_AN_OBJECT: usize = 4;
+/// Left to everybody else, if that is no larger part than this of the limit.
+const RESERVE: usize = 1024;
+const PART: usize = 16;
+
+impl Watch {
+    const fn new() -> Self {
+        Self { next: AtomicUsize::new(0) }
+    }
+
+    /// `objects` are there. What cannot be found out is no reason to refuse.
+    fn admit(
+        &self,
+        objects: usize,
+        maximum: impl FnOnce() -> Option<usize>,
+        count: impl FnOnce() -> Option<usize>,
+    ) -> Result<(), TooMany> {
+        let next = self.next.load(Ordering::Relaxed);
+        if objects < next {
+            return Ok(());
+        }
+        let Some(limit) = maximum() else {
+            self.next.store(usize::MAX, Ordering::Relaxed);
+            return Ok(());
+        };
+        if next == 0 && objects < limit / PART {
+            self.next.store(limit / PART, Ordering::Relaxed);
+            return Ok(());
+        }
+        let Some(mappings) = count() else { return Ok(()) };
+        let room = limit.saturating_sub(RESERVE.min(limit / PART)).saturating_sub(mappings);
+        if room < OF_AN_OBJECT {
+            return Err(TooMany { mappings, limit });
+        }
+        // Where each takes as many as one may, there is no room then.
+        self.next.store(objects + room / OF_AN_OBJECT, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Objects of so many mappings each are admitted until there is no room, and the mappings are counted a few times only.
+    #[test]
+    fn mappings_end_before_the_limit() {
+        for limit in [100, 1000, 65_530, 1 << 20] {
+            for each in [1, 2, 3, OF_AN_OBJECT] {
+                let (watch, counts, others) = (Watch::new(), Cell::new(0), 30);
+                let mut objects = 0;
+                let refused = loop {
+                    let count = || {
+                        counts.set(counts.get() + 1);
+                        Some(others + objects * each)
+                    };
+                    match watch.admit(objects, || Some(limit), count) {
+                        Ok(()) => objects += 1,
+                        Err(refused) => break refused,
+                    }
+                };
+                let mappings = others + objects * each;
+                assert_eq!(refused, TooMany { mappings, limit });
+                let reserve = RESERVE.min(limit / PART);
+                assert!(mappings <= limit - reserve, "{mappings} mappings of {limit}");
+                assert!(mappings > limit - reserve - 2 * OF_AN_OBJECT, "{mappings} mappings of {limit} are all");
+                assert!(counts.get() < 64, "counted {} times for {objects} objects", counts.get());
+                // Once others went, there is room again.
+                assert_eq!(watch.admit(objects, || Some(limit), || Some(mappings / 2)), Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_found_out_refuses_nothing() {
+        let watch = Watch::new();
+        assert_eq!(watch.admit(0, || Some(100), || unreachable!("there are few")), Ok(()));
+        assert_eq!(watch.admit(50, || Some(100), || None), Ok(()));
+        assert_eq!(watch.admit(50, || None, || unreachable!("there is no limit")), Ok(()));
+        assert_eq!(watch.admit(usize::MAX - 1, || unreachable!("it was looked for"), || None), Ok(()));
+    }
+
+    #[test]
+    fn the_kernel_tells() {
+        assert!(maximum().is_some_and(|limit| limit > 100));
+        assert!(maps::count().is_some_and(|mappings| mappings > 10));
+    }
+}
