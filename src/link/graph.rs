@@ -10,7 +10,8 @@ use slabjit_llvm_wrap as shim;
 use super::callbacks::CALLBACKS;
 use super::object::ObjectLink;
 
-/// A LinkGraph. It borrows the bytes that it was made of and, once it is bound, the object whose callbacks it calls.
+/// A LinkGraph, as the shim knows it. It borrows the bytes that it was made of and, once it is bound, the object whose callbacks it calls.
+#[repr(transparent)]
 pub(super) struct Graph<'a> {
     raw: *mut shim::slabjit_graph,
     borrows: PhantomData<&'a ObjectLink>,
@@ -45,12 +46,14 @@ impl Drop for Graph<'_> {
 }
 
 /// Links bound graphs together; false if one failed, of which its object was told why.
-pub(super) fn link(graphs: Vec<Graph<'_>>) -> bool {
-    let raw: Vec<_> = graphs.iter().map(|graph| graph.raw).collect();
-    // The shim takes them over.
-    graphs.into_iter().for_each(std::mem::forget);
-    // SAFETY: each was bound, and is given away once; what they borrow lives until this returns.
-    unsafe { shim::slabjit_link(raw.as_ptr(), raw.len()) == 0 }
+pub(super) fn link(mut graphs: Vec<Graph<'_>>) -> bool {
+    let n = graphs.len();
+    // SAFETY: each was bound, and the shim takes it over, so it is not dropped here; what they borrow lives until this returns. A graph is
+    // a pointer (`repr`).
+    unsafe {
+        graphs.set_len(0);
+        shim::slabjit_link(graphs.as_ptr().cast(), n) == 0
+    }
 }
 
 /// The text that a function of the shim returned, if any.
