@@ -99,6 +99,22 @@ pub fn command(side: &str, workload: &Path, heap: Heap) -> Result<Command, Strin
     Ok(command)
 }
 
+/// Has a child do something under a program that looks at it, to its end.
+///
+/// # Errors
+/// If the program is missing, or what the child could not do.
+pub fn under(
+    mut program: Command,
+    child: &Command,
+    body: impl FnOnce(&mut Child) -> Result<(), String>,
+) -> Result<(), String> {
+    program.arg(child.get_program()).args(child.get_args());
+    let mut child = Child::start(program)?;
+    let done = body(&mut child);
+    child.end();
+    done
+}
+
 /// A child, from its parent's side.
 pub struct Child {
     process: Process,

@@ -3,14 +3,16 @@
 //!
 //! Repetitions of all sides alternate in one process; each side's first warms up. Ratios are those of one repetition to the one of stock
 //! LLJIT (JITLink, in-process memory manager) beside it: the median, and what it lies between; below 1 is better. What does not fit into one
-//! process (20 000 live objects, 15 000 functions) alternates in processes of their own. So are memory, and system calls (by strace), counted.
+//! process (20 000 live objects, 15 000 functions) alternates in processes of their own. So are memory, system calls (by strace) and, for small objects, instructions (by
+//! valgrind's callgrind) counted.
 //!
-//! `--json` prints one document for machines; `--quick` is for CI, and checks that answers are right; `--only WORKLOAD` takes one (small, cpp,
+//! `--json` prints one document for machines; `--plot FOLDER` draws the tables there; `--quick` is for CI, and checks that answers are right; `--only WORKLOAD` takes one (small, cpp,
 //! kernels, one-section, many-sections, large), `--rounds N` so many repetitions.
 
 mod bench;
 mod child;
 mod codegen;
+mod instructions;
 #[path = "../../tests/stock/lljit.rs"]
 mod lljit;
 mod measure;
@@ -18,6 +20,7 @@ mod memory;
 #[path = "../../benches/objects/mod.rs"]
 mod objects;
 mod phases;
+mod plot;
 mod report;
 mod sides;
 mod system_calls;
@@ -73,6 +76,9 @@ fn run(options: &Options) -> Result<bool, String> {
             "tables": tables,
         });
         println!("{document}");
+    }
+    if let Some(folder) = &options.plot {
+        plot::write(&tables, &machine, folder)?;
     }
     let failures: Vec<String> = tables.iter().flat_map(report::Table::failures).collect();
     failures.iter().for_each(|failure| eprintln!("compare: {failure}"));

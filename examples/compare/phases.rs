@@ -1,11 +1,12 @@
 //! What is measured, in which order.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::bench::{Bench, Sample};
 use crate::child::{Child, Heap, command};
 use crate::codegen;
+use crate::instructions;
 use crate::measure::Cost;
 use crate::report::{Extra, Measured, Table};
 use crate::sides::{Kind, SIDES};
@@ -17,6 +18,8 @@ pub struct Options {
     pub json: bool,
     pub quick: bool,
     pub only: Option<String>,
+    /// Where drawings go.
+    pub plot: Option<PathBuf>,
     rounds: usize,
     /// How long one side may take for the repetitions of one table, begun ones not counted.
     patience: Duration,
@@ -31,7 +34,7 @@ impl Options {
         let quick = words.contains(&"--quick");
         let (rounds, seconds) = if quick { (2, 1) } else { (15, 20) };
         let patience = Duration::from_secs(seconds);
-        let mut options = Self { json: false, quick, only: None, rounds, patience };
+        let mut options = Self { json: false, quick, only: None, plot: None, rounds, patience };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -39,6 +42,7 @@ impl Options {
                 "--quick" => {}
                 "--json" => options.json = true,
                 "--only" => options.only = Some((*value()?).to_owned()),
+                "--plot" => options.plot = Some((*value()?).into()),
                 "--rounds" => options.rounds = value()?.parse().map_err(|_| "--rounds needs a number")?,
                 other => return Err(format!("unknown argument {other}")),
             }
@@ -104,6 +108,7 @@ fn measured<T>(runners: &[Runner<T>], costs: Vec<Vec<Cost>>) -> Vec<Measured> {
         costs,
         skipped: runner.state.as_ref().err().cloned(),
         system_calls: None,
+        instructions: None,
         memory: None,
     };
     runners.iter().zip(costs).map(of).collect()
@@ -134,9 +139,10 @@ pub fn beside(workload: &Workload, options: &Options, show: &mut impl FnMut(Tabl
         if hurries || takes_long {
             continue;
         }
-        let extra = extra(kind, workload, file.path());
+        let extra = extra(kind, workload, file.path(), options);
         load[at].system_calls = extra.load_calls;
         load[at].memory = extra.memory;
+        load[at].instructions = extra.instructions;
         unload[at].system_calls = extra.unload_calls;
         load[at].skipped = load[at].skipped.take().or(extra.skipped);
     }
@@ -158,7 +164,14 @@ fn small(
     show: &mut impl FnMut(Table),
 ) -> Result<(), String> {
     let code = codegen::cost(workload.per_round)?;
-    let code = Measured { side: "LLVM", costs: vec![code], skipped: None, system_calls: None, memory: None };
+    let code = Measured {
+        side: "LLVM",
+        costs: vec![code],
+        skipped: None,
+        system_calls: None,
+        instructions: None,
+        memory: None,
+    };
     show(Table::new(&workload.title, "code generation from IR, which MCJIT is spared here", vec![code]));
     for threads in 2..=if options.quick { 2 } else { 4 } {
         let samples = alternate(runners, options, |bench| bench.round(threads));
@@ -175,7 +188,7 @@ fn write(workload: &Workload, file: &Path) -> Result<(), String> {
 }
 
 /// Memory and system calls of a side, in processes of their own.
-fn extra(kind: &'static Kind, workload: &Workload, file: &Path) -> Extra {
+fn extra(kind: &'static Kind, workload: &Workload, file: &Path, options: &Options) -> Extra {
     let mut extra = Extra::default();
     let count = if kind.is_slow { workload.per_round.min(4) } else { workload.per_round.max(workload.live) };
     // Where there is no such side, that is said elsewhere.
@@ -190,6 +203,10 @@ fn extra(kind: &'static Kind, workload: &Workload, file: &Path) -> Extra {
     match memory {
         Ok(live) => extra.memory = Some(live.memory),
         Err(error) => extra.skipped = Some(format!("memory: {error}")),
+    }
+    // Without valgrind they are left out.
+    if workload.name == "small" && !kind.is_slow && !options.quick {
+        extra.instructions = instructions::count(kind.name, file, workload.per_round).ok();
     }
     match system_calls::count(kind.name, file, count.min(workload.per_round)) {
         Ok((load, unload)) => (extra.load_calls, extra.unload_calls) = (Some(load), Some(unload)),

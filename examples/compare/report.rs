@@ -13,6 +13,8 @@ pub struct Extra {
     pub load_calls: Option<f64>,
     /// And to unload it.
     pub unload_calls: Option<f64>,
+    /// Instructions to load an object.
+    pub instructions: Option<f64>,
     /// Of one object that is loaded.
     pub memory: Option<Memory>,
     /// Why something is missing.
@@ -25,6 +27,7 @@ pub struct Measured {
     pub costs: Vec<Cost>,
     pub skipped: Option<String>,
     pub system_calls: Option<f64>,
+    pub instructions: Option<f64>,
     pub memory: Option<Memory>,
 }
 
@@ -38,6 +41,7 @@ struct Row {
     wall_ratio: Option<Spread>,
     page_faults: Option<f64>,
     system_calls: Option<f64>,
+    instructions: Option<f64>,
     memory: Option<Memory>,
     skipped: Option<String>,
 }
@@ -77,12 +81,22 @@ impl Table {
             .map(|row| format!("{}: {}", row.side, row.skipped.as_deref().unwrap_or_default()))
     }
 
+    /// What it is about.
+    pub fn title(&self) -> String {
+        format!("{}: {}", self.workload, self.what)
+    }
+
+    /// The sides that have a ratio, with it.
+    pub fn bars(&self) -> Vec<(&'static str, Spread)> {
+        self.rows.iter().filter_map(|row| Some((row.side, row.cpu_ratio?))).collect()
+    }
+
     /// As text.
     pub fn print(&self) {
-        println!("\n{}: {}", self.workload, self.what);
+        println!("\n{}", self.title());
         println!(
-            "  {:<24}{:>3}{:>11} {:<22}{:>11} {:<22}{:>8}{:>8}{:>10}{:>9}",
-            "each", "n", "CPU µs", "ratio", "wall µs", "ratio", "faults", "calls", "bytes", "mappings"
+            "  {:<24}{:>3}{:>11} {:<22}{:>11} {:<22}{:>8}{:>8}{:>9}{:>10}{:>9}",
+            "each", "n", "CPU µs", "ratio", "wall µs", "ratio", "faults", "calls", "instrs", "bytes", "mappings"
         );
         for row in &self.rows {
             row.print();
@@ -92,7 +106,7 @@ impl Table {
 
 impl Row {
     fn new(measured: Measured, base: &[Cost]) -> Self {
-        let Measured { side, costs, skipped, system_calls, memory } = measured;
+        let Measured { side, costs, skipped, system_calls, instructions, memory } = measured;
         let each = |of: fn(&Cost) -> f64| Spread::of(costs.iter().map(|c| of(c) * 1e6 / c.count as f64));
         // Of the same repetition.
         let ratio = |of: fn(&Cost) -> f64| {
@@ -107,6 +121,7 @@ impl Row {
             wall_ratio: ratio(|c| c.wall),
             page_faults: Spread::of(costs.iter().map(|c| c.faults / c.count as f64)).map(|s| s.median),
             system_calls,
+            instructions,
             memory,
             skipped,
         }
@@ -120,7 +135,7 @@ impl Row {
         };
         if self.cpu_us.is_some() {
             println!(
-                "  {:<24}{:>3}{:>11} {:<22}{:>11} {:<22}{:>8}{:>8}{:>10}{:>9}",
+                "  {:<24}{:>3}{:>11} {:<22}{:>11} {:<22}{:>8}{:>8}{:>9}{:>10}{:>9}",
                 self.side,
                 self.cpu_us.map_or(0, |s| s.count),
                 number(self.cpu_us.map(|s| s.median), 3),
@@ -129,6 +144,7 @@ impl Row {
                 ratio(self.wall_ratio),
                 number(self.page_faults, 1),
                 number(self.system_calls, 1),
+                number(self.instructions, 0),
                 number(self.memory.map(|m| m.mapped), 0),
                 number(self.memory.map(|m| m.mappings), 1),
             );

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::child::{Child, Heap, command};
+use crate::child::{Child, Heap, command, under};
 
 /// System calls of each of so many objects, to load and to unload it.
 ///
@@ -22,13 +22,9 @@ pub fn count(side: &str, workload: &Path, objects: usize) -> Result<(f64, f64), 
 
 fn total(side: &str, workload: &Path, body: &mut dyn FnMut(&mut Child) -> Result<(), String>) -> Result<f64, String> {
     let summary = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
-    let plain = command(side, workload, Heap::Usual)?;
     let mut strace = Command::new("strace");
-    strace.args(["-f", "-c", "-o"]).arg(summary.path()).arg(plain.get_program()).args(plain.get_args());
-    let mut child = Child::start(strace)?;
-    let done = body(&mut child);
-    child.end();
-    done?;
+    strace.args(["-f", "-c", "-o"]).arg(summary.path());
+    under(strace, &command(side, workload, Heap::Usual)?, body)?;
     let text = std::fs::read_to_string(summary.path()).map_err(|error| error.to_string())?;
     let line = text.lines().rev().find(|line| line.ends_with(" total"));
     let calls = line.and_then(|line| line.split_whitespace().nth(3)).and_then(|calls| calls.parse().ok());

@@ -50,9 +50,12 @@ fn maximum() -> Option<usize> {
 
 /// Counting mappings takes milliseconds where there are thousands, so it is done at ever shorter distances.
 struct Watch {
-    /// With as many objects; 0 before the first time.
+    /// With as many objects.
     next: AtomicUsize,
 }
+
+/// Fewer objects are never looked at: no kernel is told to have a limit that they come near to.
+const FIRST: usize = 1000;
 
 /// What one object may add: the ends of three runs, and what it divides.
 const OF_AN_OBJECT: usize = 4;
@@ -62,7 +65,7 @@ const PART: usize = 16;
 
 impl Watch {
     const fn new() -> Self {
-        Self { next: AtomicUsize::new(0) }
+        Self { next: AtomicUsize::new(FIRST) }
     }
 
     /// `objects` are there. What cannot be found out is no reason to refuse.
@@ -72,18 +75,13 @@ impl Watch {
         maximum: impl FnOnce() -> Option<usize>,
         count: impl FnOnce() -> Option<usize>,
     ) -> Result<(), TooMany> {
-        let next = self.next.load(Ordering::Relaxed);
-        if objects < next {
+        if objects < self.next.load(Ordering::Relaxed) {
             return Ok(());
         }
         let Some(limit) = maximum() else {
             self.next.store(usize::MAX, Ordering::Relaxed);
             return Ok(());
         };
-        if next == 0 && objects < limit / PART {
-            self.next.store(limit / PART, Ordering::Relaxed);
-            return Ok(());
-        }
         let Some(mappings) = count() else { return Ok(()) };
         let room = limit.saturating_sub(RESERVE.min(limit / PART)).saturating_sub(mappings);
         if room < OF_AN_OBJECT {
@@ -104,7 +102,7 @@ mod tests {
     /// Objects of so many mappings each are admitted until there is no room, and the mappings are counted a few times only.
     #[test]
     fn mappings_end_before_the_limit() {
-        for limit in [100, 1000, 65_530, 1 << 20] {
+        for limit in [6000, 65_530, 1 << 20] {
             for each in [1, 2, 3, OF_AN_OBJECT] {
                 let (watch, counts, others) = (Watch::new(), Cell::new(0), 30);
                 let mut objects = 0;
@@ -133,9 +131,9 @@ mod tests {
     #[test]
     fn what_cannot_be_found_out_refuses_nothing() {
         let watch = Watch::new();
-        assert_eq!(watch.admit(0, || Some(100), || unreachable!("there are few")), Ok(()));
-        assert_eq!(watch.admit(50, || Some(100), || None), Ok(()));
-        assert_eq!(watch.admit(50, || None, || unreachable!("there is no limit")), Ok(()));
+        assert_eq!(watch.admit(FIRST - 1, || unreachable!("there are few"), || unreachable!("there are few")), Ok(()));
+        assert_eq!(watch.admit(FIRST, || Some(100), || None), Ok(()));
+        assert_eq!(watch.admit(FIRST, || None, || unreachable!("there is no limit")), Ok(()));
         assert_eq!(watch.admit(usize::MAX - 1, || unreachable!("it was looked for"), || None), Ok(()));
     }
 
