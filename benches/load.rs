@@ -67,6 +67,8 @@ fn compare() {
         report(&format!("{name}: removal"), &pairs(|times| times.remove));
     }
 
+    println!("{:<31} {:.3} µs/object", "its bytes, only copied", copied(&objects));
+
     let rss = |side: &str| -> f64 {
         let output = Command::new(std::env::current_exe().unwrap()).args(["--rss", side]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).trim().parse().unwrap_or_else(|_| panic!("{output:?}"))
@@ -81,6 +83,19 @@ fn compare() {
         );
         println!("{:<31} {} KiB", format!("{name}: 10 000 cycles"), cycles(&objects, layout));
     }
+}
+
+/// What nothing can go below: microseconds to copy an object's bytes into memory that is there.
+fn copied(objects: &Template) -> f64 {
+    let bytes = objects.with_name(0);
+    let mut there = vec![1_u8; bytes.len() * PER_ROUND];
+    let start = Instant::now();
+    for room in there.chunks_exact_mut(bytes.len()) {
+        room.copy_from_slice(std::hint::black_box(&bytes));
+    }
+    let time = start.elapsed();
+    std::hint::black_box(&there);
+    time.as_secs_f64() * 1e6 / PER_ROUND as f64
 }
 
 /// How long a round took, for all of its objects.
