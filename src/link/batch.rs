@@ -51,11 +51,9 @@ fn graph(link: &ObjectLink) -> Result<Graph<'_>> {
     Ok(graph.bind(link, retain, !object.index.indirect.is_empty()))
 }
 
-/// The cause: the first object that failed for a reason of its own.
+/// The cause: one object has failed, and the others only because of it.
 fn failure(links: &[ObjectLink]) -> Error {
-    let causes = links.iter().filter_map(|link| link.state().failure.take());
-    let error = causes.into_iter().next();
-    error.unwrap_or_else(|| {
+    links.iter().find_map(|link| link.state().failure.take()).unwrap_or_else(|| {
         let object = links.first().map_or_else(String::new, |link| link.object.name.to_string());
         Error::Link { object, message: "LLVM did not say why".to_owned() }
     })

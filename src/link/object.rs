@@ -1,5 +1,5 @@
 //! One object under way: what was decided about its symbols, and what its link brought.
-#![allow(unsafe_code)] // what the shim holds
+#![allow(unsafe_code)] // contents of thread-local sections
 
 use std::sync::Arc;
 
