@@ -8,7 +8,8 @@
 //!
 //! x86-64 needs it less: its instruction caches are coherent with stores (Intel SDM vol. 3, "Self-Modifying Code"), and where pages go
 //! before their addresses get other code, the kernel interrupts every core that may know them, and the return from an interrupt
-//! serialises. Where no page goes ("Cross-Modifying Code"), it is told as well: what is packed replaces other code in its place.
+//! serialises. Where no page goes ("Cross-Modifying Code"), they are told as well: once for all removed code of a pool that others are about
+//! to be packed over (`packed::Epoch::settle`).
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -24,7 +25,8 @@ const READY: u8 = 1;
 /// The kernel has no such call (before 4.16), or a filter refuses it.
 const ABSENT: u8 = 2;
 
-/// After code was written, cleaned out of the data cache, and made executable; before its address is given to anybody.
+/// After code was written, cleaned out of the data cache, and made executable; before its address is given to anybody (AArch64). Or after
+/// code was overwritten, before other code comes there.
 ///
 /// Nothing fails where the kernel has no such call: code that no core has run at its address before is seen all the same.
 pub(super) fn synchronize() {

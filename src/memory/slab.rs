@@ -51,8 +51,6 @@ pub(crate) struct WritableSlab {
     placements: Vec<Placed>,
     /// Contents of executable segments.
     code: Vec<Range<usize>>,
-    /// Other code may have been where it comes, and no page went away since.
-    used_before: bool,
 }
 
 /// A slab with its final protections.
@@ -162,7 +160,7 @@ impl WritableSlab {
             }
             placements.push(Placed { address, written: address, size: segment.size });
         }
-        Ok(Self { memory: Memory::Own(memory), object: object.into(), placements, code, used_before: false })
+        Ok(Self { memory: Memory::Own(memory), object: object.into(), placements, code })
     }
 
     /// Takes room among others that was made for `requests`.
@@ -186,8 +184,7 @@ impl WritableSlab {
             Placed { address, written, size: size as usize }
         };
         let placements = requests.iter().map(placed).collect();
-        let used_before = placing.used_before && placing.two_views;
-        Self { memory: Memory::Packed(memory), object: object.into(), placements, code, used_before }
+        Self { memory: Memory::Packed(memory), object: object.into(), placements, code }
     }
 
     /// Where each segment lies, in the order of the requests. An empty segment has an address, but no memory.
@@ -203,7 +200,7 @@ impl WritableSlab {
 
     /// Sets the final protections. On failure everything is given back.
     pub(crate) fn publish(self) -> Result<PublishedSlab> {
-        let Self { mut memory, object, code, used_before, .. } = self;
+        let Self { mut memory, object, code, .. } = self;
         let failed = |call, source| Error::System { call, object: object.as_ref().to_owned(), source };
         for written in &code {
             memory
@@ -212,7 +209,7 @@ impl WritableSlab {
                 .map_err(|e| failed("cache maintenance", e))?;
         }
         memory.protect().map_err(|e| failed("mprotect", e))?;
-        if used_before || (cfg!(target_arch = "aarch64") && !code.is_empty()) {
+        if cfg!(target_arch = "aarch64") && !code.is_empty() {
             super::cores::synchronize();
         }
         Ok(PublishedSlab { memory })

@@ -22,7 +22,7 @@ pub(super) use self::runs::{PackedRun, PackedRuns, Placing};
 use self::views::Views;
 use super::os::Mapping;
 use super::ranges::Ranges;
-use super::{Lifetime, Protection, SegmentRequest};
+use super::{Lifetime, Protection, SegmentRequest, cores};
 use crate::gate;
 
 /// How objects are packed; see [`ArenaStats::packed`](super::ArenaStats::packed).
@@ -188,7 +188,11 @@ impl Packing {
         found.outstanding -= 1;
         if is_current && clean {
             for run in runs.iter(arena.range().start) {
-                found.pools[run.protection as usize].wake(run.addresses);
+                let pool = &mut found.pools[run.protection as usize];
+                match run.protection {
+                    Protection::ReadExecute => pool.wake(run.addresses),
+                    Protection::Read | Protection::ReadWrite => pool.free(run.addresses),
+                }
             }
         }
         self.end_if_idle(arena, ranges);
@@ -237,7 +241,6 @@ impl Epoch {
             views.begin_write(two_views(&self.pools)).ok()?;
         }
         let mut runs = PackedRuns::default();
-        let mut used_before = false;
         for (protection, wanted) in runs::PROTECTIONS.into_iter().zip(wanted) {
             if wanted.bytes == 0 {
                 continue;
@@ -246,12 +249,11 @@ impl Epoch {
                 self.give_back(arena, &runs);
                 return None;
             };
-            runs.set(arena.range().start, protection, &carved.range);
-            used_before |= !carved.fresh && protection == Protection::ReadExecute;
+            runs.set(arena.range().start, protection, &carved);
         }
         self.outstanding += 1;
         let written = runs.each(arena.range().start, |run| self.written_at(run));
-        Some(Placing { epoch: self.number, runs, written, two_views: self.views.is_some(), used_before })
+        Some(Placing { epoch: self.number, runs, written, two_views: self.views.is_some() })
     }
 
     /// Undoes a part of `take`.
@@ -262,7 +264,7 @@ impl Epoch {
             for unit in pool.rest(&run.addresses, true) {
                 pool.set_away(&unit, false);
             }
-            pool.wake(run.addresses);
+            pool.free(run.addresses);
         }
         if let Some(views) = &mut self.views {
             views.end_write(two_views(&self.pools));
@@ -283,25 +285,14 @@ impl Epoch {
         ranges: &mut Ranges,
         protection: Protection,
         wanted: Wanted,
-    ) -> Option<Carved> {
+    ) -> Option<Range<usize>> {
+        self.settle(protection, true);
         let carved = loop {
-            let pool = &mut self.pools[protection as usize];
-            if let Some(carved) = pool.carve(wanted.bytes, wanted.align) {
+            if let Some(carved) = self.pools[protection as usize].carve(wanted.bytes, wanted.align) {
                 break carved;
             }
-            match pool.growth(wanted.bytes, wanted.align) {
-                Growth::Area(least) => {
-                    let size = pool.last_area().map_or(FIRST_AREA, |bytes| bytes.saturating_mul(AREA_GROWTH));
-                    pool.add_area(take_area(arena, ranges, size, least)?);
-                }
-                Growth::Map(range) => {
-                    match &self.views {
-                        Some(views) if protection != Protection::ReadWrite => views.grow(arena, &range, protection),
-                        _ => arena.protect(&range, Protection::ReadWrite),
-                    }
-                    .ok()?;
-                    self.pools[protection as usize].grown(&range);
-                }
+            if self.grow(arena, ranges, protection, wanted).is_none() && !self.settle(protection, false) {
+                return None;
             }
         };
         if self.bring_back(arena, protection, &carved, wanted.zero_fill).is_err() {
@@ -309,10 +300,46 @@ impl Epoch {
             // They go as they came.
             pool.rest(&carved.range, true).iter().for_each(|unit| pool.set_away(unit, false));
             carved.away.iter().for_each(|unit| pool.set_away(unit, true));
-            pool.wake(carved.range);
+            pool.free(carved.range);
             return None;
         }
-        Some(carved)
+        Some(carved.range)
+    }
+
+    /// Makes a pool larger. None if that cannot be.
+    fn grow(&mut self, arena: &Mapping, ranges: &mut Ranges, protection: Protection, wanted: Wanted) -> Option<()> {
+        let pool = &mut self.pools[protection as usize];
+        match pool.growth(wanted.bytes, wanted.align) {
+            Growth::Area(least) => {
+                let size = pool.last_area().map_or(FIRST_AREA, |bytes| bytes.saturating_mul(AREA_GROWTH));
+                pool.add_area(take_area(arena, ranges, size, least)?);
+            }
+            Growth::Map(range) => {
+                match &self.views {
+                    Some(views) if protection != Protection::ReadWrite => views.grow(arena, &range, protection),
+                    _ => arena.protect(&range, Protection::ReadWrite),
+                }
+                .ok()?;
+                self.pools[protection as usize].grown(&range);
+            }
+        }
+        Some(())
+    }
+
+    /// Makes room of what has been woken, if there is enough of it, or any and no `other_room`.
+    ///
+    /// Its code has been overwritten. A core that ran it may have fetched it before that, and would not look again; from here on it is like
+    /// what was never used. (Linux keeps removed BPF programs in such a way: `bpf_prog_pack`.)
+    fn settle(&mut self, protection: Protection, other_room: bool) -> bool {
+        let pool = &mut self.pools[protection as usize];
+        let settles = pool.is_worth_settling(other_room);
+        if settles {
+            if self.views.is_some() {
+                cores::synchronize();
+            }
+            pool.settle();
+        }
+        settles
     }
 
     fn bring_back(&self, arena: &Mapping, protection: Protection, carved: &Carved, zero: bool) -> io::Result<()> {

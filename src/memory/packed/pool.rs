@@ -16,6 +16,8 @@ const SPARE: usize = 4;
 /// What an area grows by, at first and at most.
 const FIRST_STEP: usize = 256 << 10;
 const LAST_STEP: usize = 4 << 20;
+/// How much is woken before it is worth interrupting all cores. Until then, what was never used is taken.
+const WORTH_SETTLING: usize = 16 << 10;
 
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -23,8 +25,11 @@ pub(super) struct Pool {
     areas: Vec<Area>,
     /// What was never used, in the last area: it is zero.
     fresh: Range<usize>,
-    /// What was used.
+    /// What was used, and what was left out.
     free: Ranges,
+    /// What has rested, and what cores may have fetched as it was: see [`settle`](Self::settle).
+    woken: Vec<Range<usize>>,
+    woken_bytes: usize,
     step: usize,
     /// Units that nothing alive was in when they were put here, by their addresses; the oldest first.
     idle: VecDeque<usize>,
@@ -70,7 +75,8 @@ pub(super) enum Growth {
 impl Pool {
     pub(super) fn new(granule: usize) -> Self {
         let free = Ranges::new(0..0, granule);
-        Self { granule, areas: Vec::new(), fresh: 0..0, free, step: FIRST_STEP, idle: VecDeque::new() }
+        let (areas, woken, idle) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self { granule, areas, fresh: 0..0, free, woken, woken_bytes: 0, step: FIRST_STEP, idle }
     }
 
     /// Takes room for `bytes` at a multiple of `align` (at most a page).
@@ -171,9 +177,26 @@ impl Pool {
         self.each_unit(unit, |unit, _, _| unit.away = away);
     }
 
-    /// What has rested may be had by others.
-    pub(super) fn wake(&mut self, range: Range<usize>) {
+    /// What nobody was told of, or nobody ran, may be had by others.
+    pub(super) fn free(&mut self, range: Range<usize>) {
         self.free.free(range);
+    }
+
+    /// What was run has rested. Others may have it once it is settled.
+    pub(super) fn wake(&mut self, range: Range<usize>) {
+        self.woken_bytes += range.len();
+        self.woken.push(range);
+    }
+
+    /// Whether there is something to settle, and enough of it if there is other room.
+    pub(super) fn is_worth_settling(&self, other_room: bool) -> bool {
+        self.woken_bytes >= if other_room { WORTH_SETTLING } else { 1 }
+    }
+
+    /// No core has anything any more that it fetched of what is woken.
+    pub(super) fn settle(&mut self) {
+        self.woken_bytes = 0;
+        self.woken.drain(..).for_each(|range| self.free.free(range));
     }
 
     /// All that is mapped.
@@ -236,6 +259,7 @@ mod tests {
         Carve { bytes: usize, shift: u32 },
         Rest { which: usize, keep: bool },
         Wake { which: usize },
+        Settle,
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -244,6 +268,7 @@ mod tests {
                 .prop_map(|(bytes, shift)| Step::Carve { bytes, shift }),
             3 => (any::<usize>(), any::<bool>()).prop_map(|(which, keep)| Step::Rest { which, keep }),
             2 => any::<usize>().prop_map(|which| Step::Wake { which }),
+            1 => Just(Step::Settle),
         ]
     }
 
@@ -254,7 +279,7 @@ mod tests {
             const LINES: usize = 1 << 17;
             let (mut pool, mut next) = (Pool::new(LINE), BASE);
             let mut lines = vec![0_u8; LINES];
-            let (free, live, rests) = (0, 1, 2);
+            let (free, live, rests, woken) = (0, 1, 2, 3);
             let index = |range: &Range<usize>| (range.start - BASE) / LINE..(range.end - BASE) / LINE;
             let unit_of = |unit: &Range<usize>| unit.start == unit.start / UNIT * UNIT && unit.len() == UNIT;
             let mut away = std::collections::BTreeSet::new();
@@ -298,8 +323,13 @@ mod tests {
                     }
                     Step::Wake { which } if !resting.is_empty() => {
                         let range = resting.swap_remove(which % resting.len());
-                        lines[index(&range)].fill(free);
+                        lines[index(&range)].fill(woken);
                         pool.wake(range);
+                    }
+                    Step::Settle => {
+                        prop_assert_eq!(pool.is_worth_settling(false), lines.contains(&woken));
+                        pool.settle();
+                        lines.iter_mut().filter(|line| **line == woken).for_each(|line| *line = free);
                     }
                     Step::Rest { .. } | Step::Wake { .. } => {}
                 }

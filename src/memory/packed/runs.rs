@@ -53,6 +53,4 @@ pub(in super::super) struct Placing {
     /// Where each protection's run is written.
     pub(in super::super) written: [usize; 3],
     pub(in super::super) two_views: bool,
-    /// Other code was where its code comes.
-    pub(in super::super) used_before: bool,
 }
