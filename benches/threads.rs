@@ -104,7 +104,7 @@ fn rounds(engines: &[JitEngine], small: &Template, most: usize) -> Vec<Vec<Durat
 }
 
 fn load(engine: &JitEngine, small: &Template, number: usize) -> (Library, Symbol<Kernel>) {
-    let library = engine.add_object(&small.with_name(number)).unwrap();
+    let library = engine.add_object(small.with_name(number)).unwrap();
     // SAFETY: the signature is the one that was compiled; there are no initialisers.
     let kernel: Symbol<Kernel> = unsafe { library.get(&small.name(number)).unwrap() };
     // SAFETY: it takes any number.

@@ -123,6 +123,16 @@ impl JitEngine {
         self.alone(name.into(), bytes.as_ref())
     }
 
+    /// Prepares objects and puts all of them into one library: see [`Library::add_objects`].
+    ///
+    /// # Errors
+    /// What preparation finds wrong with one of them, or two that define the same name; nothing is kept then.
+    pub fn add_objects(&self, objects: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Library> {
+        let library = Library::alone(&self.context, self.context.next_object_name());
+        library.add_objects(objects)?;
+        Ok(library)
+    }
+
     fn alone(&self, name: Name, bytes: &[u8]) -> Result<Library> {
         let library = Library::alone(&self.context, name.clone());
         library.add(name, bytes)?;

@@ -107,8 +107,17 @@ impl Library {
         self.add(name.into(), bytes.as_ref())
     }
 
+    /// Prepares objects and adds all of them, or none. They may refer to each other in any order. Whenever several objects of a library wait to be
+    /// linked, they are linked as one batch, however they were added: their memory gets its final protections at once.
+    ///
+    /// # Errors
+    /// As for [`add_object`](Self::add_object), of the first object that is refused. The library is as before then.
+    pub fn add_objects(&self, objects: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<()> {
+        self.inner.add(objects.into_iter().map(|bytes| (self.inner.next_object_name(), bytes)))
+    }
+
     pub(crate) fn add(&self, name: Name, bytes: &[u8]) -> Result<()> {
-        self.inner.add_object(name, bytes)
+        self.inner.add([(name, bytes)])
     }
 
     /// [`add_object`](Self::add_object) of a file, named by its path.

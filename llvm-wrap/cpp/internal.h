@@ -54,10 +54,26 @@ struct Link {
   llvm::DenseSet<llvm::jitlink::Symbol *> Indirect;
 };
 
+/// A link that has nothing left but to make its memory what it will be.
+struct Finished {
+  const slabjit_callbacks *Callbacks;
+  llvm::jitlink::LinkGraph *G;
+  slabjit_memory Memory;
+  llvm::jitlink::JITLinkMemoryManager::InFlightAlloc::OnFinalizedFunction OnFinalized;
+
+  /// Once it is published.
+  void commit();
+  void fail(llvm::Error E);
+};
+
+/// Has the memory of links published together. If that fails, the caller knows why.
+bool publish(llvm::ArrayRef<Finished> Links);
+
 /// Asks the caller for the memory of one link.
 class MemoryManager final : public llvm::jitlink::JITLinkMemoryManager {
 public:
-  explicit MemoryManager(Link &L) : L(L) {}
+  /// Finished links go to `Keep`, or on at once without it.
+  explicit MemoryManager(Link &L, std::vector<Finished> *Keep = nullptr) : L(L), Keep(Keep) {}
   void allocate(const llvm::jitlink::JITLinkDylib *, llvm::jitlink::LinkGraph &G, OnAllocatedFunction OnAllocated) override;
   void deallocate(std::vector<FinalizedAlloc> Allocs, OnDeallocatedFunction OnDeallocated) override;
   using JITLinkMemoryManager::allocate;
@@ -65,6 +81,7 @@ public:
 
 private:
   Link &L;
+  std::vector<Finished> *Keep;
 };
 
 /// Adds what is done for every link to JITLink's passes. `L` lives as long as they.

@@ -1,4 +1,4 @@
-// Graphs that are linked together, by JITLink alone: each as far as its addresses, then each to its end.
+// Graphs that are linked together, by JITLink alone: each as far as its addresses, then each to its end, then the memory of all.
 #include "internal.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -19,6 +19,7 @@ struct Batch {
     std::unique_ptr<JITLinkAsyncLookupContinuation> Continuation;
   };
   SmallVector<Waiting, 1> Waiting;
+  std::vector<slabjit::Finished> Finished;
   /// One has failed: none of the others goes on.
   bool Failed = false;
 };
@@ -26,7 +27,7 @@ struct Batch {
 class Context final : public JITLinkContext {
 public:
   Context(std::unique_ptr<slabjit::Link> Link, Batch &Peers)
-      : JITLinkContext(nullptr), Link(std::move(Link)), Manager(*this->Link), Peers(Peers) {}
+      : JITLinkContext(nullptr), Link(std::move(Link)), Manager(*this->Link, &Peers.Finished), Peers(Peers) {}
 
   JITLinkMemoryManager &getMemoryManager() override { return Manager; }
 
@@ -65,9 +66,13 @@ private:
   Batch &Peers;
 };
 
+Error peerFailed() {
+  return make_error<StringError>("another object that is linked with this one failed", inconvertibleErrorCode());
+}
+
 Expected<AsyncLookupResult> lookUp(const Batch &Peers, const JITLinkContext::LookupMap &Names) {
   if (Peers.Failed)
-    return make_error<StringError>("another object that is linked with this one failed", inconvertibleErrorCode());
+    return peerFailed();
   AsyncLookupResult Found;
   std::vector<StringRef> Missing;
   for (auto &[Name, Flags] : Names) {
@@ -97,5 +102,9 @@ extern "C" int slabjit_link(slabjit_graph *const *Graphs, size_t N) noexcept {
   }
   for (auto &[Names, Continuation] : Peers.Waiting)
     Continuation->run(lookUp(Peers, Names));
+  // The caller says itself what it could not publish.
+  bool Ends = Peers.Failed = Peers.Failed || !slabjit::publish(Peers.Finished);
+  for (auto &Link : Peers.Finished)
+    Ends ? Link.fail(peerFailed()) : Link.commit();
   return Peers.Failed;
 }

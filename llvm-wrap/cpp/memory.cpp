@@ -15,34 +15,29 @@ const orc::ExecutorAddr NothingHeld(1);
 
 class Allocation final : public JITLinkMemoryManager::InFlightAlloc {
 public:
-  Allocation(const slabjit_callbacks &Callbacks, LinkGraph &G, void *Object, void *Memory)
-      : Callbacks(Callbacks), G(G), Object(Object), Memory(Memory) {}
+  Allocation(const slabjit_callbacks &Callbacks, LinkGraph &G, slabjit_memory Memory, std::vector<slabjit::Finished> *Keep)
+      : Callbacks(Callbacks), G(G), Memory(Memory), Keep(Keep) {}
 
   void finalize(OnFinalizedFunction OnFinalized) override {
-    if (Callbacks.publish(Object, Memory) != 0)
-      return fail(std::move(OnFinalized), refused("publishing memory failed"));
-    auto Actions = orc::shared::runFinalizeActions(G.allocActions());
-    if (!Actions)
-      return fail(std::move(OnFinalized), Actions.takeError());
-    auto *Owned = Actions->empty() ? nullptr : new slabjit_actions{std::move(*Actions)};
-    Callbacks.commit(Object, Memory, Owned);
-    OnFinalized(JITLinkMemoryManager::FinalizedAlloc(NothingHeld));
+    slabjit::Finished Done{&Callbacks, &G, Memory, std::move(OnFinalized)};
+    if (Keep)
+      return Keep->push_back(std::move(Done));
+    if (slabjit::publish(Done))
+      Done.commit();
+    else
+      Done.fail(refused("publishing memory failed"));
   }
 
   void abandon(OnAbandonedFunction OnAbandoned) override {
-    Callbacks.abandon(Object, Memory);
+    Callbacks.abandon(Memory.object, Memory.allocation);
     OnAbandoned(Error::success());
   }
 
 private:
-  void fail(OnFinalizedFunction OnFinalized, Error E) {
-    Callbacks.abandon(Object, Memory);
-    OnFinalized(std::move(E));
-  }
-
   const slabjit_callbacks &Callbacks;
   LinkGraph &G;
-  void *Object, *Memory;
+  slabjit_memory Memory;
+  std::vector<slabjit::Finished> *Keep;
 };
 
 /// Whether a reference of this kind reaches all of the address space.
@@ -165,7 +160,28 @@ void slabjit::MemoryManager::allocate(const JITLinkDylib *, LinkGraph &G, OnAllo
     L.Callbacks->abandon(L.Object, Memory);
     return OnAllocated(std::move(E));
   }
-  OnAllocated(std::make_unique<Allocation>(*L.Callbacks, G, L.Object, Memory));
+  OnAllocated(std::make_unique<Allocation>(*L.Callbacks, G, slabjit_memory{L.Object, Memory}, Keep));
+}
+
+void slabjit::Finished::commit() {
+  auto Actions = orc::shared::runFinalizeActions(G->allocActions());
+  if (!Actions)
+    return fail(Actions.takeError());
+  auto *Owned = Actions->empty() ? nullptr : new slabjit_actions{std::move(*Actions)};
+  Callbacks->commit(Memory.object, Memory.allocation, Owned);
+  OnFinalized(JITLinkMemoryManager::FinalizedAlloc(NothingHeld));
+}
+
+void slabjit::Finished::fail(Error E) {
+  Callbacks->abandon(Memory.object, Memory.allocation);
+  OnFinalized(std::move(E));
+}
+
+bool slabjit::publish(ArrayRef<Finished> Links) {
+  SmallVector<slabjit_memory, 1> Memory;
+  for (auto &F : Links)
+    Memory.push_back(F.Memory);
+  return Links.empty() || Links.front().Callbacks->publish(Memory.data(), Memory.size()) == 0;
 }
 
 void slabjit::MemoryManager::deallocate(std::vector<FinalizedAlloc> Allocs, OnDeallocatedFunction OnDeallocated) {

@@ -110,6 +110,11 @@ typedef struct {
   uint64_t address, size;
 } slabjit_room;
 
+/* What `allocate` made for an object. */
+typedef struct {
+  void *object, *allocation;
+} slabjit_memory;
+
 /* Calls from the shim into the caller. `object` is what slabjit_graph_bind was given.
  * Called on the thread that binds or links the graph. None may unwind. */
 typedef struct {
@@ -142,8 +147,8 @@ typedef struct {
    * `publish`, and what is at the addresses readable. On success *allocation is set, and ends in exactly one of commit or abandon. */
   int (*allocate)(void *object, const slabjit_segment *segments, size_t n, uint64_t *addresses, uint64_t *written,
                   void **allocation);
-  /* Content is final: apply protections. */
-  int (*publish)(void *object, void *allocation);
+  /* The content of all of these is final: apply protections. They are the memory of all that was linked together. */
+  int (*publish)(const slabjit_memory *memory, size_t n);
   /* Finalisation actions have run. Memory and `actions` (may be NULL) are the caller's alone from here on; LLVM keeps no
    * share in them. The caller runs the actions with slabjit_actions_run before the memory goes. */
   void (*commit)(void *object, void *allocation, slabjit_actions *actions);
@@ -186,7 +191,8 @@ char *slabjit_graph_create(const char *bytes, size_t len, const char *name, size
 void slabjit_graph_bind(slabjit_graph *graph, const slabjit_callbacks *callbacks, void *object, int retain, int indirect)
     SLABJIT_NOEXCEPT;
 /* Links bound graphs together, on this thread: in their order each gets its addresses, and in the same order each that needs another's is
- * finished then. 0 if all were linked; else one has `failed`, and some of the others may have committed their memory. Consumes the graphs. */
+ * finished then; memory is published once, when all are. 0 if all were linked; else one has `failed`, or the caller refused. Consumes the
+ * graphs. */
 int slabjit_link(slabjit_graph *const *graphs, size_t n) SLABJIT_NOEXCEPT;
 /* Frees a graph that was not linked. NULL is allowed. */
 void slabjit_graph_dispose(slabjit_graph *graph) SLABJIT_NOEXCEPT;

@@ -108,6 +108,13 @@ pub struct slabjit_room {
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
+pub struct slabjit_memory {
+    pub object: *mut c_void,
+    pub allocation: *mut c_void,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
 pub struct slabjit_callbacks {
     pub external: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *mut slabjit_decision),
     pub defined: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *mut slabjit_decision),
@@ -121,7 +128,7 @@ pub struct slabjit_callbacks {
     pub checked: unsafe extern "C" fn(*mut c_void) -> c_int,
     pub allocate:
         unsafe extern "C" fn(*mut c_void, *const slabjit_segment, usize, *mut u64, *mut u64, *mut *mut c_void) -> c_int,
-    pub publish: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
+    pub publish: unsafe extern "C" fn(*const slabjit_memory, usize) -> c_int,
     pub commit: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut slabjit_actions),
     pub abandon: unsafe extern "C" fn(*mut c_void, *mut c_void),
     pub placed: unsafe extern "C" fn(*mut c_void, *const slabjit_placed, usize, *const slabjit_placed, usize, u64, u64),

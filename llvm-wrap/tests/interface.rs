@@ -21,6 +21,7 @@ struct Caller {
     /// Pages of its memory.
     pages: Mutex<usize>,
     refuse_memory: bool,
+    refuse_publication: bool,
     /// Asks for room at the head and the tail of the code and among data, and makes `far` of it.
     makes_room: bool,
     refuse_references: bool,
@@ -211,12 +212,18 @@ unsafe extern "C" {
     fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int;
 }
 
-unsafe extern "C" fn publish(object: *mut c_void, allocation: *mut c_void) -> c_int {
-    // SAFETY: our mapping; nothing here writes its data.
+unsafe extern "C" fn publish(memory: *const slabjit_memory, n: usize) -> c_int {
+    // SAFETY: the shim's array; our mappings; nothing here writes their data.
     unsafe {
-        caller(object).event("publish");
-        for page in 0..*caller(object).pages.lock().unwrap() {
-            mprotect(allocation.byte_add(page * 4096), 4096, 5);
+        for slabjit_memory { object, allocation } in std::slice::from_raw_parts(memory, n) {
+            let caller = caller(*object);
+            caller.event(if n == 1 { "publish".to_owned() } else { format!("publish with {n}") });
+            for page in 0..*caller.pages.lock().unwrap() {
+                mprotect(allocation.byte_add(page * 4096), 4096, 5);
+            }
+            if caller.refuse_publication {
+                return 1;
+            }
         }
     }
     0
@@ -418,6 +425,26 @@ fn one_that_fails_ends_those_that_are_linked_with_it() {
     assert_eq!([of(&waits, "allocate"), of(&waits, "abandon"), of(&waits, "commit")], [1, 1, 0]);
     assert_eq!([of(&waits, "failed"), of(&fails, "failed"), of(&comes_after, "failed")], [0, 1, 0]);
     assert_eq!([of(&comes_after, "defined"), of(&comes_after, "allocate")], [1, 0]);
+}
+
+/// Before that, all have been checked; nothing is committed before all are published.
+#[test]
+fn what_is_linked_together_is_published_together_or_not_at_all() {
+    let (peer, user) = (compile(PEER_SOURCE), compile(USER_SOURCE));
+    for refuses in [false, true] {
+        let (a, b) = (Caller::default(), Caller { refuse_publication: refuses, ..Caller::default() });
+        assert_eq!(link_all(&[(&user, &a), (&peer, &b)]), !refuses);
+        let end = if refuses { "abandon" } else { "commit" };
+        for caller in [a, b] {
+            let events = caller.events();
+            assert_eq!(events[events.len() - 3..], ["checked", "publish with 2", end]);
+        }
+    }
+    // One that fails keeps the others from it.
+    let (a, b) = (Caller::default(), Caller { refuse_references: true, ..Caller::default() });
+    assert!(!link_all(&[(&peer, &a), (&user, &b)]));
+    assert_eq!(a.events().last().unwrap(), "abandon");
+    assert!(!a.events().iter().any(|event| event.starts_with("publish")));
 }
 
 #[test]

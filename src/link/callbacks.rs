@@ -277,10 +277,12 @@ unsafe extern "C" fn allocate(
     guarded(1, || report(link, link.allocate(segments, addresses, written)))
 }
 
-unsafe extern "C" fn publish(object: *mut c_void, _: *mut c_void) -> c_int {
-    // SAFETY: what the graph was bound to.
-    let link = unsafe { link(object) };
-    guarded(1, || report(link, link.publish()))
+unsafe extern "C" fn publish(memory: *const shim::slabjit_memory, n: usize) -> c_int {
+    // SAFETY: an array of this length, lent for this call, with what graphs were bound to.
+    let links: Vec<_> = unsafe { slice(memory, n).iter().map(|memory| link(memory.object)).collect() };
+    let Some(first) = links.first() else { return 0 };
+    // The error names its object.
+    guarded(1, || report(first, ObjectLink::publish(&links)))
 }
 
 fn report(link: &ObjectLink, result: Result<()>) -> c_int {

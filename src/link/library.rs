@@ -99,16 +99,13 @@ impl Library {
         Error::Removed { library: self.name.to_string() }
     }
 
-    /// Prepares an object and takes it into the library. Runs nothing but plugins.
-    pub(crate) fn add_object(&self, name: Name, bytes: &[u8]) -> Result<()> {
-        let object = self.prepare(name, bytes)?;
-        self.add(object)
-    }
-
-    fn add(&self, object: PreparedObject) -> Result<()> {
+    /// Prepares objects and takes them into the library: all, or none. Runs nothing but plugins.
+    pub(crate) fn add<B: AsRef<[u8]>>(&self, objects: impl IntoIterator<Item = (Name, B)>) -> Result<()> {
+        let prepare = |(name, bytes): (Name, B)| self.prepare(name, bytes.as_ref());
+        let objects = objects.into_iter().map(prepare).collect::<Result<Vec<_>>>()?;
         let mut state = self.state();
         let code = state.code.clone().ok_or_else(|| self.removed())?;
-        state.add(&self.name, &code, object)
+        state.add(&self.name, &code, objects)
     }
 
     fn prepare(&self, kept_name: Name, bytes: &[u8]) -> Result<PreparedObject> {
@@ -369,7 +366,7 @@ impl Library {
                 let code = state.code.clone().ok_or_else(|| self.removed())?;
                 // Another thread may have been faster.
                 if !state.has_taken(&archive, member) {
-                    state.add(&self.name, &code, object)?;
+                    state.add(&self.name, &code, vec![object])?;
                     state.take_member(&archive, member);
                 }
             }
@@ -475,7 +472,7 @@ impl Library {
             // Another thread was faster.
             Some(_) => Ok(()),
             None => {
-                state.add(&self.name, &code, object)?;
+                state.add(&self.name, &code, vec![object])?;
                 state.take_member(&archive, member);
                 Ok(())
             }

@@ -63,13 +63,58 @@ struct Tables {
     groups: HashMap<Box<str>, u32>,
 }
 
+/// What objects that came together have changed, for when one of them is refused.
+#[derive(Debug)]
+pub(super) struct Journal {
+    /// How many names there were.
+    symbols: usize,
+    /// Positions of symbols that changed, with what they were, in this order.
+    changed: Vec<(usize, Symbol)>,
+    /// Signatures of COMDAT groups that came.
+    groups: Vec<Box<str>>,
+}
+
 impl Names {
+    /// From here on.
+    pub(super) fn journal(&self) -> Journal {
+        Journal { symbols: self.symbols.len(), changed: Vec::new(), groups: Vec::new() }
+    }
+
+    /// Makes everything as it was when the journal began.
+    pub(super) fn undo(&mut self, journal: Journal) {
+        for (position, symbol) in journal.changed.into_iter().rev() {
+            if let Some((_, changed)) = self.symbols.get_mut(position) {
+                *changed = symbol;
+            }
+        }
+        let gone = self.symbols.split_off(journal.symbols);
+        let Some(tables) = &mut self.tables else { return };
+        journal.groups.iter().for_each(|signature| drop(tables.groups.remove(signature)));
+        if journal.symbols <= HASH_ABOVE {
+            tables.positions.clear();
+            return;
+        }
+        for (position, (name, _)) in (journal.symbols as u32..).zip(&gone) {
+            if let Ok(entry) = tables.positions.find_entry(hash(name), |p| *p == position) {
+                entry.remove();
+            }
+        }
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&Symbol> {
         self.position(name).and_then(|i| self.symbols.get(i)).map(|(_, symbol)| symbol)
     }
 
     fn get_mut(&mut self, name: &str) -> Option<&mut Symbol> {
         self.position(name).and_then(|i| self.symbols.get_mut(i)).map(|(_, symbol)| symbol)
+    }
+
+    /// As [`get_mut`](Self::get_mut), with what it was noted.
+    fn change(&mut self, name: &str, journal: &mut Journal) -> Option<&mut Symbol> {
+        let position = self.position(name)?;
+        let (_, symbol) = self.symbols.get_mut(position)?;
+        journal.changed.push((position, *symbol));
+        Some(symbol)
     }
 
     fn position(&self, name: &str) -> Option<usize> {
@@ -111,6 +156,7 @@ impl Names {
         number: u32,
         object: &PreparedObject,
         name_of: impl Fn(u32) -> String,
+        journal: &mut Journal,
     ) -> Result<()> {
         let index = &object.index;
         for definition in index.definitions.iter().filter(|d| self.group_counts(number, object, d)) {
@@ -127,7 +173,10 @@ impl Names {
         self.check_discarded(number, object, name_of)?;
         for group in &index.groups {
             let groups = &mut self.tables.get_or_insert_default().groups;
-            groups.entry(index.name(group.signature).into()).or_insert(number);
+            groups.entry(index.name(group.signature).into()).or_insert_with_key(|signature| {
+                journal.groups.push(signature.clone());
+                number
+            });
         }
         if self.symbols.is_empty() {
             self.symbols.reserve_exact(index.definitions.len());
@@ -148,7 +197,7 @@ impl Names {
                 address: definition.absolute.then_some(definition.value),
             };
             let name = index.name(definition.name);
-            match self.get_mut(name) {
+            match self.change(name, journal) {
                 None => self.insert(name, new),
                 Some(old) if replaces(old, &new) => *old = new,
                 // The most constraining visibility wins.

@@ -220,14 +220,21 @@ impl ObjectLink {
         })
     }
 
-    pub(super) fn publish(&self) -> Result<()> {
-        if let Some(storage) = &self.storage {
-            // SAFETY: the sections lie in our slab, LLVM has written everything; of what is linked together, nothing has run.
-            unsafe { thread_local::copy_contents(&self.object, self.number, storage, &self.state().thread_local) };
+    /// Publishes the memory of what is linked together.
+    pub(super) fn publish(all: &[&Self]) -> Result<()> {
+        let mut writable = Vec::with_capacity(all.len());
+        for link in all {
+            let mut state = link.state();
+            if let Some(storage) = &link.storage {
+                // SAFETY: the sections lie in our slab, LLVM has written everything; of what is linked together, nothing has run.
+                unsafe { thread_local::copy_contents(&link.object, link.number, storage, &state.thread_local) };
+            }
+            writable.extend(state.writable.take().map(|slab| (*link, slab)));
         }
-        let writable = self.state().writable.take();
-        let published = writable.map(WritableSlab::publish).transpose()?;
-        self.state().published = published;
+        let (links, slabs): (Vec<_>, Vec<_>) = writable.into_iter().unzip();
+        for (link, published) in links.into_iter().zip(WritableSlab::publish_all(slabs)?) {
+            link.state().published = Some(published);
+        }
         Ok(())
     }
 

@@ -115,7 +115,6 @@ impl WritableSlab {
         requests: &[SegmentRequest],
     ) -> Result<Self> {
         let page = arena.page();
-        let failed = |call, source| Error::System { call, object: object.to_owned(), source };
         let at = |offsets: &Range<usize>| span.start + offsets.start..span.start + offsets.end;
         let run = |run: &Run| {
             let standard = run.offsets.start < layout.finalize;
@@ -129,7 +128,7 @@ impl WritableSlab {
             Own { arena, start: span.start, runs, outside: None, record: None, generation, _counted: Counted::new() };
         let arena = &memory.arena;
         if !span.is_empty() && !ready {
-            arena.mapping().protect(&span, Protection::ReadWrite).map_err(|e| failed("mprotect", e))?;
+            arena.mapping().protect(&span, Protection::ReadWrite).map_err(|e| failed(object, "mprotect", e))?;
             for segment in layout.segments.iter().filter(|s| !s.has_own_mapping()) {
                 keep_huge_pages_out(arena.mapping(), &span, &at(&segment.zero_pages(page)));
             }
@@ -145,7 +144,7 @@ impl WritableSlab {
         for (segment, request) in layout.segments.iter().zip(requests) {
             let address = if segment.has_own_mapping() {
                 let mapped = Outside::map(segment, request.protection, request.lifetime, page);
-                let mapped = mapped.map_err(|e| failed("mmap", e))?;
+                let mapped = mapped.map_err(|e| failed(object, "mmap", e))?;
                 let start = mapped.range.start;
                 let zero = segment.zero_pages(page);
                 keep_huge_pages_out(mapped.mapping(), &mapped.range, &(start + zero.start..start + zero.end));
@@ -199,20 +198,66 @@ impl WritableSlab {
     }
 
     /// Sets the final protections. On failure everything is given back.
-    pub(crate) fn publish(self) -> Result<PublishedSlab> {
-        let Self { mut memory, object, code, .. } = self;
-        let failed = |call, source| Error::System { call, object: object.as_ref().to_owned(), source };
-        for written in &code {
-            memory
-                .mapping_of(written.start)
-                .sync_instruction_cache(written)
-                .map_err(|e| failed("cache maintenance", e))?;
+    pub(crate) fn publish(mut self) -> Result<PublishedSlab> {
+        Self::seal(std::slice::from_mut(&mut self))?;
+        Ok(PublishedSlab { memory: self.memory })
+    }
+
+    /// The same for slabs that belong together: for all, or none.
+    pub(crate) fn publish_all(mut slabs: Vec<Self>) -> Result<Vec<PublishedSlab>> {
+        Self::seal(&mut slabs)?;
+        Ok(slabs.into_iter().map(|slab| PublishedSlab { memory: slab.memory }).collect())
+    }
+
+    fn seal(slabs: &mut [Self]) -> Result<()> {
+        for Self { memory, object, code, .. } in &*slabs {
+            for written in code {
+                let synchronized = memory.mapping_of(written.start).sync_instruction_cache(written);
+                synchronized.map_err(|e| failed(object, "cache maintenance", e))?;
+            }
         }
-        memory.protect().map_err(|e| failed("mprotect", e))?;
-        if cfg!(target_arch = "aarch64") && !code.is_empty() {
+        Self::protect(slabs)?;
+        for slab in &mut *slabs {
+            if let Memory::Packed(packed) = &mut slab.memory {
+                packed.end_write();
+            }
+        }
+        if cfg!(target_arch = "aarch64") && slabs.iter().any(|slab| !slab.code.is_empty()) {
             super::cores::synchronize();
         }
-        Ok(PublishedSlab { memory })
+        Ok(())
+    }
+
+    /// Takes the right to write away, or to run. Neighbours that get the same protection get it by one call.
+    fn protect(slabs: &[Self]) -> Result<()> {
+        let set = |(slab, run): (&Self, SlabRange)| {
+            let set = slab.memory.mapping_of(run.addresses.start).protect(&run.addresses, run.protection);
+            set.map_err(|e| failed(&slab.object, "mprotect", e))
+        };
+        let mut neighbours: Option<(&Self, SlabRange)> = None;
+        for slab in slabs.iter().filter(|slab| slab.memory.has_final_protections_to_come()) {
+            for run in slab.memory.ranges().into_iter().filter(|run| run.protection != Protection::ReadWrite) {
+                match &mut neighbours {
+                    Some((_, before)) if before.joins(&run) => before.addresses.end = run.addresses.end,
+                    _ => neighbours.replace((slab, run)).map_or(Ok(()), set)?,
+                }
+            }
+        }
+        neighbours.map_or(Ok(()), set)
+    }
+}
+
+fn failed(object: &str, call: &'static str, source: io::Error) -> Error {
+    Error::System { call, object: object.to_owned(), source }
+}
+
+impl SlabRange {
+    /// Whether another one of the arena goes on where this one ends.
+    fn joins(&self, next: &Self) -> bool {
+        self.addresses.end == next.addresses.start
+            && self.protection == next.protection
+            && !self.outside
+            && !next.outside
     }
 }
 
@@ -242,28 +287,13 @@ impl Memory {
         }
     }
 
-    /// Takes the right to write away, or to run.
-    fn protect(&mut self) -> io::Result<()> {
+    /// Whether it is written where it is run, until it is published.
+    fn has_final_protections_to_come(&self) -> bool {
         match self {
-            Self::Packed(packed) => {
-                if !packed.has_two_views() {
-                    protect_all(packed.arena().mapping(), packed.ranges())?;
-                }
-                packed.end_write();
-                Ok(())
-            }
-            Self::Own(own) => {
-                protect_all(own.arena.mapping(), own.ranges())?;
-                let mut constant = own.outside().filter(|o| o.protection != Protection::ReadWrite);
-                constant.try_for_each(|segment| segment.mapping().protect(&segment.range, segment.protection))
-            }
+            Self::Packed(packed) => !packed.has_two_views(),
+            Self::Own(_) => true,
         }
     }
-}
-
-fn protect_all(mapping: &Mapping, ranges: impl Iterator<Item = SlabRange>) -> io::Result<()> {
-    let mut constant = ranges.filter(|run| run.protection != Protection::ReadWrite);
-    constant.try_for_each(|run| mapping.protect(&run.addresses, run.protection))
 }
 
 impl PublishedSlab {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::code::Code;
 use super::super::hold::Hold;
-use super::super::names::{Names, Symbol};
+use super::super::names::{Journal, Names, Symbol};
 use super::super::object::{Linked, PreparedObject};
 use super::super::resolve::{Host, Wanted};
 use super::super::thread_local::Storage;
@@ -95,14 +95,27 @@ impl State {
         self.work.take_if(|work| work.pending.is_empty() && work.undoing.is_none() && work.archives.is_empty());
     }
 
-    pub(super) fn add(&mut self, library: &Name, code: &Code, object: PreparedObject) -> Result<()> {
+    /// Adds all of these objects to those that wait, or none.
+    pub(super) fn add(&mut self, library: &Name, code: &Code, objects: Vec<PreparedObject>) -> Result<()> {
+        let (next, waiting, mut journal) = (self.next, self.pending().len(), self.names.journal());
+        let added = objects.into_iter().try_for_each(|object| self.add_one(library, code, object, &mut journal));
+        if added.is_err() {
+            self.names.undo(journal);
+            self.next = next;
+            self.work.iter_mut().for_each(|work| work.pending.truncate(waiting));
+            self.rest();
+        }
+        added
+    }
+
+    fn add_one(&mut self, library: &Name, code: &Code, object: PreparedObject, journal: &mut Journal) -> Result<()> {
         let number = self.next;
         let (names, pending) = (&mut self.names, self.work.as_ref().map_or(&[][..], |work| &work.pending));
         let name_of = |n: u32| match pending.iter().find(|(number, _)| *number == n) {
             Some((_, object)) => object.name.to_string(),
             None => code.object_name(n).map_or_else(String::new, |name| name.to_string()),
         };
-        names.add(library, number, &object, name_of)?;
+        names.add(library, number, &object, name_of, journal)?;
         self.next += 1;
         self.work.get_or_insert_default().pending.push((number, Arc::new(object)));
         Ok(())
