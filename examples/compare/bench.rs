@@ -101,6 +101,17 @@ impl<'a> Bench<'a> {
         Ok(Sample { load, unload })
     }
 
+    /// As [`round`](Self::round) by one thread, of so many objects that are loaded and unloaded together.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn batch(&mut self, count: usize) -> Result<Sample, String> {
+        let objects = self.objects(count);
+        let (load, loaded) = Cost::of(count, || self.side.load_together(&objects))?;
+        let (unload, ()) = Cost::of(count, || self.side.unload(loaded))?;
+        Ok(Sample { load, unload })
+    }
+
     /// Calls each function that is loaded, one after the other, so many times.
     ///
     /// # Errors

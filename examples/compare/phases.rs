@@ -148,7 +148,6 @@ pub fn beside(workload: &Workload, options: &Options, show: &mut impl FnMut(Tabl
     }
     show(Table::new(&workload.title, &format!("from bytes to the first call{live}"), load));
     show(Table::new(&workload.title, &format!("unload{live}"), unload));
-    // Batches of objects come here, once there is an interface for them.
     if workload.name == "small" {
         small(workload, &live, &mut runners, options, show)?;
     }
@@ -173,6 +172,13 @@ fn small(
         memory: None,
     };
     show(Table::new(&workload.title, "code generation from IR, which MCJIT is spared here", vec![code]));
+    let batch = workload.per_round.max(workload.live);
+    let samples = alternate(runners, options, |bench| bench.batch(batch));
+    let pick = |of: fn(&Sample) -> Cost| samples.iter().map(|s| s.iter().map(of).collect()).collect();
+    let together = |what: &str| format!("{what}, {batch} together{live}");
+    let title = &workload.title.replace(" one by one", "");
+    show(Table::new(title, &together("from bytes to the first call"), measured(runners, pick(|s| s.load))));
+    show(Table::new(title, &together("unload"), measured(runners, pick(|s| s.unload))));
     for threads in 2..=if options.quick { 2 } else { 4 } {
         let samples = alternate(runners, options, |bench| bench.round(threads));
         let load = samples.iter().map(|s| s.iter().map(|sample| sample.load).collect()).collect();

@@ -54,25 +54,24 @@ struct Link {
   llvm::DenseSet<llvm::jitlink::Symbol *> Indirect;
 };
 
-/// A link that has nothing left but to make its memory what it will be.
+/// Memory whose content is final. It ends in one of `commit`, once it is published, and `abandon`.
 struct Finished {
   const slabjit_callbacks *Callbacks;
-  llvm::jitlink::LinkGraph *G;
   slabjit_memory Memory;
-  llvm::jitlink::JITLinkMemoryManager::InFlightAlloc::OnFinalizedFunction OnFinalized;
+  llvm::orc::shared::AllocActions Actions;
 
-  /// Once it is published.
-  void commit();
-  void fail(llvm::Error E);
+  /// If an action fails, it is abandoned.
+  llvm::Error commit();
+  void abandon();
 };
 
-/// Has the memory of links published together. If that fails, the caller knows why.
+/// Has memory published together. If that fails, the caller knows why.
 bool publish(llvm::ArrayRef<Finished> Links);
 
 /// Asks the caller for the memory of one link.
 class MemoryManager final : public llvm::jitlink::JITLinkMemoryManager {
 public:
-  /// Finished links go to `Keep`, or on at once without it.
+  /// What is finished goes to `Keep`; without it, it is published and committed at once.
   explicit MemoryManager(Link &L, std::vector<Finished> *Keep = nullptr) : L(L), Keep(Keep) {}
   void allocate(const llvm::jitlink::JITLinkDylib *, llvm::jitlink::LinkGraph &G, OnAllocatedFunction OnAllocated) override;
   void deallocate(std::vector<FinalizedAlloc> Allocs, OnDeallocatedFunction OnDeallocated) override;

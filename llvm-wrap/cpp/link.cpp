@@ -1,4 +1,4 @@
-// Graphs that are linked together, by JITLink alone: each as far as its addresses, then each to its end, then the memory of all.
+// Graphs that are linked together, by JITLink alone: each as far as it comes without the others, then to its end; then the memory of all.
 #include "internal.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -7,26 +7,61 @@
 using namespace llvm;
 using namespace llvm::jitlink;
 
-namespace {
-
-/// What the graphs of one call know of each other.
-struct Batch {
+/// What graphs that are linked together know of each other.
+struct slabjit_batch {
+  /// Hold the names of lookups, whose graphs may be gone before them.
+  std::vector<slabjit::NamePool> Pools;
   /// Where what they refer to each other by is.
   StringMap<orc::ExecutorAddr> Exports;
   /// Those that have their addresses and want others'.
-  struct Waiting {
+  struct Lookup {
     JITLinkContext::LookupMap Names;
     std::unique_ptr<JITLinkAsyncLookupContinuation> Continuation;
   };
-  SmallVector<Waiting, 1> Waiting;
+  std::vector<Lookup> Waiting;
+  /// Those whose content is final. Their graphs are gone.
   std::vector<slabjit::Finished> Finished;
   /// One has failed: none of the others goes on.
   bool Failed = false;
+
+  /// The caller is told of the first.
+  void fail(const slabjit_callbacks &Callbacks, void *Object, Error E) {
+    auto Text = toString(std::move(E));
+    if (!Failed)
+      Callbacks.failed(Object, Text.data(), Text.size());
+    Failed = true;
+  }
 };
+
+namespace {
+
+/// What is found of some names, and which are not there.
+std::pair<AsyncLookupResult, std::vector<StringRef>> find(const slabjit_batch &Peers,
+                                                          const JITLinkContext::LookupMap &Names) {
+  std::pair<AsyncLookupResult, std::vector<StringRef>> Result;
+  for (auto &[Name, Flags] : Names) {
+    auto At = Peers.Exports.find(slabjit::textOf(Name));
+    if (At != Peers.Exports.end())
+      Result.first[Name] = slabjit::foundAt(At->second);
+    else if (Flags == SymbolLookupFlags::RequiredSymbol)
+      Result.second.push_back(slabjit::textOf(Name));
+  }
+  return Result;
+}
+
+Expected<AsyncLookupResult> lookUp(const slabjit_batch &Peers, const JITLinkContext::LookupMap &Names) {
+  if (Peers.Failed)
+    return make_error<StringError>("another object that is linked with this one failed", inconvertibleErrorCode());
+  auto [Found, Missing] = find(Peers, Names);
+  if (Missing.empty())
+    return std::move(Found);
+  llvm::sort(Missing);
+  return make_error<StringError>("Symbols not found: [ " + llvm::join(Missing, ", ") + " ]", inconvertibleErrorCode());
+}
 
 class Context final : public JITLinkContext {
 public:
-  Context(std::unique_ptr<slabjit::Link> Link, Batch &Peers)
+  Context(std::unique_ptr<slabjit::Link> Link, slabjit_batch &Peers)
       : JITLinkContext(nullptr), Link(std::move(Link)), Manager(*this->Link, &Peers.Finished), Peers(Peers) {}
 
   JITLinkMemoryManager &getMemoryManager() override { return Manager; }
@@ -48,63 +83,49 @@ public:
   }
 
   void lookup(const LookupMap &Names, std::unique_ptr<JITLinkAsyncLookupContinuation> Continuation) override {
-    Peers.Waiting.push_back({Names, std::move(Continuation)});
+    bool Comes = llvm::any_of(Names, [&](auto &Name) { return !Peers.Exports.count(slabjit::textOf(Name.first)); });
+    if (Comes)
+      Peers.Waiting.push_back({Names, std::move(Continuation)});
+    else
+      Continuation->run(lookUp(Peers, Names));
   }
 
   void notifyFinalized(JITLinkMemoryManager::FinalizedAlloc Alloc) override { Alloc.release(); }
 
   void notifyFailed(Error E) override {
-    auto Text = toString(std::move(E));
-    if (!Peers.Failed)
-      Link->Callbacks->failed(Link->Object, Text.data(), Text.size());
-    Peers.Failed = true;
+    Peers.fail(*Link->Callbacks, Link->Object, std::move(E));
   }
 
 private:
   std::unique_ptr<slabjit::Link> Link;
   slabjit::MemoryManager Manager;
-  Batch &Peers;
+  slabjit_batch &Peers;
 };
-
-Error peerFailed() {
-  return make_error<StringError>("another object that is linked with this one failed", inconvertibleErrorCode());
-}
-
-Expected<AsyncLookupResult> lookUp(const Batch &Peers, const JITLinkContext::LookupMap &Names) {
-  if (Peers.Failed)
-    return peerFailed();
-  AsyncLookupResult Found;
-  std::vector<StringRef> Missing;
-  for (auto &[Name, Flags] : Names) {
-    auto At = Peers.Exports.find(slabjit::textOf(Name));
-    if (At != Peers.Exports.end())
-      Found[Name] = slabjit::foundAt(At->second);
-    else if (Flags == SymbolLookupFlags::RequiredSymbol)
-      Missing.push_back(slabjit::textOf(Name));
-  }
-  if (Missing.empty())
-    return Found;
-  llvm::sort(Missing);
-  return make_error<StringError>("Symbols not found: [ " + llvm::join(Missing, ", ") + " ]", inconvertibleErrorCode());
-}
 
 } // namespace
 
-extern "C" int slabjit_link(slabjit_graph *const *Graphs, size_t N) noexcept {
-  // Outlive what is looked up.
-  SmallVector<slabjit::NamePool, 1> Pools;
-  Batch Peers;
-  for (size_t I = 0; I != N; ++I) {
-    std::unique_ptr<slabjit_graph> Owned(Graphs[I]);
-    Pools.push_back(slabjit::namePool(*Owned->Graph));
-    if (!Peers.Failed)
-      jitlink::link(std::move(Owned->Graph), std::make_unique<Context>(std::move(Owned->Link), Peers));
+extern "C" slabjit_batch *slabjit_batch_begin() noexcept { return new slabjit_batch; }
+
+extern "C" int slabjit_batch_link(slabjit_batch *Batch, slabjit_graph *Graph) noexcept {
+  std::unique_ptr<slabjit_graph> Owned(Graph);
+  if (!Batch->Failed) {
+    Batch->Pools.push_back(slabjit::namePool(*Owned->Graph));
+    jitlink::link(std::move(Owned->Graph), std::make_unique<Context>(std::move(Owned->Link), *Batch));
   }
-  for (auto &[Names, Continuation] : Peers.Waiting)
-    Continuation->run(lookUp(Peers, Names));
+  return Batch->Failed;
+}
+
+extern "C" int slabjit_batch_end(slabjit_batch *Batch, int GiveUp) noexcept {
+  std::unique_ptr<slabjit_batch> Owned(Batch);
+  Batch->Failed |= GiveUp != 0;
+  for (auto &[Names, Continuation] : Batch->Waiting)
+    Continuation->run(lookUp(*Batch, Names));
   // The caller says itself what it could not publish.
-  bool Ends = Peers.Failed = Peers.Failed || !slabjit::publish(Peers.Finished);
-  for (auto &Link : Peers.Finished)
-    Ends ? Link.fail(peerFailed()) : Link.commit();
-  return Peers.Failed;
+  Batch->Failed = Batch->Failed || !slabjit::publish(Batch->Finished);
+  for (auto &Link : Batch->Finished)
+    if (Batch->Failed)
+      Link.abandon();
+    else if (auto E = Link.commit())
+      Batch->fail(*Link.Callbacks, Link.Memory.object, std::move(E));
+  return Batch->Failed;
 }

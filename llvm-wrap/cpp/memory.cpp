@@ -19,13 +19,15 @@ public:
       : Callbacks(Callbacks), G(G), Memory(Memory), Keep(Keep) {}
 
   void finalize(OnFinalizedFunction OnFinalized) override {
-    slabjit::Finished Done{&Callbacks, &G, Memory, std::move(OnFinalized)};
+    slabjit::Finished Done{&Callbacks, Memory, std::move(G.allocActions())};
     if (Keep)
-      return Keep->push_back(std::move(Done));
-    if (slabjit::publish(Done))
-      Done.commit();
-    else
-      Done.fail(refused("publishing memory failed"));
+      // The graph goes with this call.
+      Keep->push_back(std::move(Done));
+    else if (!slabjit::publish(Done))
+      return Done.abandon(), OnFinalized(refused("publishing memory failed"));
+    else if (auto E = Done.commit())
+      return OnFinalized(std::move(E));
+    OnFinalized(JITLinkMemoryManager::FinalizedAlloc(NothingHeld));
   }
 
   void abandon(OnAbandonedFunction OnAbandoned) override {
@@ -163,19 +165,18 @@ void slabjit::MemoryManager::allocate(const JITLinkDylib *, LinkGraph &G, OnAllo
   OnAllocated(std::make_unique<Allocation>(*L.Callbacks, G, slabjit_memory{L.Object, Memory}, Keep));
 }
 
-void slabjit::Finished::commit() {
-  auto Actions = orc::shared::runFinalizeActions(G->allocActions());
-  if (!Actions)
-    return fail(Actions.takeError());
-  auto *Owned = Actions->empty() ? nullptr : new slabjit_actions{std::move(*Actions)};
+Error slabjit::Finished::commit() {
+  auto ToUndo = orc::shared::runFinalizeActions(Actions);
+  if (!ToUndo) {
+    abandon();
+    return ToUndo.takeError();
+  }
+  auto *Owned = ToUndo->empty() ? nullptr : new slabjit_actions{std::move(*ToUndo)};
   Callbacks->commit(Memory.object, Memory.allocation, Owned);
-  OnFinalized(JITLinkMemoryManager::FinalizedAlloc(NothingHeld));
+  return Error::success();
 }
 
-void slabjit::Finished::fail(Error E) {
-  Callbacks->abandon(Memory.object, Memory.allocation);
-  OnFinalized(std::move(E));
-}
+void slabjit::Finished::abandon() { Callbacks->abandon(Memory.object, Memory.allocation); }
 
 bool slabjit::publish(ArrayRef<Finished> Links) {
   SmallVector<slabjit_memory, 1> Memory;

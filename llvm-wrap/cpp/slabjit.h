@@ -24,6 +24,7 @@ extern "C" {
 typedef struct slabjit_session slabjit_session;
 /* Opaque: a LinkGraph that was built and not linked yet. */
 typedef struct slabjit_graph slabjit_graph;
+typedef struct slabjit_batch slabjit_batch;
 /* Opaque: deallocation actions of a finalised allocation. */
 typedef struct slabjit_actions slabjit_actions;
 
@@ -182,7 +183,7 @@ void *slabjit_session_lljit(slabjit_session *session) SLABJIT_NOEXCEPT;
 char *slabjit_session_dispose(slabjit_session *session) SLABJIT_NOEXCEPT;
 
 /* Builds a LinkGraph from a relocatable ELF object of this machine. The bytes are borrowed until the link has ended.
- * `name` names the object in LLVM's messages. Owner: the caller, until slabjit_link or slabjit_graph_dispose. */
+ * `name` names the object in LLVM's messages. Owner: the caller, until slabjit_batch_link or slabjit_graph_dispose. */
 char *slabjit_graph_create(const char *bytes, size_t len, const char *name, size_t name_len, slabjit_graph **out)
     SLABJIT_NOEXCEPT;
 /* Asks `external`, `defined`, `retain_block` if `retain`, and `indirect` if `indirect`, about everything in the graph and does what they decide.
@@ -190,10 +191,14 @@ char *slabjit_graph_create(const char *bytes, size_t len, const char *name, size
  * fail. */
 void slabjit_graph_bind(slabjit_graph *graph, const slabjit_callbacks *callbacks, void *object, int retain, int indirect)
     SLABJIT_NOEXCEPT;
-/* Links bound graphs together, on this thread: in their order each gets its addresses, and in the same order each that needs another's is
- * finished then; memory is published once, when all are. 0 if all were linked; else one has `failed`, or the caller refused. Consumes the
- * graphs. */
-int slabjit_link(slabjit_graph *const *graphs, size_t n) SLABJIT_NOEXCEPT;
+/* Begins to link graphs together, all on one thread. Owner: the caller, until slabjit_batch_end. */
+slabjit_batch *slabjit_batch_begin(void) SLABJIT_NOEXCEPT;
+/* Links a bound graph as far as it comes: until it needs the address of a name that none of the graphs so far has, or until its content is
+ * final. Consumes the graph. 1 if one of the batch has `failed`; then nothing is done any more. */
+int slabjit_batch_link(slabjit_batch *batch, slabjit_graph *graph) SLABJIT_NOEXCEPT;
+/* Finishes what waits, publishes the memory of all at once and commits it; or, with `give_up`, after a failure, or if it cannot be
+ * published, abandons all. 0 if all were linked. Consumes the batch. */
+int slabjit_batch_end(slabjit_batch *batch, int give_up) SLABJIT_NOEXCEPT;
 /* Frees a graph that was not linked. NULL is allowed. */
 void slabjit_graph_dispose(slabjit_graph *graph) SLABJIT_NOEXCEPT;
 

@@ -22,7 +22,7 @@ macro_rules! opaque {
         pub struct $name { _private: [u8; 0], _not_send: std::marker::PhantomData<*mut u8> }
     )* };
 }
-opaque!(slabjit_session, slabjit_graph, slabjit_actions);
+opaque!(slabjit_session, slabjit_graph, slabjit_batch, slabjit_actions);
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -159,7 +159,9 @@ unsafe extern "C" {
         retain: c_int,
         indirect: c_int,
     );
-    pub fn slabjit_link(graphs: *const *mut slabjit_graph, n: usize) -> c_int;
+    pub fn slabjit_batch_begin() -> *mut slabjit_batch;
+    pub fn slabjit_batch_link(batch: *mut slabjit_batch, graph: *mut slabjit_graph) -> c_int;
+    pub fn slabjit_batch_end(batch: *mut slabjit_batch, give_up: c_int) -> c_int;
     pub fn slabjit_graph_dispose(graph: *mut slabjit_graph);
     pub fn slabjit_actions_run(actions: *mut slabjit_actions) -> *mut c_char;
 }

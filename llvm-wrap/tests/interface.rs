@@ -326,8 +326,15 @@ fn link_all(objects: &[(&[u8], &Caller)]) -> bool {
         graph
     };
     let graphs: Vec<_> = objects.iter().map(bind).collect();
-    // SAFETY: as the header says: the graphs are bound, and given away.
-    unsafe { slabjit_link(graphs.as_ptr(), graphs.len()) == 0 }
+    // SAFETY: as the header says: the graphs are bound, and given away, as is the batch.
+    unsafe {
+        let batch = slabjit_batch_begin();
+        let linked = graphs.into_iter().map(|graph| slabjit_batch_link(batch, graph) == 0);
+        let linked = linked.collect::<Vec<_>>().into_iter().all(|linked| linked);
+        let ended = slabjit_batch_end(batch, 0) == 0;
+        assert!(linked || !ended, "a failure is forgotten");
+        ended
+    }
 }
 
 fn link(bytes: &[u8], caller: &Caller) -> bool {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::graph::{self, Graph};
+use super::graph::{Batch, Graph};
 use super::object::{Defined, External, Linked, ObjectLink, PreparedObject};
 use super::reach::{OutOfRange, Reach};
 use super::thread_local::Storage;
@@ -28,9 +28,14 @@ pub(super) fn link(arena: &Arc<Arena>, policy: OutOfRange, objects: Vec<Decided>
     // LLVM is in the middle of things until it is done.
     let _pass = Pass::take();
     let links: Vec<_> = objects.into_iter().map(|object| under_way(object, arena, policy)).collect();
-    // All graphs before the first is linked: most of what fails, fails here.
-    let graphs = links.iter().map(graph).collect::<Result<Vec<_>>>()?;
-    if !graph::link(graphs) {
+    // A graph goes when its object is finished: thousands at a time would push each other out of the caches.
+    let mut batch = Batch::begin();
+    for link in &links {
+        if !batch.link(graph(link)?) {
+            break;
+        }
+    }
+    if !batch.end() {
         return Err(failure(&links));
     }
     Ok(links.into_iter().map(|mut link| std::mem::take(&mut link.state.get_mut().linked)).collect())

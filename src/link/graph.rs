@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_char};
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ptr;
 
 use slabjit_llvm_wrap as shim;
@@ -11,7 +12,6 @@ use super::callbacks::CALLBACKS;
 use super::object::ObjectLink;
 
 /// A LinkGraph, as the shim knows it. It borrows the bytes that it was made of and, once it is bound, the object whose callbacks it calls.
-#[repr(transparent)]
 pub(super) struct Graph<'a> {
     raw: *mut shim::slabjit_graph,
     borrows: PhantomData<&'a ObjectLink>,
@@ -45,14 +45,40 @@ impl Drop for Graph<'_> {
     }
 }
 
-/// Links bound graphs together; false if one failed, of which its object was told why.
-pub(super) fn link(mut graphs: Vec<Graph<'_>>) -> bool {
-    let n = graphs.len();
-    // SAFETY: each was bound, and the shim takes it over, so it is not dropped here; what they borrow lives until this returns. A graph is
-    // a pointer (`repr`).
-    unsafe {
-        graphs.set_len(0);
-        shim::slabjit_link(graphs.as_ptr().cast(), n) == 0
+/// Graphs that are linked together. Dropping abandons what was linked.
+pub(super) struct Batch<'a> {
+    raw: *mut shim::slabjit_batch,
+    /// The objects of its graphs.
+    borrows: PhantomData<&'a ObjectLink>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn begin() -> Self {
+        // SAFETY: no arguments; the batch is ours.
+        Self { raw: unsafe { shim::slabjit_batch_begin() }, borrows: PhantomData }
+    }
+
+    /// Links a bound graph as far as it comes; false if it failed, or another one of the batch has, of which its object was told why.
+    pub(super) fn link(&mut self, graph: Graph<'a>) -> bool {
+        let graph = ManuallyDrop::new(graph);
+        // SAFETY: both are ours; the graph was bound, and the shim takes it over. What it borrows lives as long as the batch.
+        unsafe { shim::slabjit_batch_link(self.raw, graph.raw) == 0 }
+    }
+
+    /// Links the rest; false as above.
+    pub(super) fn end(self) -> bool {
+        ManuallyDrop::new(self).finish(false)
+    }
+
+    fn finish(&mut self, gives_up: bool) -> bool {
+        // SAFETY: ours, and ended once: by `end`, or when it is dropped.
+        unsafe { shim::slabjit_batch_end(self.raw, gives_up.into()) == 0 }
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.finish(true);
     }
 }
 

@@ -89,7 +89,9 @@ impl Names {
         }
         let gone = self.symbols.split_off(journal.symbols);
         let Some(tables) = &mut self.tables else { return };
-        journal.groups.iter().for_each(|signature| drop(tables.groups.remove(signature)));
+        for signature in &journal.groups {
+            tables.groups.remove(signature);
+        }
         if journal.symbols <= HASH_ABOVE {
             tables.positions.clear();
             return;

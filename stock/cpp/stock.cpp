@@ -1,4 +1,5 @@
-// What LLVM's C API does not reach: linking layers with a memory manager of the caller's choice, and objects for MCJIT.
+// What LLVM's C API does not reach, or not in all versions: linking layers with a memory manager of the caller's choice, objects for MCJIT,
+// look-ups of many names.
 #include "llvm/Config/llvm-config.h"
 
 #include "llvm-c/Error.h"
@@ -81,5 +82,26 @@ EXPORTED LLVMErrorRef slabjit_stock_mcjit_add_object(LLVMExecutionEngineRef Engi
   if (!Object)
     return wrap(Object.takeError());
   unwrap(Engine)->addObjectFile(object::OwningBinary<object::ObjectFile>(std::move(*Object), std::move(Buffer)));
+  return LLVMErrorSuccess;
+}
+
+#if LLVM_VERSION_MAJOR < 17
+static uint64_t addressOf(const JITEvaluatedSymbol &Found) { return Found.getAddress(); }
+#else
+static uint64_t addressOf(const ExecutorSymbolDef &Found) { return Found.getAddress().getValue(); }
+#endif
+
+/// Looks N names of a JITDylib up at once: what defines them is linked together. The caller owns the error.
+EXPORTED LLVMErrorRef slabjit_stock_look_up_all(LLVMOrcExecutionSessionRef Session, LLVMOrcJITDylibRef Dylib,
+                                                const char *const *Names, size_t N, uint64_t *Addresses) noexcept {
+  auto &ES = unwrapSession(Session);
+  std::vector<SymbolStringPtr> Wanted;
+  for (size_t I = 0; I != N; ++I)
+    Wanted.push_back(ES.intern(Names[I]));
+  auto Found = ES.lookup(makeJITDylibSearchOrder(reinterpret_cast<JITDylib *>(Dylib)), SymbolLookupSet(Wanted));
+  if (!Found)
+    return wrap(Found.takeError());
+  for (size_t I = 0; I != N; ++I)
+    Addresses[I] = addressOf((*Found)[Wanted[I]]);
   return LLVMErrorSuccess;
 }

@@ -20,7 +20,7 @@ macro_rules! declare {
 
             use super::llvm_sys::error::LLVMErrorRef;
             use super::llvm_sys::execution_engine::LLVMExecutionEngineRef;
-            use super::llvm_sys::orc2::{LLVMOrcExecutionSessionRef, LLVMOrcObjectLayerRef};
+            use super::llvm_sys::orc2::{LLVMOrcExecutionSessionRef, LLVMOrcJITDylibRef, LLVMOrcObjectLayerRef};
 
             unsafe extern "C" {
                 /// A linking layer with JITLink and its in-process memory manager.
@@ -32,6 +32,14 @@ macro_rules! declare {
                 pub fn slabjit_stock_mapper_layer(
                     session: LLVMOrcExecutionSessionRef,
                     out: *mut LLVMOrcObjectLayerRef,
+                ) -> LLVMErrorRef;
+                /// Looks names up at once.
+                pub fn slabjit_stock_look_up_all(
+                    session: LLVMOrcExecutionSessionRef,
+                    dylib: LLVMOrcJITDylibRef,
+                    names: *const *const c_char,
+                    count: usize,
+                    addresses: *mut u64,
                 ) -> LLVMErrorRef;
                 /// Gives MCJIT an object in place of a module to compile.
                 pub fn slabjit_stock_mcjit_add_object(

@@ -111,22 +111,34 @@ impl Lljit {
 
     /// Adds an object, of which the bytes are copied.
     pub fn add(&self, dylib: LLVMOrcJITDylibRef, bytes: &[u8]) -> Result<Tracker, String> {
+        self.add_all(dylib, [bytes])
+    }
+
+    /// Adds objects that are removed together.
+    pub fn add_all<'b>(
+        &self,
+        dylib: LLVMOrcJITDylibRef,
+        objects: impl IntoIterator<Item = &'b [u8]>,
+    ) -> Result<Tracker, String> {
         // ORC calls the initialisers of an object by its name, and two of one name clash.
         static ADDED: AtomicUsize = AtomicUsize::new(0);
-        let mut name = *b"object 0000000000000000\0";
-        let mut number = ADDED.fetch_add(1, Ordering::Relaxed);
-        for digit in name[7..23].iter_mut().rev() {
-            *digit = b'0' + (number % 10) as u8;
-            number /= 10;
+        // SAFETY: plain use of the C API.
+        let tracker = unsafe { LLVMOrcJITDylibCreateResourceTracker(dylib) };
+        for bytes in objects {
+            let mut name = *b"object 0000000000000000\0";
+            let mut number = ADDED.fetch_add(1, Ordering::Relaxed);
+            for digit in name[7..23].iter_mut().rev() {
+                *digit = b'0' + (number % 10) as u8;
+                number /= 10;
+            }
+            // SAFETY: plain use of the C API; the buffer is consumed.
+            unsafe {
+                let buffer =
+                    LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), name.as_ptr().cast());
+                check(LLVMOrcLLJITAddObjectFileWithRT(self.0, tracker, buffer))?;
+            }
         }
-        // SAFETY: plain use of the C API; the buffer is consumed.
-        unsafe {
-            let tracker = LLVMOrcJITDylibCreateResourceTracker(dylib);
-            let buffer =
-                LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), name.as_ptr().cast());
-            check(LLVMOrcLLJITAddObjectFileWithRT(self.0, tracker, buffer))?;
-            Ok(Tracker(tracker))
-        }
+        Ok(Tracker(tracker))
     }
 
     /// The address of a name in the main JITDylib, or LLVM's words.
@@ -135,6 +147,20 @@ impl Lljit {
         // SAFETY: plain use of the C API.
         unsafe { check(LLVMOrcLLJITLookup(self.0, &mut address, name.as_ptr())) }.map_err(in_full)?;
         Ok(address)
+    }
+
+    /// The addresses of names in the main JITDylib, looked up at once.
+    pub fn look_up_all(&self, names: &[&CStr]) -> Result<Vec<u64>, String> {
+        let texts: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
+        let mut addresses = vec![0; names.len()];
+        // SAFETY: arrays of that length; the texts are borrowed.
+        let looked_up = unsafe {
+            let (texts, addresses) = (texts.as_ptr(), addresses.as_mut_ptr());
+            slabjit_stock::slabjit_stock_look_up_all(self.session(), self.main(), texts, names.len(), addresses)
+        };
+        // SAFETY: ours to consume.
+        unsafe { check(looked_up) }.map_err(in_full)?;
+        Ok(addresses)
     }
 }
 

@@ -88,20 +88,14 @@ impl Engine {
 impl Side for Mcjit {
     fn load(&self, object: &Object) -> Result<Loaded, String> {
         let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
-        if engine.0.is_null() {
-            engine.make()?;
-        }
-        // SAFETY: there is an engine, and the bytes are copied.
-        unsafe { check(slabjit_stock_mcjit_add_object(engine.0, object.bytes.as_ptr().cast(), object.bytes.len())) }?;
-        if let Some(initialiser) = &object.initialiser {
-            let address = engine.address(initialiser)?;
-            // SAFETY: initialisers take nothing and return nothing, and have not run yet.
-            unsafe { std::mem::transmute::<usize, extern "C" fn()>(address)() };
-        }
-        let address = engine.address(&object.entry)?;
-        // SAFETY: just found, and the engine is disposed of under its lock.
-        unsafe { object.ask(address) }?;
-        Ok(Loaded { address, hold: Box::new(Held) })
+        engine.add(object)?;
+        engine.loaded(object)
+    }
+
+    fn load_together(&self, objects: &[Object]) -> Result<Vec<Loaded>, String> {
+        let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        objects.iter().try_for_each(|object| engine.add(object))?;
+        objects.iter().map(|object| engine.loaded(object)).collect()
     }
 
     fn unload(&self, _: Vec<Loaded>) -> Result<(), String> {
@@ -112,6 +106,29 @@ impl Side for Mcjit {
     fn keep(&self) {
         let engine = std::mem::take(&mut *self.engine.lock().unwrap_or_else(PoisonError::into_inner));
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(engine);
+    }
+}
+
+impl Engine {
+    fn add(&mut self, object: &Object) -> Result<(), String> {
+        if self.0.is_null() {
+            self.make()?;
+        }
+        // SAFETY: there is an engine, and the bytes are copied.
+        unsafe { check(slabjit_stock_mcjit_add_object(self.0, object.bytes.as_ptr().cast(), object.bytes.len())) }
+    }
+
+    /// Links all that was added.
+    fn loaded(&self, object: &Object) -> Result<Loaded, String> {
+        if let Some(initialiser) = &object.initialiser {
+            let address = self.address(initialiser)?;
+            // SAFETY: initialisers take nothing and return nothing, and have not run yet.
+            unsafe { std::mem::transmute::<usize, extern "C" fn()>(address)() };
+        }
+        let address = self.address(&object.entry)?;
+        // SAFETY: just found, and the engine is disposed of under its lock.
+        unsafe { object.ask(address) }?;
+        Ok(Loaded { address, hold: Box::new(Held) })
     }
 }
 

@@ -63,6 +63,9 @@ pub trait Side: Send + Sync {
     /// From bytes to the first call.
     fn load(&self, object: &Object) -> Result<Loaded, String>;
 
+    /// The same for objects that are loaded, and unloaded, together.
+    fn load_together(&self, objects: &[Object]) -> Result<Vec<Loaded>, String>;
+
     /// Objects that were loaded since the last `unload` or `keep`.
     fn unload(&self, loaded: Vec<Loaded>) -> Result<(), String> {
         loaded.into_iter().try_for_each(|one| one.hold.unload())

@@ -29,13 +29,24 @@ impl Side for Ours {
     fn load(&self, object: &Object) -> Result<Loaded, String> {
         let say = |error: slabjit::Error| error.to_string();
         let library = self.0.add_object(&object.bytes).map_err(say)?;
-        let entry = object.entry.to_str().map_err(|error| error.to_string())?;
-        // SAFETY: the objects are those of `workloads`, whose entries have this type and whose initialisers only set variables.
-        let symbol: Symbol<Entry> = unsafe { library.get(entry) }.map_err(say)?;
-        // SAFETY: just found, and held.
-        unsafe { object.ask(symbol.address().addr()) }?;
-        Ok(Loaded { address: symbol.address().addr(), hold: Box::new(Held { library, symbol }) })
+        loaded(object, library)
     }
+
+    fn load_together(&self, objects: &[Object]) -> Result<Vec<Loaded>, String> {
+        let library = self.0.add_objects(objects.iter().map(|object| &object.bytes));
+        let library = library.map_err(|error| error.to_string())?;
+        objects.iter().map(|object| loaded(object, library.clone())).collect()
+    }
+}
+
+fn loaded(object: &Object, library: Library) -> Result<Loaded, String> {
+    let entry = object.entry.to_str().map_err(|error| error.to_string())?;
+    // SAFETY: the objects are those of `workloads`, whose entries have this type and whose initialisers only set variables.
+    let symbol: Symbol<Entry> = unsafe { library.get(entry) }.map_err(|error| error.to_string())?;
+    let address = symbol.address().addr();
+    // SAFETY: just found, and held.
+    unsafe { object.ask(address) }?;
+    Ok(Loaded { address, hold: Box::new(Held { library, symbol }) })
 }
 
 impl Hold for Held {

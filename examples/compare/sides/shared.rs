@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tempfile::TempDir;
@@ -20,6 +21,8 @@ struct Held(*mut c_void);
 
 // SAFETY: the dynamic loader has a lock of its own.
 unsafe impl Send for Held {}
+// SAFETY: as above.
+unsafe impl Sync for Held {}
 
 /// GNU ld.
 pub fn ld() -> Result<Box<dyn Side>, String> {
@@ -42,13 +45,22 @@ fn first_of(names: Vec<String>) -> Result<Box<dyn Side>, String> {
 
 impl Side for Shared {
     fn load(&self, object: &Object) -> Result<Loaded, String> {
-        let number = self.count.fetch_add(1, Ordering::Relaxed);
-        let file = |extension: &str| self.folder.path().join(format!("{number}.{extension}"));
-        let (input, output) = (file("o"), file("so"));
-        std::fs::write(&input, &object.bytes).map_err(|error| error.to_string())?;
+        let loaded = self.load_together(std::slice::from_ref(object))?.pop();
+        loaded.ok_or_else(|| "nothing was loaded".into())
+    }
+
+    fn load_together(&self, objects: &[Object]) -> Result<Vec<Loaded>, String> {
+        let file = |extension: &str| {
+            let number = self.count.fetch_add(1, Ordering::Relaxed);
+            self.folder.path().join(format!("{number}.{extension}"))
+        };
+        let (inputs, output) = (objects.iter().map(|_| file("o")).collect::<Vec<_>>(), file("so"));
+        for (input, object) in inputs.iter().zip(objects) {
+            std::fs::write(input, &object.bytes).map_err(|error| error.to_string())?;
+        }
         // The table for what is thrown in it, as compilers have it; and references inside it stay there, as with the others.
         let options = ["-shared", "--eh-frame-hdr", "-Bsymbolic"];
-        let linked = Command::new(&self.linker).args(options).arg(&input).arg("-o").arg(&output).output();
+        let linked = Command::new(&self.linker).args(options).args(&inputs).arg("-o").arg(&output).output();
         match linked {
             Ok(linked) if linked.status.success() => {}
             Ok(linked) => {
@@ -59,16 +71,10 @@ impl Side for Shared {
         }
         let held = Held::open(&output)?;
         // It is mapped, and named by a number that never comes again.
-        let removed = std::fs::remove_file(&input).and_then(|()| std::fs::remove_file(&output));
+        let removed = inputs.iter().chain([&output]).try_for_each(std::fs::remove_file);
         removed.map_err(|error| error.to_string())?;
-        // SAFETY: a handle that is open, and a name.
-        let address = unsafe { libc::dlsym(held.0, object.entry.as_ptr()) }.addr();
-        if address == 0 {
-            return Err(format!("dlsym does not find {:?}", object.entry));
-        }
-        // SAFETY: just found, and held.
-        unsafe { object.ask(address) }?;
-        Ok(Loaded { address, hold: Box::new(held) })
+        let held = Arc::new(held);
+        objects.iter().map(|object| held.loaded(object)).collect()
     }
 }
 
@@ -81,10 +87,25 @@ impl Held {
     }
 }
 
-impl Hold for Held {
+impl Held {
+    fn loaded(self: &Arc<Self>, object: &Object) -> Result<Loaded, String> {
+        // SAFETY: a handle that is open, and a name.
+        let address = unsafe { libc::dlsym(self.0, object.entry.as_ptr()) }.addr();
+        if address == 0 {
+            return Err(format!("dlsym does not find {:?}", object.entry));
+        }
+        // SAFETY: just found, and held.
+        unsafe { object.ask(address) }?;
+        Ok(Loaded { address, hold: Box::new(Arc::clone(self)) })
+    }
+}
+
+/// The last one closes it.
+impl Hold for Arc<Held> {
     fn unload(self: Box<Self>) -> Result<(), String> {
+        let Some(held) = Arc::into_inner(*self) else { return Ok(()) };
         // SAFETY: opened once, closed once; what it has is called no more.
-        if unsafe { libc::dlclose(self.0) } == 0 { Ok(()) } else { Err(dl_error()) }
+        if unsafe { libc::dlclose(held.0) } == 0 { Ok(()) } else { Err(dl_error()) }
     }
 }
 

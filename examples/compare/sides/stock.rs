@@ -1,5 +1,7 @@
 //! Stock LLJIT: one JITDylib, a tracker for each object.
 
+use std::ffi::CStr;
+
 use super::{Hold, Loaded, Object, Side};
 use crate::lljit::{Linker, Lljit, Tracker};
 
@@ -10,7 +12,8 @@ unsafe impl Send for Stock {}
 // SAFETY: as above.
 unsafe impl Sync for Stock {}
 
-struct Held(Tracker);
+/// The first of those that are removed together has the tracker.
+struct Held(Option<Tracker>);
 
 // SAFETY: as for `Stock`.
 unsafe impl Send for Held {}
@@ -28,15 +31,35 @@ impl Side for Stock {
             // SAFETY: initialisers take nothing and return nothing, and have not run yet.
             unsafe { std::mem::transmute::<usize, extern "C" fn()>(address as usize)() };
         }
-        let address = self.0.look_up(&object.entry)? as usize;
-        // SAFETY: just found, and removed by nobody else.
-        unsafe { object.ask(address) }?;
-        Ok(Loaded { address, hold: Box::new(Held(tracker)) })
+        let address = self.0.look_up(&object.entry)?;
+        let loaded = Self::loaded(std::slice::from_ref(object), &[address], tracker)?.pop();
+        loaded.ok_or_else(|| "nothing was loaded".into())
+    }
+
+    fn load_together(&self, objects: &[Object]) -> Result<Vec<Loaded>, String> {
+        let tracker = self.0.add_all(self.0.main(), objects.iter().map(|object| &*object.bytes))?;
+        let names: Vec<&CStr> = objects.iter().map(|object| &*object.entry).collect();
+        let addresses = self.0.look_up_all(&names)?;
+        Self::loaded(objects, &addresses, tracker)
+    }
+}
+
+impl Stock {
+    /// The functions of objects, and what keeps these.
+    fn loaded(objects: &[Object], addresses: &[u64], tracker: Tracker) -> Result<Vec<Loaded>, String> {
+        let mut tracker = Some(tracker);
+        let loaded = |(object, address): (&Object, &u64)| {
+            let address = *address as usize;
+            // SAFETY: just found, and removed by nobody else.
+            unsafe { object.ask(address) }?;
+            Ok(Loaded { address, hold: Box::new(Held(tracker.take())) })
+        };
+        objects.iter().zip(addresses).map(loaded).collect()
     }
 }
 
 impl Hold for Held {
     fn unload(self: Box<Self>) -> Result<(), String> {
-        self.0.remove()
+        self.0.map_or(Ok(()), Tracker::remove)
     }
 }
