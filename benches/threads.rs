@@ -23,7 +23,11 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let only = arguments.iter().position(|a| a == "--only").map(|at| arguments[at + 1].clone());
     let small = Template::small();
-    println!("LLVM {}, {PER_ROUND} objects of {} bytes each round, {most} threads", slabjit::llvm_version(), small.len());
+    println!(
+        "LLVM {}, {PER_ROUND} objects of {} bytes each round, {most} threads",
+        slabjit::llvm_version(),
+        small.len()
+    );
     for (name, layout) in [("PerObject", SlabLayout::PerObject), ("Packed", SlabLayout::Packed)] {
         if only.as_deref().is_some_and(|only| only != name) {
             continue;
@@ -38,8 +42,7 @@ fn main() {
                 let mut ratios: Vec<f64> =
                     of.iter().zip(&times[0]).map(|(a, b)| a.as_secs_f64() / b.as_secs_f64()).collect();
                 ratios.sort_by(f64::total_cmp);
-                let mut each: Vec<f64> =
-                    of.iter().map(|t| t.as_secs_f64() * 1e6 / PER_ROUND as f64).collect();
+                let mut each: Vec<f64> = of.iter().map(|t| t.as_secs_f64() * 1e6 / PER_ROUND as f64).collect();
                 each.sort_by(f64::total_cmp);
                 println!(
                     "{name:<9} {} engine(s), {threads} thread(s): {:.2} µs/object, {:.2} of one thread ({:.2}..{:.2})",
@@ -71,7 +74,9 @@ fn rounds(engines: &[JitEngine], small: &Template, most: usize) -> Vec<Vec<Durat
             scope.spawn(move || {
                 loop {
                     start.wait();
-                    let Some((threads, first)) = task.lock().unwrap().as_ref().map(|r| (r.threads, r.first)) else { break };
+                    let Some((threads, first)) = task.lock().unwrap().as_ref().map(|r| (r.threads, r.first)) else {
+                        break;
+                    };
                     let each = if t < threads { PER_ROUND / threads } else { 0 };
                     let loaded: Vec<_> = (0..each).map(|i| load(engine, small, first + t * each + i)).collect();
                     end.wait();

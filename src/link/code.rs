@@ -80,6 +80,11 @@ impl Allocation {
     pub(super) fn slab(&self) -> &PublishedSlab {
         &self.slab
     }
+
+    /// Runs the actions, and leaves the memory.
+    fn into_slab(self) -> PublishedSlab {
+        self.slab
+    }
 }
 
 /// One linked object.
@@ -97,6 +102,7 @@ pub(super) struct Image {
     allocation: Option<Allocation>,
     /// `None` where there is nothing to call.
     arrays: Option<Box<Arrays>>,
+    /// Initialisers of `arrays` have run.
     initialised: bool,
 }
 
@@ -128,6 +134,13 @@ impl Image {
             arrays: (!arrays.is_empty()).then(|| Box::new(arrays)),
             initialised: false,
         }
+    }
+
+    /// Ends all but the memory.
+    fn into_slab(self) -> Option<PublishedSlab> {
+        let Self { _frames, _variables, allocation, .. } = self;
+        drop((_frames, _variables));
+        allocation.map(Allocation::into_slab)
     }
 }
 
@@ -286,8 +299,14 @@ impl Code {
             support.handlers().belong_to(self);
             self.enlist();
         }
+        // Most objects have nothing to call.
+        let mut sorted = numbers.to_vec();
+        sorted.sort_unstable();
+        let ours = |i: &&Image| i.arrays.is_some() && sorted.binary_search(&i.number).is_ok();
+        // They lie in this order.
+        let numbers: Vec<u32> = self.images().iter().filter(ours).map(|i| i.number).collect();
         // All of them before any initialiser, as the dynamic loader has it: initialisers may call them.
-        for &number in numbers {
+        for &number in &numbers {
             let slots = |i: &mut Image| Some((i.object.clone(), i.arrays.as_mut()?.take_slots()));
             let Some((object, slots)) = self.with_image(number, slots).flatten() else { continue };
             for slot in slots {
@@ -296,12 +315,8 @@ impl Code {
                 unsafe { indirect::resolve(slot) }.map_err(|message| (object.clone(), message))?;
             }
         }
-        for &number in numbers {
-            let taken = self.with_image(number, |i| {
-                // Without initialisers, it is initialised.
-                i.initialised = i.arrays.is_none();
-                Some((i.object.clone(), i.arrays.take()?))
-            });
+        for number in numbers {
+            let taken = self.with_image(number, |i| Some((i.object.clone(), i.arrays.take()?)));
             let Some((object, arrays)) = taken.flatten() else { continue };
             if arrays.has_finalisers() {
                 self.enlist();
@@ -411,7 +426,11 @@ impl Code {
         self.finalise();
         // Last in, first out.
         let mut images = std::mem::take(&mut *self.images());
-        while images.pop().is_some() {}
+        let mut slabs = Vec::new();
+        while let Some(image) = images.pop() {
+            slabs.extend(image.into_slab());
+        }
+        PublishedSlab::give_back(slabs);
         if let Some(support) = self.support.get() {
             support.end();
         }

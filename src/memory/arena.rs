@@ -435,11 +435,20 @@ impl Arena {
         state.stats.lost_bytes += bytes;
     }
 
-    /// Takes the memory of a slab that was [noted](Self::note) away. Its addresses rest, and then are free again.
-    pub(super) fn retire(&self, range: Range<usize>, record: RecordId) {
+    /// Takes the memory of what was [noted](Self::note) away, of neighbours at once.
+    pub(super) fn take_away(
+        &self,
+        range: &Range<usize>,
+        records: impl IntoIterator<Item = RecordId>,
+    ) -> io::Result<()> {
         // Before the memory goes: who traps there asks why.
-        self.history.remove(record);
-        let clean = self.mapping.take_away(&range);
+        records.into_iter().for_each(|record| self.history.remove(record));
+        self.mapping.take_away(range)
+    }
+
+    /// The addresses of a slab that was noted rest, and then are free again. Its memory goes, if it has not [gone](Self::take_away).
+    pub(super) fn retire(&self, range: Range<usize>, record: RecordId, is_away: bool) {
+        let clean = if is_away { Ok(()) } else { self.take_away(&range, [record]) };
         let mut state = self.state();
         state.stats.slab_bytes -= range.len();
         match clean {

@@ -79,6 +79,8 @@ struct Own {
     record: Option<RecordId>,
     /// Of the process that made it.
     generation: u32,
+    /// Its pages in the arena were taken away, together with others'.
+    away: bool,
     _counted: Counted,
 }
 
@@ -96,6 +98,11 @@ impl Own {
             end += run.bytes();
             SlabRange { addresses: start..end, protection: run.protection(), outside: false }
         })
+    }
+
+    /// Whether another process made it.
+    fn is_inherited(&self) -> bool {
+        self.generation != gate::generation()
     }
 
     fn outside(&self) -> impl Iterator<Item = &Outside> {
@@ -124,8 +131,16 @@ impl WritableSlab {
         // From here on, an early return gives everything back.
         let runs = layout.runs.iter().map(run).collect();
         let generation = gate::generation();
-        let mut memory =
-            Own { arena, start: span.start, runs, outside: None, record: None, generation, _counted: Counted::new() };
+        let mut memory = Own {
+            arena,
+            start: span.start,
+            runs,
+            outside: None,
+            record: None,
+            generation,
+            away: false,
+            _counted: Counted::new(),
+        };
         let arena = &memory.arena;
         if !span.is_empty() && !ready {
             arena.mapping().protect(&span, Protection::ReadWrite).map_err(|e| failed(object, "mprotect", e))?;
@@ -312,6 +327,23 @@ impl PublishedSlab {
         }
     }
 
+    /// Gives slabs back that go together: the pages of neighbours by one call.
+    pub(crate) fn give_back(mut slabs: Vec<Self>) {
+        let own = slabs.iter_mut().filter_map(|slab| match &mut slab.memory {
+            Memory::Own(own) if own.record.is_some() && !own.is_inherited() => Some(own),
+            _ => None,
+        });
+        let mut own: Vec<&mut Own> = own.collect();
+        own.sort_unstable_by_key(|own| own.start);
+        for neighbours in own.chunk_by_mut(|one, next| one.span().end == next.start) {
+            if let [first, .., last] = &*neighbours {
+                let (arena, span) = (&first.arena, first.start..last.span().end);
+                let away = arena.take_away(&span, neighbours.iter().filter_map(|own| own.record)).is_ok();
+                neighbours.iter_mut().for_each(|own| own.away = away);
+            }
+        }
+    }
+
     /// The pages in the arena of an object that is not packed.
     #[cfg(test)]
     pub(super) fn span(&self) -> Range<usize> {
@@ -368,10 +400,10 @@ impl PublishedSlab {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        let inherited = self.generation != gate::generation();
+        let inherited = self.is_inherited();
         match self.record {
             record if inherited => self.arena.retire_inherited(&self.span(), record),
-            Some(record) => self.arena.retire(self.span(), record),
+            Some(record) => self.arena.retire(self.span(), record, self.away),
             None => self.arena.release(self.span()),
         }
         for segment in self.outside.take().into_iter().flat_map(|outside| *outside) {
