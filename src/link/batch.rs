@@ -27,7 +27,8 @@ pub(super) struct Decided {
 pub(super) fn link(arena: &Arc<Arena>, policy: OutOfRange, objects: Vec<Decided>) -> Result<Vec<Linked>> {
     // LLVM is in the middle of things until it is done.
     let _pass = Pass::take();
-    let links: Vec<_> = objects.into_iter().map(|object| under_way(object, arena, policy)).collect();
+    let in_batch = objects.len() > 1;
+    let links: Vec<_> = objects.into_iter().map(|object| under_way(object, in_batch, arena, policy)).collect();
     // A graph goes when its object is finished: thousands at a time would push each other out of the caches.
     let mut batch = Batch::begin();
     for link in &links {
@@ -41,11 +42,11 @@ pub(super) fn link(arena: &Arc<Arena>, policy: OutOfRange, objects: Vec<Decided>
     Ok(links.into_iter().map(|mut link| std::mem::take(&mut link.state.get_mut().linked)).collect())
 }
 
-fn under_way(decided: Decided, arena: &Arc<Arena>, policy: OutOfRange) -> ObjectLink {
+fn under_way(decided: Decided, in_batch: bool, arena: &Arc<Arena>, policy: OutOfRange) -> ObjectLink {
     let Decided { object, externals, definitions, dead_sections, number, storage } = decided;
     let (arena, state) = (Arc::clone(arena), Mutex::default());
     let reach = Mutex::new(Reach::new(object.index.machine, policy, arena.range()));
-    ObjectLink { object, externals, definitions, dead_sections, number, storage, arena, reach, state }
+    ObjectLink { object, externals, definitions, dead_sections, number, storage, in_batch, arena, reach, state }
 }
 
 fn graph(link: &ObjectLink) -> Result<Graph<'_>> {

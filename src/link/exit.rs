@@ -242,7 +242,7 @@ impl Support {
             zero_fill_bytes: 0,
             outside: false,
         };
-        let slab = arena.allocate(&library.text(), &[request], crate::memory::Sharing::OwnSlab, |_| {
+        let slab = arena.allocate(&library.text(), &[request], crate::memory::Company::ALONE, |_| {
             crate::memory::BlamedSection { name: "__dso_handle".to_owned(), bytes: 4 * SLOT as u64 }
         })?;
         let dso = slab.placements().first().map_or(0, |p| p.address);

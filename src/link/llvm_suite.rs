@@ -143,6 +143,7 @@ impl Suite {
             dead_sections: Vec::new(),
             number: 0,
             storage: None,
+            in_batch: false,
             arena: Arc::clone(&self.arena),
             reach: Mutex::new(reach),
             state: Mutex::default(),

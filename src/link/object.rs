@@ -11,7 +11,7 @@ use super::thread_local::{self, Storage, Variables};
 use crate::elf::relocations::Kind;
 use crate::elf::{ObjectIndex, Section, locate};
 use crate::gate::{Guard, Mutex};
-use crate::memory::{Arena, Blame, BlamedSection, Lifetime, Protection, SegmentRequest, Sharing, WritableSlab};
+use crate::memory::{Arena, Blame, BlamedSection, Company, Lifetime, Protection, SegmentRequest, WritableSlab};
 use crate::name::Name;
 use crate::{Error, Result};
 
@@ -151,6 +151,8 @@ pub(super) struct ObjectLink {
     pub(super) number: u32,
     /// Storage for thread-local variables of the objects that are linked with it, if there are any.
     pub(super) storage: Option<Arc<Storage>>,
+    /// Others are linked with it.
+    pub(super) in_batch: bool,
     pub(super) arena: Arc<Arena>,
     pub(super) reach: Mutex<Reach>,
     pub(super) state: Mutex<State>,
@@ -182,8 +184,8 @@ impl ObjectLink {
     ) -> Result<()> {
         let requests = segments.iter().map(|s| self.request(s)).collect::<Result<Vec<_>>>()?;
         let index = &self.object.index;
-        let sharing = if self.reach().needs_one_slab() { Sharing::OwnSlab } else { Sharing::Allowed };
-        let slab = self.arena.allocate(&self.object.name, &requests, sharing, |blame| match blame {
+        let company = Company { shares: !self.reach().needs_one_slab(), batch: self.in_batch };
+        let slab = self.arena.allocate(&self.object.name, &requests, company, |blame| match blame {
             Blame::Largest => blamed(index, None, |s| s.size),
             Blame::Alignment { segment } => blamed(index, requests.get(segment).map(|r| r.protection), |s| s.alignment),
         })?;

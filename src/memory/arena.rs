@@ -45,12 +45,18 @@ pub(crate) struct PackedConfig {
     pub(crate) striped: bool,
 }
 
-/// Whether an object may share pages with others, where the arena has such.
+/// Which others an object may lie with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sharing {
-    Allowed,
-    /// Its parts must be near each other.
-    OwnSlab,
+pub(crate) struct Company {
+    /// It may share pages, where the arena has such: its parts need not be near each other.
+    pub(crate) shares: bool,
+    /// Those before and after it are protected, and go, together with it.
+    pub(crate) batch: bool,
+}
+
+impl Company {
+    /// None.
+    pub(crate) const ALONE: Self = Self { shares: false, batch: false };
 }
 
 impl ArenaConfig {
@@ -101,6 +107,8 @@ struct State {
     ranges: Ranges,
     /// Pages that are writable, present and taken from `ranges` already, for the next small slabs.
     ready: Range<usize>,
+    /// Where the last slab of a batch ends there, and with which protection.
+    carved: Option<(usize, Protection)>,
     quarantine: Quarantine,
     packing: Option<Box<Packing>>,
     /// Writes `history`.
@@ -154,7 +162,7 @@ impl Arena {
         let (quarantine, writer) = (Quarantine::new(config.quarantine), Writer::default());
         let packing = config.packed.map(|packed| Box::new(Packing::new(page, packed.hardened, packed.striped)));
         let generation = gate::generation();
-        let state = State { ranges, ready: 0..0, quarantine, packing, writer, stats, generation };
+        let state = State { ranges, ready: 0..0, carved: None, quarantine, packing, writer, stats, generation };
         Ok(Arc::new(Self { mapping, page, populates: AtomicBool::new(true), history, state: Mutex::new(state) }))
     }
 
@@ -181,10 +189,10 @@ impl Arena {
         self: &Arc<Self>,
         object: &str,
         segments: &[SegmentRequest],
-        sharing: Sharing,
+        company: Company,
         name_section: impl FnOnce(Blame) -> BlamedSection,
     ) -> Result<WritableSlab> {
-        if sharing == Sharing::Allowed
+        if company.shares
             && let Some(wanted) = packed::wanted(segments, self.page)
             && let Some(slab) = self.pack(object, wanted, segments)
         {
@@ -195,7 +203,7 @@ impl Arena {
             mappings: mappings as u64,
             limit: limit as u64,
         })?;
-        let layout = match Layout::new(segments, self.page) {
+        let mut layout = match Layout::new(segments, self.page) {
             Ok(layout) => layout,
             Err(LayoutError::TooLarge) => return Err(self.exhausted(object, u64::MAX, name_section)),
             Err(LayoutError::Alignment { segment }) => {
@@ -219,8 +227,12 @@ impl Arena {
             (1..=READY_LIMIT.max(READY_LIMIT_PAGES * self.page)).contains(&layout.size) && layout.align <= self.page;
         if small
             && layout.is_all_content(self.page)
-            && let Some(span) = self.take_ready(layout.size)
+            && let Some((span, neighbour)) = self.take_ready(layout.size)
         {
+            if company.batch {
+                neighbour.into_iter().for_each(|neighbour| layout.turn_to(neighbour));
+                self.state().carved = layout.end().map(|end| (span.end, end));
+            }
             return WritableSlab::new(Arc::clone(self), object, span, true, layout, segments);
         }
         let span = self.take(&layout).or_else(|| {
@@ -307,8 +319,8 @@ impl Arena {
         }
     }
 
-    /// Takes addresses whose pages are writable and present.
-    fn take_ready(&self, len: usize) -> Option<Range<usize>> {
+    /// Takes addresses whose pages are writable and present; with the protection that a batch's slab before them ends with.
+    fn take_ready(&self, len: usize) -> Option<(Range<usize>, Option<Protection>)> {
         if let Some(span) = self.state().carve(len) {
             return Some(span);
         }
@@ -578,13 +590,14 @@ fn halving(
 
 impl State {
     /// Takes the front of what is ready, for a slab.
-    fn carve(&mut self, len: usize) -> Option<Range<usize>> {
+    fn carve(&mut self, len: usize) -> Option<(Range<usize>, Option<Protection>)> {
         let start = self.ready.start;
         let end = start.checked_add(len).filter(|end| *end <= self.ready.end)?;
         self.ready.start = end;
         self.stats.slabs += 1;
         self.stats.slab_bytes += len;
-        Some(start..end)
+        let neighbour = self.carved.filter(|(end, _)| *end == start).map(|(_, protection)| protection);
+        Some((start..end, neighbour))
     }
 }
 

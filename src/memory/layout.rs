@@ -116,6 +116,28 @@ impl Layout {
         Ok(layout)
     }
 
+    /// Puts the last run first, and so on, if the slab then begins with the protection that its neighbour before it ends with: the two
+    /// are one mapping there. What goes after finalisation must be last.
+    pub(super) fn turn_to(&mut self, neighbour: Protection) {
+        if self.end() != Some(neighbour) || self.finalize != self.size {
+            return;
+        }
+        for segment in self.segments.iter_mut().filter(|s| !s.has_own_mapping() && s.size > 0) {
+            if let Some(run) = self.runs.iter().find(|run| run.offsets.contains(&segment.offset)) {
+                segment.offset = segment.offset - run.offsets.start + (self.size - run.offsets.end);
+            }
+        }
+        for run in &mut self.runs {
+            run.offsets = self.size - run.offsets.end..self.size - run.offsets.start;
+        }
+        self.runs.reverse();
+    }
+
+    /// The protection that it ends with, if any.
+    pub(super) fn end(&self) -> Option<Protection> {
+        self.runs.last().map(|run| run.protection)
+    }
+
     /// Whether no page of the slab is zero-fill, alignment or absent: bringing all of it in wastes nothing.
     pub(super) fn is_all_content(&self, page: usize) -> bool {
         let pages = |bytes: usize| bytes.div_ceil(page);

@@ -36,7 +36,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use arena::{Arena, ArenaConfig, Blame, BlamedSection, PackedConfig, Sharing};
+pub(crate) use arena::{Arena, ArenaConfig, Blame, BlamedSection, Company, PackedConfig};
 pub(crate) use history::Occupant;
 pub(crate) use layout::{Lifetime, SegmentRequest};
 pub use packed::PackedMode;

@@ -6,6 +6,7 @@
 
 mod api;
 mod bad_input;
+mod batches;
 mod beside;
 #[cfg(target_arch = "x86_64")]
 mod blocker;
@@ -54,6 +55,7 @@ use common::{Part, Test};
 const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("api", api::TESTS, api::PARTS),
     ("bad_input", bad_input::TESTS, bad_input::PARTS),
+    ("batches", batches::TESTS, batches::PARTS),
     ("beside", beside::TESTS, beside::PARTS),
     ("cache", cache::TESTS, cache::PARTS),
     #[cfg(feature = "cli")]

@@ -40,7 +40,9 @@ fn stock_unmap(at: usize, page: usize) {
 }
 
 fn slab(arena: &Arc<Arena>) -> PublishedSlab {
-    let slab = arena.allocate("bench.o", &small_object(), Sharing::Allowed, |_| BlamedSection::default()).unwrap();
+    let slab = arena
+        .allocate("bench.o", &small_object(), Company { shares: true, batch: false }, |_| BlamedSection::default())
+        .unwrap();
     slab.placements().iter().for_each(|p| write(p.address, &[1]));
     slab.publish().unwrap()
 }

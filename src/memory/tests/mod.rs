@@ -2,6 +2,7 @@
 //! arena at hand, so that tests may run side by side.
 #![allow(unsafe_code)] // Plays the part of the linker: writes, reads and calls what lies at an address.
 
+mod batches;
 mod cost;
 mod failures;
 mod limits;
@@ -141,7 +142,10 @@ fn small_object() -> [SegmentRequest; 3] {
 }
 
 fn allocate(arena: &Arc<Arena>, segments: &[SegmentRequest]) -> Result<WritableSlab> {
-    arena.allocate("test.o", segments, Sharing::Allowed, |blame| BlamedSection { name: format!("{blame:?}"), bytes: 7 })
+    arena.allocate("test.o", segments, Company { shares: true, batch: false }, |blame| BlamedSection {
+        name: format!("{blame:?}"),
+        bytes: 7,
+    })
 }
 
 /// No slab is left: one free range, nothing resident, every access traps, and the counts are at their start.

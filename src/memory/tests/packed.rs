@@ -194,7 +194,7 @@ fn some_have_a_slab_of_their_own() {
     let packed = allocate(&arena, &[code(MOST as u64)]).unwrap().publish().unwrap();
     assert_eq!(packed.ranges()[0].addresses.len(), MOST);
     let name = |_| BlamedSection::default();
-    let alone = arena.allocate("test.o", &[code(10)], Sharing::OwnSlab, name).unwrap().publish().unwrap();
+    let alone = arena.allocate("test.o", &[code(10)], Company::ALONE, name).unwrap().publish().unwrap();
     assert_eq!(alone.ranges()[0].addresses.len(), os::page_size());
 }
 
@@ -300,4 +300,55 @@ proptest! {
             assert_all_gone(&arena);
         }
     }
+}
+
+/// Cores may have fetched what was removed: they are told once before it is packed over, not for each object.
+#[test]
+fn cores_are_told_once_of_all_that_is_packed_over() {
+    const COUNT: usize = 1000;
+    let arena = packed_arena(64 * MIB, 0, PackedConfig::default());
+    let object = [segment(Protection::ReadExecute, 60)];
+    // On AArch64 each object tells them as well, when it is published.
+    let publish = || usize::from(cfg!(target_arch = "aarch64"));
+    let _other = load(&arena, &object, 0).unwrap();
+    let load = || {
+        let take = || allocate(&arena, &object).unwrap();
+        let (slab, calls) = fault::with(|_, _| false, take);
+        let address = slab.placements()[0].address;
+        let (slab, published) = fault::with(|_, _| false, || slab.publish().unwrap());
+        assert_eq!(published.iter().filter(|call| **call == Call::SyncCores).count(), publish());
+        (address, slab, calls.iter().filter(|call| **call == Call::SyncCores).count())
+    };
+    let mut ever = std::collections::HashSet::new();
+    for round in 0..3 {
+        let (mut told, mut again, mut all) = (0, 0, Vec::new());
+        for _ in 0..COUNT {
+            let (address, slab, calls) = load();
+            told += calls;
+            let used = !ever.insert(address);
+            again += usize::from(used);
+            assert!(!used || told > 0, "{address:#x} had other code, and no core knows");
+            all.push(slab);
+        }
+        assert_eq!((told, again), if round == 0 { (0, 0) } else { (1, COUNT) });
+    }
+    // One after the other: what was never used is taken until it is worth it.
+    let told: usize = (0..COUNT).map(|_| load().2).sum();
+    assert!((1..=COUNT / 100).contains(&told), "{told}");
+}
+
+/// Where there is no other room, little is enough.
+#[test]
+fn what_was_removed_is_found_when_all_else_is_full() {
+    let arena = packed_arena(8 * MIB, 0, PackedConfig::default());
+    let object = [segment(Protection::ReadExecute, 2000)];
+    let mut all: Vec<_> = std::iter::from_fn(|| load(&arena, &object, 1).ok()).collect();
+    assert!(all.len() > 1000, "{}", all.len());
+    let gone = all.remove(500);
+    let address = gone.slab.ranges()[0].addresses.start;
+    drop(gone);
+    let next = load(&arena, &object, 2).unwrap();
+    assert_eq!(next.slab.ranges()[0].addresses.start, address);
+    next.check(&arena, 2);
+    all.iter().for_each(|loaded| loaded.check(&arena, 1));
 }
