@@ -13,6 +13,7 @@
 #include "llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h"
 #include "llvm/Object/ObjectFile.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include <chrono>
 #if LLVM_VERSION_MAJOR >= 17 && LLVM_VERSION_MAJOR < 21
 #include "llvm/ExecutionEngine/Orc/EPCEHFrameRegistrar.h"
 #endif
@@ -103,5 +104,56 @@ EXPORTED LLVMErrorRef slabjit_stock_look_up_all(LLVMOrcExecutionSessionRef Sessi
     return wrap(Found.takeError());
   for (size_t I = 0; I != N; ++I)
     Addresses[I] = addressOf((*Found)[Wanted[I]]);
+  return LLVMErrorSuccess;
+}
+
+/// One object's graph, as it is before any pass.
+static Expected<std::unique_ptr<jitlink::LinkGraph>> makeGraph(StringRef Bytes) {
+  MemoryBufferRef Buffer(Bytes, "object");
+#if LLVM_VERSION_MAJOR < 20
+  return jitlink::createLinkGraphFromObject(Buffer);
+#else
+  return jitlink::createLinkGraphFromObject(Buffer, std::make_shared<SymbolStringPool>());
+#endif
+}
+
+/// What JITLink's in-process memory manager takes for each of `Count` objects, with `Live` more: seconds to give memory and to make it final,
+/// and to take it back. Graphs are made outside of that. The caller owns the error.
+EXPORTED LLVMErrorRef slabjit_stock_manager_time(const char *Bytes, size_t Size, size_t Live, size_t Count,
+                                                 double Seconds[2]) noexcept {
+  auto Manager = cantFail(jitlink::InProcessMemoryManager::Create());
+  using Clock = std::chrono::steady_clock;
+  Clock::duration Times[2] = {};
+  std::vector<jitlink::JITLinkMemoryManager::FinalizedAlloc> Allocs;
+  for (size_t I = 0; I != Live + Count; ++I) {
+    auto Graph = makeGraph(StringRef(Bytes, Size));
+    if (!Graph)
+      return wrap(Graph.takeError());
+    auto Start = Clock::now();
+    auto InFlight = Manager->allocate(nullptr, **Graph);
+    if (!InFlight)
+      return wrap(InFlight.takeError());
+    auto Final = (*InFlight)->finalize();
+    if (!Final)
+      return wrap(Final.takeError());
+    if (I >= Live)
+      Times[0] += Clock::now() - Start;
+    Allocs.push_back(std::move(*Final));
+  }
+  auto TakeBack = [&] {
+    auto E = Manager->deallocate(std::move(Allocs.back()));
+    Allocs.pop_back();
+    return E;
+  };
+  auto Start = Clock::now();
+  for (size_t I = 0; I != Count; ++I)
+    if (auto E = TakeBack())
+      return wrap(std::move(E));
+  Times[1] = Clock::now() - Start;
+  while (!Allocs.empty())
+    if (auto E = TakeBack())
+      return wrap(std::move(E));
+  for (size_t I = 0; I != 2; ++I)
+    Seconds[I] = std::chrono::duration<double>(Times[I]).count() / Count;
   return LLVMErrorSuccess;
 }

@@ -41,6 +41,14 @@ macro_rules! declare {
                     count: usize,
                     addresses: *mut u64,
                 ) -> LLVMErrorRef;
+                /// What JITLink's in-process memory manager takes for an object.
+                pub fn slabjit_stock_manager_time(
+                    bytes: *const c_char,
+                    size: usize,
+                    live: usize,
+                    count: usize,
+                    seconds: *mut [f64; 2],
+                ) -> LLVMErrorRef;
                 /// Gives MCJIT an object in place of a module to compile.
                 pub fn slabjit_stock_mcjit_add_object(
                     engine: LLVMExecutionEngineRef,
