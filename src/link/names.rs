@@ -87,20 +87,14 @@ impl Names {
                 *changed = symbol;
             }
         }
-        let gone = self.symbols.split_off(journal.symbols);
+        self.symbols.truncate(journal.symbols);
         let Some(tables) = &mut self.tables else { return };
         for signature in &journal.groups {
             tables.groups.remove(signature);
         }
-        if journal.symbols <= HASH_ABOVE {
-            tables.positions.clear();
-            return;
-        }
-        for (position, (name, _)) in (journal.symbols as u32..).zip(&gone) {
-            if let Ok(entry) = tables.positions.find_entry(hash(name), |p| *p == position) {
-                entry.remove();
-            }
-        }
+        // As it would be without them: see `insert`.
+        let kept = if journal.symbols > HASH_ABOVE { journal.symbols } else { 0 };
+        tables.positions.retain(|position| (*position as usize) < kept);
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Symbol> {

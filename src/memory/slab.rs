@@ -330,7 +330,7 @@ impl PublishedSlab {
     /// Gives slabs back that go together: the pages of neighbours by one call.
     pub(crate) fn give_back(mut slabs: Vec<Self>) {
         let own = slabs.iter_mut().filter_map(|slab| match &mut slab.memory {
-            Memory::Own(own) if own.record.is_some() && !own.is_inherited() => Some(own),
+            Memory::Own(own) if !own.is_inherited() => Some(own),
             _ => None,
         });
         let mut own: Vec<&mut Own> = own.collect();

@@ -97,11 +97,10 @@ impl State {
 
     /// Adds all of these objects to those that wait, or none.
     pub(super) fn add(&mut self, library: &Name, code: &Code, objects: Vec<PreparedObject>) -> Result<()> {
-        let (next, waiting, mut journal) = (self.next, self.pending().len(), self.names.journal());
+        let (waiting, mut journal) = (self.pending().len(), self.names.journal());
         let added = objects.into_iter().try_for_each(|object| self.add_one(library, code, object, &mut journal));
         if added.is_err() {
             self.names.undo(journal);
-            self.next = next;
             self.work.iter_mut().for_each(|work| work.pending.truncate(waiting));
             self.rest();
         }
