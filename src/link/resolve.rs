@@ -57,8 +57,12 @@ pub(super) fn decide(
         let symbols = missing.into_iter().map(|(name, from)| UndefinedSymbol::new(name, from)).collect();
         return Err(Error::UndefinedSymbols { library: library.to_string(), symbols });
     }
+    let mut places = HashMap::new();
+    if !exports.is_empty() {
+        places.extend(batch.iter().zip(0..).map(|((number, _), place): (_, usize)| (*number, place)));
+    }
     for ((number, definition), name) in exports {
-        let exporter = batch.iter().position(|(n, _)| *n == number).and_then(|i| decided.get_mut(i));
+        let exporter = places.get(&number).and_then(|place| decided.get_mut(*place));
         if let Some(slot) = exporter.and_then(|d| d.definitions.get_mut(definition as usize)) {
             *slot = Defined::Export(name);
         }

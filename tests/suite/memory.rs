@@ -23,7 +23,7 @@ common::tests![
     hidden_symbols_across_many_objects,
     nothing_is_writable_and_executable_while_loading;
     alone: half_a_gibibyte_of_bss, bss_is_zero_when_memory_is_used_again, address_space_limit, no_address_space, freed_pages_are_returned,
-        mappings_do_not_grow_with_objects, mappings_end_before_the_kernels_limit,
+        mappings_do_not_grow_with_objects, mappings_end_before_the_kernels_limit, a_namespace_takes_less_than_a_kibibyte,
 ];
 
 /// 2 GiB − 32 MiB: an arena's largest size.
@@ -470,4 +470,32 @@ fn mappings_end_before_the_kernels_limit() {
     assert_eq!(call(&refused).unwrap(), 43, "nothing was lost");
     drop((libraries, refused, small, packed));
     engine.finish();
+}
+
+/// Of malloc's memory: empty, and with an object that is linked and called.
+fn a_namespace_takes_less_than_a_kibibyte() {
+    const COUNT: usize = 10_000;
+    const MOST: usize = 1024;
+    // SAFETY: a plain call.
+    let allocated = || unsafe { libc::mallinfo2() }.uordblks;
+    let engine = JitEngine::new().unwrap();
+    let object = compile_bytes("namespace.c", "int value(void) { return 7; }", &[]);
+    let load = || {
+        let library = engine.add_object(&object).unwrap();
+        assert_eq!(common::call(&library, "value"), 7);
+        library
+    };
+    // What is made once.
+    let _first = load();
+    // SAFETY: no shared library is opened, no symbol given.
+    let make = |number: usize| unsafe { engine.library(&format!("library {number}")).build() }.unwrap();
+    let mut libraries = Vec::with_capacity(2 * COUNT);
+    let before = allocated();
+    libraries.extend((0..COUNT).map(make));
+    let empty = (allocated() - before) / COUNT;
+    let before = allocated();
+    libraries.extend((0..COUNT).map(|_| load()));
+    let loaded = (allocated() - before) / COUNT;
+    println!("{empty} bytes for an empty library, {loaded} for one with a function");
+    assert!(empty <= MOST && loaded <= MOST, "{empty} and {loaded} bytes");
 }

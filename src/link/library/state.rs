@@ -130,7 +130,13 @@ impl State {
         let wanted = |(name, thread_local): (&str, bool)| {
             (Box::from(name), Wanted { thread_local, fixed: statics.contains(name) })
         };
-        foreign.map(wanted).collect()
+        let mut foreign: Vec<(Box<str>, Wanted)> = foreign.map(wanted).collect();
+        if self.pending().len() > 1 {
+            // Most of them want the same of the host.
+            foreign.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+            foreign.dedup();
+        }
+        foreign
     }
 
     /// Whether `host` has what the objects that wait now import.
