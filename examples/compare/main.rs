@@ -12,6 +12,7 @@
 mod bench;
 mod child;
 mod codegen;
+mod goals;
 mod instructions;
 #[path = "../../tests/stock/lljit.rs"]
 mod lljit;
@@ -68,14 +69,18 @@ fn run(options: &Options) -> Result<bool, String> {
     if options.only.as_deref().is_none_or(|only| only == "large") {
         phases::large(options, &mut show)?;
     }
+    let reached = goals::reached(&tables);
     if options.json {
         let document = serde_json::json!({
             "llvm": slabjit::llvm_version_string(),
             "machine": machine,
             "base": sides::BASE,
             "tables": tables,
+            "to_reach": reached,
         });
         println!("{document}");
+    } else if !options.quick {
+        goals::print(&reached);
     }
     if let Some(folder) = &options.plot {
         plot::write(&tables, &machine, folder)?;

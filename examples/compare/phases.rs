@@ -129,6 +129,7 @@ pub fn beside(workload: &Workload, options: &Options, show: &mut impl FnMut(Tabl
     });
     let live = if workload.live == 0 { String::new() } else { format!(", {} live", workload.live) };
     let samples = alternate(&mut runners, options, |bench| bench.round(1));
+    let key = |what: &str| format!("{}/{what}", workload.name);
     let pick = |of: fn(&Sample) -> Cost| samples.iter().map(|s| s.iter().map(of).collect()).collect();
     let mut load = measured(&runners, pick(|s| s.load));
     let mut unload = measured(&runners, pick(|s| s.unload));
@@ -146,8 +147,8 @@ pub fn beside(workload: &Workload, options: &Options, show: &mut impl FnMut(Tabl
         unload[at].system_calls = extra.unload_calls;
         load[at].skipped = load[at].skipped.take().or(extra.skipped);
     }
-    show(Table::new(&workload.title, &format!("from bytes to the first call{live}"), load));
-    show(Table::new(&workload.title, &format!("unload{live}"), unload));
+    show(Table::new(key("load"), &workload.title, &format!("from bytes to the first call{live}"), load));
+    show(Table::new(key("unload"), &workload.title, &format!("unload{live}"), unload));
     if workload.name == "small" {
         small(workload, &live, &mut runners, options, show)?;
     }
@@ -171,19 +172,29 @@ fn small(
         instructions: None,
         memory: None,
     };
-    show(Table::new(&workload.title, "code generation from IR, which MCJIT is spared here", vec![code]));
+    show(Table::new(
+        "small/code-generation".into(),
+        &workload.title,
+        "code generation from IR, which MCJIT is spared here",
+        vec![code],
+    ));
     let batch = workload.per_round.max(workload.live);
     let samples = alternate(runners, options, |bench| bench.batch(batch));
     let pick = |of: fn(&Sample) -> Cost| samples.iter().map(|s| s.iter().map(of).collect()).collect();
     let together = |what: &str| format!("{what}, {batch} together{live}");
     let title = &workload.title.replace(" one by one", "");
-    show(Table::new(title, &together("from bytes to the first call"), measured(runners, pick(|s| s.load))));
-    show(Table::new(title, &together("unload"), measured(runners, pick(|s| s.unload))));
+    show(Table::new(
+        "batch/load".into(),
+        title,
+        &together("from bytes to the first call"),
+        measured(runners, pick(|s| s.load)),
+    ));
+    show(Table::new("batch/unload".into(), title, &together("unload"), measured(runners, pick(|s| s.unload))));
     for threads in 2..=if options.quick { 2 } else { 4 } {
         let samples = alternate(runners, options, |bench| bench.round(threads));
         let load = samples.iter().map(|s| s.iter().map(|sample| sample.load).collect()).collect();
         let what = format!("from bytes to the first call, {threads} threads{live}");
-        show(Table::new(&workload.title, &what, measured(runners, load)));
+        show(Table::new(format!("small/{threads}-threads"), &workload.title, &what, measured(runners, load)));
     }
     Ok(())
 }
@@ -242,22 +253,32 @@ pub fn large(options: &Options, show: &mut impl FnMut(Table)) -> Result<(), Stri
     });
     let calls = alternate(&mut runners, options, |child| child.calls(times));
     let what = format!("one call, round robin over {functions} functions");
-    show(Table::new(&workload.title, &what, measured(&runners, calls)));
+    show(Table::new("large/calls".into(), &workload.title, &what, measured(&runners, calls)));
     end(runners);
 
     let mut runners = Runner::all(start);
     let first = from(&mut runners, live);
-    show(Table::new(&workload.title, &format!("from bytes to the first call, from none to {live}"), first));
+    show(Table::new(
+        "large/first".into(),
+        &workload.title,
+        &format!("from bytes to the first call, from none to {live}"),
+        first,
+    ));
     let samples = alternate(&mut runners, options, Child::round);
     let pick = |of: fn(&Sample) -> Cost| samples.iter().map(|s| s.iter().map(of).collect()).collect();
     let what = format!("from bytes to the first call, {live} live");
-    show(Table::new(&workload.title, &what, measured(&runners, pick(|s| s.load))));
-    show(Table::new(&workload.title, &format!("unload, {live} live"), measured(&runners, pick(|s| s.unload))));
+    show(Table::new("large/load".into(), &workload.title, &what, measured(&runners, pick(|s| s.load))));
+    show(Table::new(
+        "large/unload".into(),
+        &workload.title,
+        &format!("unload, {live} live"),
+        measured(&runners, pick(|s| s.unload)),
+    ));
 
     // Where every object has mappings of its own, their number ends (vm.max_map_count).
     let more = from(&mut runners, live);
     let what = format!("from bytes to the first call, from {live} to {}", 2 * live);
-    show(Table::new(&workload.title, &what, more).driven_to_the_end());
+    show(Table::new("large/more".into(), &workload.title, &what, more).driven_to_the_end());
     end(runners);
     Ok(())
 }

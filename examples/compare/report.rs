@@ -49,6 +49,8 @@ struct Row {
 /// Lines with what they say something about.
 #[derive(Serialize)]
 pub struct Table {
+    /// For machines: a workload and what is done with it.
+    key: String,
     workload: String,
     what: String,
     rows: Vec<Row>,
@@ -59,10 +61,10 @@ pub struct Table {
 
 impl Table {
     /// Of all sides.
-    pub fn new(workload: &str, what: &str, measured: Vec<Measured>) -> Self {
+    pub fn new(key: String, workload: &str, what: &str, measured: Vec<Measured>) -> Self {
         let base: Vec<Cost> = measured.iter().find(|m| m.side == BASE).map(|m| m.costs.clone()).unwrap_or_default();
         let rows = measured.into_iter().map(|measured| Row::new(measured, &base)).collect();
-        Self { workload: workload.into(), what: what.into(), rows, to_the_end: false }
+        Self { key, workload: workload.into(), what: what.into(), rows, to_the_end: false }
     }
 
     /// A table in which an end is no failure.
@@ -84,6 +86,30 @@ impl Table {
     /// What it is about.
     pub fn title(&self) -> String {
         format!("{}: {}", self.workload, self.what)
+    }
+
+    /// What machines know it by.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn row(&self, side: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.side == side)
+    }
+
+    /// Processor time of a side, as a ratio.
+    pub fn ratio(&self, side: &str) -> Option<f64> {
+        Some(self.row(side)?.cpu_ratio?.median)
+    }
+
+    /// Microseconds by the clock of a side.
+    pub fn wall(&self, side: &str) -> Option<f64> {
+        Some(self.row(side)?.wall_us?.median)
+    }
+
+    /// Resident bytes of an object that a side has loaded.
+    pub fn bytes(&self, side: &str) -> Option<f64> {
+        Some(self.row(side)?.memory?.mapped)
     }
 
     /// The sides that have a ratio, with it.
