@@ -26,8 +26,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // SAFETY: no shared library is opened and no symbol given.
     let parity = unsafe { engine.library("parity").build()? };
-    parity.add_object_named("even.o", compile("even", EVEN)?)?;
-    parity.add_object_named("odd.o", compile("odd", ODD)?)?;
+    // Both, or none. With `add_object_named`, one after the other, messages would have names for them.
+    parity.add_objects([compile("even", EVEN)?, compile("odd", ODD)?])?;
     println!("two objects are added");
 
     // SAFETY: the type is that of the C source; the initialiser above may run.
