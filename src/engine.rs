@@ -27,7 +27,8 @@ pub struct JitEngine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum SlabLayout {
-    /// Every object has one contiguous slab of its own: `R-X | R-- | RW-`, each part on pages of its own.
+    /// Every object has one contiguous slab of its own: `R-X | R-- | RW-`, each part on pages of its own. Small objects that are linked
+    /// together (`Library::add_objects`) lie back to back, every other one in the opposite order.
     #[default]
     PerObject,
     /// Small objects (up to 256 KiB) share pages: in the arena there are pools of `R-X`, `R--` and `RW-`, in which an object takes as many
