@@ -195,8 +195,8 @@ pub fn mappings() -> Vec<Mapping> {
 pub fn as_shown(permissions: &str) -> &str {
     match permissions {
         "r-xp" if target::under_qemu() => "r--p",
-        // Memory that is mapped twice is shown as it is.
-        "r-x" if target::under_qemu() && !packed() => "r--",
+        "r-xs" if target::under_qemu() => "r--s",
+        "r-x" if target::under_qemu() => "r--",
         _ => permissions,
     }
 }
