@@ -1,5 +1,6 @@
 //! One side with one workload.
 
+use std::path::Path;
 use std::thread;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,9 @@ use crate::workloads::Workload;
 
 /// Objects of the sides for which each is a process or two, in one repetition and before the first.
 const SLOW: (usize, usize) = (3, 10);
+
+/// Why a side is not there.
+const NOT_PACKED: &str = "loads functions of the TVM FFI's convention only, and of these there are small ones";
 
 /// One repetition.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
@@ -28,12 +32,15 @@ pub struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// A new one, with nothing loaded.
+    /// A new one, with nothing loaded, if need be in the Python that is given.
     ///
     /// # Errors
     /// Why there is no such side here.
-    pub fn new(kind: &'static Kind, workload: &'a Workload) -> Result<Self, String> {
-        let side = (kind.make)()?;
+    pub fn new(kind: &'static Kind, workload: &'a Workload, python: Option<&Path>) -> Result<Self, String> {
+        if kind.is_python && workload.packed(0).is_none() {
+            return Err(NOT_PACKED.into());
+        }
+        let side = (kind.make)(python)?;
         Ok(Self { kind, workload, side, next: 0, live: Vec::new() })
     }
 
@@ -42,10 +49,16 @@ impl<'a> Bench<'a> {
         if self.kind.is_slow { count.min(of_slow) } else { count }
     }
 
-    fn objects(&mut self, count: usize) -> Vec<Object> {
+    fn objects(&mut self, count: usize) -> Result<Vec<Object>, String> {
         let first = self.next;
         self.next += count;
-        (first..self.next).map(|number| self.workload.object(number)).collect()
+        (first..self.next).map(|number| object(self.kind, self.workload, number)).collect()
+    }
+
+    /// Measures here, or takes what the side has measured.
+    fn cost_of<T>(&self, count: usize, body: impl FnOnce() -> Result<T, String>) -> Result<(Cost, T), String> {
+        let (cost, answer) = Cost::of(count, body)?;
+        Ok((self.side.cost().unwrap_or(cost), answer))
     }
 
     /// Loads what stays.
@@ -53,12 +66,12 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// What went wrong, with how many were loaded before.
     pub fn load_live(&mut self, count: usize) -> Result<Cost, String> {
-        let (workload, first) = (self.workload, self.next);
+        let (kind, workload, first) = (self.kind, self.workload, self.next);
         self.next += count;
         let (side, live) = (&self.side, &mut self.live);
         let (cost, ()) = Cost::of(count, || {
             for number in first..first + count {
-                let loaded = side.load(&workload.object(number));
+                let loaded = object(kind, workload, number).and_then(|object| side.load(&object));
                 live.push(loaded.map_err(|error| format!("stopped at {} objects: {error}", live.len()))?);
             }
             Ok(())
@@ -81,11 +94,14 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// What went wrong.
     pub fn round(&mut self, threads: usize) -> Result<Sample, String> {
+        if self.kind.is_python && threads > 1 {
+            return Err("from Python, measured with one thread only".into());
+        }
         let count = self.share(self.workload.per_round, SLOW.0);
-        let objects = self.objects(count);
+        let objects = self.objects(count)?;
         let side = &*self.side;
-        let all = |objects: &[Object]| objects.iter().map(|object| side.load(object)).collect::<Result<Vec<_>, _>>();
-        let (load, loaded) = Cost::of(count, || match threads {
+        let all = |objects: &[Object]| side.load_each(objects);
+        let (load, loaded) = self.cost_of(count, || match threads {
             1 => all(&objects),
             _ => thread::scope(|scope| {
                 let chunks = objects.chunks(count.div_ceil(threads)).map(|chunk| scope.spawn(move || all(chunk)));
@@ -97,7 +113,7 @@ impl<'a> Bench<'a> {
                 Ok(loaded)
             }),
         })?;
-        let (unload, ()) = Cost::of(count, || side.unload(loaded))?;
+        let (unload, ()) = self.cost_of(count, || side.unload(loaded))?;
         Ok(Sample { load, unload })
     }
 
@@ -106,9 +122,9 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// What went wrong.
     pub fn batch(&mut self, count: usize) -> Result<Sample, String> {
-        let objects = self.objects(count);
-        let (load, loaded) = Cost::of(count, || self.side.load_together(&objects))?;
-        let (unload, ()) = Cost::of(count, || self.side.unload(loaded))?;
+        let objects = self.objects(count)?;
+        let (load, loaded) = self.cost_of(count, || self.side.load_together(&objects))?;
+        let (unload, ()) = self.cost_of(count, || self.side.unload(loaded))?;
         Ok(Sample { load, unload })
     }
 
@@ -118,8 +134,8 @@ impl<'a> Bench<'a> {
     /// If the sum of the answers is wrong.
     pub fn calls(&self, times: usize) -> Result<Cost, String> {
         // SAFETY: addresses of entries that stay loaded; all have this type.
-        let entries = self.live.iter().map(|one| unsafe { std::mem::transmute::<usize, Entry>(one.address) });
-        let entries: Vec<Entry> = entries.collect();
+        let entry = |address| unsafe { std::mem::transmute::<usize, Entry>(address) };
+        let entries: Vec<Entry> = self.live.iter().filter_map(|one| one.address).map(entry).collect();
         let (cost, sum) = Cost::of(entries.len() * times, || {
             // SAFETY: as above; they take any number.
             let one_turn = || entries.iter().map(|entry| i64::from(unsafe { entry(0) })).sum::<i64>();
@@ -136,5 +152,13 @@ impl<'a> Bench<'a> {
     pub fn unload_live(&mut self) -> Result<(), String> {
         let live = std::mem::take(&mut self.live);
         self.side.unload(live)
+    }
+}
+
+/// The object of a number, as a side can load it.
+fn object(kind: &Kind, workload: &Workload, number: usize) -> Result<Object, String> {
+    match kind.is_python {
+        true => workload.packed(number).ok_or_else(|| NOT_PACKED.into()),
+        false => Ok(workload.object(number)),
     }
 }

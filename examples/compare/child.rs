@@ -54,7 +54,7 @@ fn answer_all(side: &str, workload: &str, heap: Heap) -> Result<(), String> {
     let workload: Workload = std::fs::read(workload)
         .map_err(|error| error.to_string())
         .and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()))?;
-    let mut bench = Bench::new(kind, &workload)?;
+    let mut bench = Bench::new(kind, &workload, None)?;
     // What is not unloaded leaves nothing for later ones to use again. Large objects warm up by themselves, and may have names that clash.
     if workload.per_round > 1 {
         bench.load_live(bench.share(WARM_UP, 2))?;

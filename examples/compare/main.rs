@@ -6,6 +6,9 @@
 //! process (20 000 live objects, 15 000 functions) alternates in processes of their own. So are memory, system calls (by strace) and, for small objects, instructions (by
 //! valgrind's callgrind) counted.
 //!
+//! `--python PATH` adds apache-tvm-ffi-orcjit, which has an LLVM of its own, if that Python has it: "from Python", in a process of its own
+//! that measures itself, with Python's own part; of small objects only, whose functions have its convention, and with one thread.
+//!
 //! `--json` prints one document for machines; `--plot FOLDER` draws the tables there; `--quick` is for CI, and checks that answers are right; `--only WORKLOAD` takes one (small, cpp,
 //! kernels, one-section, many-sections, large), `--rounds N` so many repetitions.
 

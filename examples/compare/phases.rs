@@ -20,6 +20,8 @@ pub struct Options {
     pub only: Option<String>,
     /// Where drawings go.
     pub plot: Option<PathBuf>,
+    /// The Python that loads.
+    pub python: Option<PathBuf>,
     rounds: usize,
     /// How long one side may take for the repetitions of one table, begun ones not counted.
     patience: Duration,
@@ -34,7 +36,7 @@ impl Options {
         let quick = words.contains(&"--quick");
         let (rounds, seconds) = if quick { (2, 1) } else { (15, 20) };
         let patience = Duration::from_secs(seconds);
-        let mut options = Self { json: false, quick, only: None, plot: None, rounds, patience };
+        let mut options = Self { json: false, quick, only: None, plot: None, python: None, rounds, patience };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -43,6 +45,7 @@ impl Options {
                 "--json" => options.json = true,
                 "--only" => options.only = Some((*value()?).to_owned()),
                 "--plot" => options.plot = Some((*value()?).into()),
+                "--python" => options.python = Some((*value()?).into()),
                 "--rounds" => options.rounds = value()?.parse().map_err(|_| "--rounds needs a number")?,
                 other => return Err(format!("unknown argument {other}")),
             }
@@ -123,7 +126,7 @@ pub fn beside(workload: &Workload, options: &Options, show: &mut impl FnMut(Tabl
     write(workload, file.path())?;
 
     let mut runners = Runner::all(|kind| {
-        let mut bench = Bench::new(kind, workload)?;
+        let mut bench = Bench::new(kind, workload, options.python.as_deref())?;
         bench.prepare()?;
         Ok(bench)
     });
@@ -137,7 +140,8 @@ pub fn beside(workload: &Workload, options: &Options, show: &mut impl FnMut(Tabl
         // In a hurry, of small objects only, and of those that need no linker; and nothing that takes minutes with some LLVM.
         let hurries = options.quick && (workload.name != "small" || kind.is_slow);
         let takes_long = samples[at].iter().any(|s| s.load.wall > LONG);
-        if hurries || takes_long {
+        // They are of this program's processes, and it is Python's that loads.
+        if hurries || takes_long || kind.is_python {
             continue;
         }
         let extra = extra(kind, workload, file.path(), options);
@@ -209,7 +213,7 @@ fn extra(kind: &'static Kind, workload: &Workload, file: &Path, options: &Option
     let mut extra = Extra::default();
     let count = if kind.is_slow { workload.per_round.min(4) } else { workload.per_round.max(workload.live) };
     // Where there is no such side, that is said elsewhere.
-    if (kind.make)().is_err() {
+    if (kind.make)(options.python.as_deref()).is_err() {
         return extra;
     }
     let memory = command(kind.name, file, Heap::One).and_then(Child::start).and_then(|mut child| {
@@ -240,9 +244,10 @@ pub fn large(options: &Options, show: &mut impl FnMut(Table)) -> Result<(), Stri
     let workload = workloads(options.quick, Some("small")).pop().ok_or("no workload")?;
     let file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
     write(&workload, file.path())?;
-    let start = |kind: &Kind| match kind.is_slow {
-        true => Err("one linker process for each object".to_owned()),
-        false => command(kind.name, file.path(), Heap::One).and_then(Child::start),
+    let start = |kind: &Kind| match (kind.is_slow, kind.is_python) {
+        (true, _) => Err("one linker process for each object".to_owned()),
+        (_, true) => Err("from Python, measured beside the others only".to_owned()),
+        _ => command(kind.name, file.path(), Heap::One).and_then(Child::start),
     };
     let (functions, live, times) = if options.quick { (500, 1000, 2) } else { (15_000, 20_000, 20) };
 

@@ -21,6 +21,9 @@ pub struct Workload {
     /// How many are loaded before the first.
     pub live: usize,
     templates: Vec<Template>,
+    /// The same for those who load functions of the TVM FFI's convention only; no child process is one of them.
+    #[serde(skip)]
+    packed: Option<Template>,
     /// `f` in the name of what is called, if it does not come from the template.
     entry: Option<String>,
     has_initialisers: bool,
@@ -41,9 +44,30 @@ impl Workload {
         }
     }
 
+    /// The same with a function of the TVM FFI's convention, if there are such.
+    pub fn packed(&self, number: usize) -> Option<Object> {
+        let template = self.packed.as_ref()?;
+        Some(Object {
+            bytes: template.with_name(number),
+            initialiser: None,
+            entry: CString::new(template.name(number)).expect("a name"),
+            question: self.question[number % self.question.len()],
+        })
+    }
+
     fn of(name: &str, title: String, per_round: usize, templates: Vec<Template>) -> Self {
         let question = vec![(0, 42); templates.len()];
-        Self { name: name.into(), title, per_round, live: 0, templates, entry: None, has_initialisers: false, question }
+        Self {
+            name: name.into(),
+            title,
+            per_round,
+            live: 0,
+            templates,
+            packed: None,
+            entry: None,
+            has_initialisers: false,
+            question,
+        }
     }
 }
 
@@ -63,11 +87,22 @@ pub fn workloads(quick: bool, only: Option<&str>) -> Vec<Workload> {
     wanted.map(|(_, make)| make(quick)).collect()
 }
 
+/// The small function in the convention of the TVM FFI, without its headers: an integer has type 1.
+const PACKED: &str = r#"
+    #include <stdint.h>
+    typedef struct { int32_t type, padding; int64_t value; } Any;
+    int __tvm_ffi_kernel_00000000(void *self, const Any *arguments, int32_t count, Any *result) {
+        *result = (Any){1, 0, arguments[0].value + 42};
+        return 0;
+    }
+"#;
+
 fn small(quick: bool) -> Workload {
     let template = Template::small();
+    let packed = Template::new("__tvm_ffi_kernel", compile(PACKED, "c", &["-c", "-O2", "-fPIC"]));
     let title = format!("small objects ({} B) one by one", template.len());
     let (per_round, live) = if quick { (50, 100) } else { (200, 1000) };
-    Workload { live, ..Workload::of("small", title, per_round, vec![template]) }
+    Workload { live, packed: Some(packed), ..Workload::of("small", title, per_round, vec![template]) }
 }
 
 /// An exception, thrown and caught, and an initialiser that has a name of its own: stock LLJIT and MCJIT run none, so it is looked for.

@@ -128,7 +128,7 @@ impl Engine {
         let address = self.address(&object.entry)?;
         // SAFETY: just found, and the engine is disposed of under its lock.
         unsafe { object.ask(address) }?;
-        Ok(Loaded { address, hold: Box::new(Held) })
+        Ok(Loaded { address: Some(address), hold: Box::new(Held) })
     }
 }
 

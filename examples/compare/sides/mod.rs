@@ -1,13 +1,16 @@
 //! The ways to load an object that are compared. One more is one more line of [`SIDES`], with its file.
 
 mod mcjit;
+mod orcjit;
 mod ours;
 mod shared;
 mod stock;
 
 use std::ffi::CString;
+use std::path::Path;
 
 use crate::lljit::Linker;
+use crate::measure::Cost;
 
 /// `int ENTRY(int)`.
 pub type Entry = unsafe extern "C" fn(i32) -> i32;
@@ -46,8 +49,8 @@ impl Object {
 
 /// An object that is loaded.
 pub struct Loaded {
-    /// Where its entry is.
-    pub address: usize,
+    /// Where its entry is, if it is in this process.
+    pub address: Option<usize>,
     /// What keeps it.
     pub hold: Box<dyn Hold>,
 }
@@ -63,6 +66,11 @@ pub trait Side: Send + Sync {
     /// From bytes to the first call.
     fn load(&self, object: &Object) -> Result<Loaded, String>;
 
+    /// The same for several, one by one.
+    fn load_each(&self, objects: &[Object]) -> Result<Vec<Loaded>, String> {
+        objects.iter().map(|object| self.load(object)).collect()
+    }
+
     /// The same for objects that are loaded, and unloaded, together.
     fn load_together(&self, objects: &[Object]) -> Result<Vec<Loaded>, String>;
 
@@ -73,16 +81,32 @@ pub trait Side: Send + Sync {
 
     /// What is loaded by now stays.
     fn keep(&self) {}
+
+    /// What the last call cost, of those who load in a process of their own and measure there.
+    fn cost(&self) -> Option<Cost> {
+        None
+    }
 }
+
+/// Makes one, if need be with the Python that is given; the error is why there is none here.
+type Maker = fn(Option<&Path>) -> Result<Box<dyn Side>, String>;
 
 /// One of those that are compared.
 pub struct Kind {
     /// Its name in the table.
     pub name: &'static str,
-    /// How one is made; the error is why there is none here.
-    pub make: fn() -> Result<Box<dyn Side>, String>,
+    /// How one is made.
+    pub make: Maker,
     /// Whether each object takes processes of its own, so that few have to do.
     pub is_slow: bool,
+    /// Whether Python loads, in a process of its own, and functions of the TVM FFI's convention only.
+    pub is_python: bool,
+}
+
+impl Kind {
+    const fn new(name: &'static str, make: Maker) -> Self {
+        Self { name, make, is_slow: false, is_python: false }
+    }
 }
 
 /// What the others are compared with.
@@ -90,14 +114,15 @@ pub const BASE: &str = "LLJIT, in-process";
 
 /// All of them.
 pub const SIDES: &[Kind] = &[
-    Kind { name: "ours", make: ours::per_object, is_slow: false },
-    Kind { name: "ours, packed", make: ours::packed, is_slow: false },
-    Kind { name: BASE, make: || stock::lljit(Linker::InProcess), is_slow: false },
-    Kind { name: "LLJIT, Mapper", make: || stock::lljit(Linker::Mapper), is_slow: false },
-    Kind { name: "LLJIT, RuntimeDyld", make: || stock::lljit(Linker::RuntimeDyld), is_slow: false },
-    Kind { name: "MCJIT", make: mcjit::mcjit, is_slow: false },
-    Kind { name: "ld -shared, dlopen", make: shared::ld, is_slow: true },
-    Kind { name: "ld.lld -shared, dlopen", make: shared::lld, is_slow: true },
+    Kind::new("ours", |_| ours::per_object()),
+    Kind::new("ours, packed", |_| ours::packed()),
+    Kind::new(BASE, |_| stock::lljit(Linker::InProcess)),
+    Kind::new("LLJIT, Mapper", |_| stock::lljit(Linker::Mapper)),
+    Kind::new("LLJIT, RuntimeDyld", |_| stock::lljit(Linker::RuntimeDyld)),
+    Kind::new("MCJIT", |_| mcjit::mcjit()),
+    Kind { is_slow: true, ..Kind::new("ld -shared, dlopen", |_| shared::ld()) },
+    Kind { is_slow: true, ..Kind::new("ld.lld -shared, dlopen", |_| shared::lld()) },
+    Kind { is_python: true, ..Kind::new("orcjit, from Python", orcjit::orcjit) },
 ];
 
 /// One of them by its name.

@@ -46,7 +46,7 @@ fn loaded(object: &Object, library: Library) -> Result<Loaded, String> {
     let address = symbol.address().addr();
     // SAFETY: just found, and held.
     unsafe { object.ask(address) }?;
-    Ok(Loaded { address, hold: Box::new(Held { library, symbol }) })
+    Ok(Loaded { address: Some(address), hold: Box::new(Held { library, symbol }) })
 }
 
 impl Hold for Held {

@@ -96,7 +96,7 @@ impl Held {
         }
         // SAFETY: just found, and held.
         unsafe { object.ask(address) }?;
-        Ok(Loaded { address, hold: Box::new(Arc::clone(self)) })
+        Ok(Loaded { address: Some(address), hold: Box::new(Arc::clone(self)) })
     }
 }
 

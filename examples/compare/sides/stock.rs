@@ -52,7 +52,7 @@ impl Stock {
             let address = *address as usize;
             // SAFETY: just found, and removed by nobody else.
             unsafe { object.ask(address) }?;
-            Ok(Loaded { address, hold: Box::new(Held(tracker.take())) })
+            Ok(Loaded { address: Some(address), hold: Box::new(Held(tracker.take())) })
         };
         objects.iter().zip(addresses).map(loaded).collect()
     }
