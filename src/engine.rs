@@ -270,8 +270,8 @@ impl JitEngineBuilder {
         self
     }
 
-    /// With [`SlabLayout::Packed`]: the second view, through which code and constants are written, can be accessed only while an object
-    /// is linked or removed. That takes two system calls each time.
+    /// With [`SlabLayout::Packed`]: the second view, through which code and constants are written, can be accessed only while objects
+    /// are linked (all of a batch), or one is removed. That takes two system calls each time.
     #[must_use]
     pub fn hardened(mut self, hardened: bool) -> Self {
         self.packed.hardened = hardened;

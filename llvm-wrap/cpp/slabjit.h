@@ -194,10 +194,10 @@ void slabjit_graph_bind(slabjit_graph *graph, const slabjit_callbacks *callbacks
 /* Begins to link graphs together, all on one thread. Owner: the caller, until slabjit_batch_end. */
 slabjit_batch *slabjit_batch_begin(void) SLABJIT_NOEXCEPT;
 /* Links a bound graph as far as it comes: until it needs the address of a name that none of the graphs so far has, or until its content is
- * final. Consumes the graph. 1 if one of the batch has `failed`; then nothing is done any more. */
+ * final. All of a batch have the same callbacks. Consumes the graph. 1 if one of the batch has `failed`; then nothing is done any more. */
 int slabjit_batch_link(slabjit_batch *batch, slabjit_graph *graph) SLABJIT_NOEXCEPT;
 /* Finishes what waits, publishes the memory of all at once and commits it; or, with `give_up`, after a failure, or if it cannot be
- * published, abandons all. 0 if all were linked. Consumes the batch. */
+ * published, abandons all. If an action of one fails, those before it stay committed. 0 if all were linked. Consumes the batch. */
 int slabjit_batch_end(slabjit_batch *batch, int give_up) SLABJIT_NOEXCEPT;
 /* Frees a graph that was not linked. NULL is allowed. */
 void slabjit_graph_dispose(slabjit_graph *graph) SLABJIT_NOEXCEPT;

@@ -215,18 +215,17 @@ unsafe extern "C" {
 unsafe extern "C" fn publish(memory: *const slabjit_memory, n: usize) -> c_int {
     // SAFETY: the shim's array; our mappings; nothing here writes their data.
     unsafe {
+        let mut refused = false;
         for slabjit_memory { object, allocation } in std::slice::from_raw_parts(memory, n) {
             let caller = caller(*object);
             caller.event(if n == 1 { "publish".to_owned() } else { format!("publish with {n}") });
             for page in 0..*caller.pages.lock().unwrap() {
                 mprotect(allocation.byte_add(page * 4096), 4096, 5);
             }
-            if caller.refuse_publication {
-                return 1;
-            }
+            refused |= caller.refuse_publication;
         }
+        refused.into()
     }
-    0
 }
 
 unsafe extern "C" fn commit(object: *mut c_void, _: *mut c_void, actions: *mut slabjit_actions) {

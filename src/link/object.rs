@@ -234,10 +234,18 @@ impl ObjectLink {
             writable.extend(state.writable.take().map(|slab| (*link, slab)));
         }
         let (links, slabs): (Vec<_>, Vec<_>) = writable.into_iter().unzip();
-        for (link, published) in links.into_iter().zip(WritableSlab::publish_all(slabs)?) {
-            link.state().published = Some(published);
+        match WritableSlab::publish_all(slabs) {
+            Ok(slabs) => {
+                links.into_iter().zip(slabs).for_each(|(link, slab)| link.state().published = Some(slab));
+                Ok(())
+            }
+            Err((error, slabs)) => {
+                // First: see `Linked`.
+                all.iter().for_each(|link| link.state().linked.variables = None);
+                drop(slabs);
+                Err(error)
+            }
         }
-        Ok(())
     }
 
     pub(super) fn commit(&self, actions: Actions) {

@@ -6,13 +6,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::cores;
 use super::history::{History, Occupant, RecordId, Writer};
 use super::layout::{Layout, LayoutError, MAX_ALIGNMENT, SegmentRequest};
 use super::limit::{self, TooMany};
 use super::maps;
 use super::os::{self, Mapping};
 use super::outside::Outside;
-use super::packed::{self, PackedMode, PackedRuns, PackedSlab, Packing};
+use super::packed::{self, Left, PackedMode, PackedRuns, PackedSlab, Packing};
 use super::place::{self, Place, Search};
 use super::protection::Protection;
 use super::quarantine::{self, Quarantine, Rested, Resting};
@@ -161,6 +162,10 @@ impl Arena {
         let history = History::new(mapping.range(), page);
         let (quarantine, writer) = (Quarantine::new(config.quarantine), Writer::default());
         let packing = config.packed.map(|packed| Box::new(Packing::new(page, packed.hardened, packed.striped)));
+        if config.packed.is_some() {
+            // Milliseconds, once there are threads, for which nobody is to wait later.
+            cores::register();
+        }
         let generation = gate::generation();
         let state = State { ranges, ready: 0..0, carved: None, quarantine, packing, writer, stats, generation };
         Ok(Arc::new(Self { mapping, page, populates: AtomicBool::new(true), history, state: Mutex::new(state) }))
@@ -313,7 +318,8 @@ impl Arena {
             None => {
                 let State { packing, ranges, .. } = &mut *state;
                 if let Some(packing) = packing {
-                    packing.wake(&self.mapping, ranges, &runs, epoch, clean);
+                    let left = if clean { Left::Unseen } else { Left::Dirty };
+                    packing.wake(&self.mapping, ranges, &runs, epoch, left);
                 }
             }
         }
@@ -523,7 +529,7 @@ impl Arena {
             Rested::Packed(packed) => {
                 let State { packing, ranges, .. } = state;
                 if let Some(packing) = packing {
-                    packing.wake(&self.mapping, ranges, &packed.runs, packed.epoch, true);
+                    packing.wake(&self.mapping, ranges, &packed.runs, packed.epoch, Left::Used);
                 }
                 None
             }

@@ -7,9 +7,8 @@
 //! one; threads that do not run have one when they are scheduled.
 //!
 //! x86-64 needs it less: its instruction caches are coherent with stores (Intel SDM vol. 3, "Self-Modifying Code"), and where pages go
-//! before their addresses get other code, the kernel interrupts every core that may know them, and the return from an interrupt
-//! serialises. Where no page goes ("Cross-Modifying Code"), they are told as well: once for all removed code of a pool that others are about
-//! to be packed over (`packed::Epoch::settle`).
+//! before their addresses get other code, every core forgets them. Where no page goes ("Cross-Modifying Code"), cores are told once of all
+//! removed code of a pool that others are about to be packed over (`packed::Epoch::settle`).
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -25,12 +24,20 @@ const READY: u8 = 1;
 /// The kernel has no such call (before 4.16), or a filter refuses it.
 const ABSENT: u8 = 2;
 
+static REGISTRATION: Registration = Registration(AtomicU8::new(UNKNOWN));
+
+/// Registers this process, if that has not been tried.
+pub(super) fn register() {
+    if REGISTRATION.0.load(Ordering::Relaxed) == UNKNOWN && crate::fault::check(crate::fault::Call::SyncCores).is_ok() {
+        REGISTRATION.register(|command| Ok(rustix::thread::membarrier(command)?));
+    }
+}
+
 /// After code was written, cleaned out of the data cache, and made executable; before its address is given to anybody (AArch64). Or after
 /// code was overwritten, before other code comes there.
 ///
 /// Nothing fails where the kernel has no such call: code that no core has run at its address before is seen all the same.
 pub(super) fn synchronize() {
-    static REGISTRATION: Registration = Registration(AtomicU8::new(UNKNOWN));
     let refused = crate::fault::check(crate::fault::Call::SyncCores).err();
     REGISTRATION.synchronize(|command| match refused {
         Some(errno) => Err(errno.into()),
@@ -39,6 +46,18 @@ pub(super) fn synchronize() {
 }
 
 impl Registration {
+    fn register(&self, mut call: impl FnMut(MembarrierCommand) -> io::Result<()>) -> bool {
+        let registered = call(MembarrierCommand::RegisterPrivateExpeditedSyncCore);
+        match &registered {
+            Ok(()) => self.0.store(READY, Ordering::Relaxed),
+            Err(error) if [Errno::NOSYS, Errno::INVAL, Errno::PERM].contains(&errno(error)) => {
+                self.0.store(ABSENT, Ordering::Relaxed);
+            }
+            Err(_) => {}
+        }
+        registered.is_ok()
+    }
+
     fn synchronize(&self, mut call: impl FnMut(MembarrierCommand) -> io::Result<()>) {
         // A second time, if it turns out that this process is not registered. A child of fork has what its parent registered,
         // together with all else of its address space (Linux, kernel/fork.c, dup_mm), but no manual page promises that.
@@ -46,15 +65,8 @@ impl Registration {
             match self.0.load(Ordering::Relaxed) {
                 ABSENT => return,
                 READY => {}
-                _ => match call(MembarrierCommand::RegisterPrivateExpeditedSyncCore) {
-                    Ok(()) => self.0.store(READY, Ordering::Relaxed),
-                    Err(error) => {
-                        if [Errno::NOSYS, Errno::INVAL, Errno::PERM].contains(&errno(&error)) {
-                            self.0.store(ABSENT, Ordering::Relaxed);
-                        }
-                        return;
-                    }
-                },
+                _ if self.register(&mut call) => {}
+                _ => return,
             }
             match call(MembarrierCommand::PrivateExpeditedSyncCore) {
                 Err(error) if errno(&error) == Errno::PERM => self.0.store(UNKNOWN, Ordering::Relaxed),

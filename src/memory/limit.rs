@@ -19,28 +19,42 @@ pub(super) struct TooMany {
 
 /// In all arenas of the process.
 static COUNTED: AtomicUsize = AtomicUsize::new(0);
+/// Runs of those whose protections are to come: until then, what is next to each other is one mapping.
+static TO_COME: AtomicUsize = AtomicUsize::new(0);
 static WATCH: Watch = Watch::new();
 
 /// An object that has pages of its own, as long as it has them.
 #[derive(Debug)]
-pub(super) struct Counted(());
+pub(super) struct Counted {
+    to_come: u8,
+}
 
 impl Counted {
-    pub(super) fn new() -> Self {
+    /// One that will have so many mappings.
+    pub(super) fn new(runs: usize) -> Self {
+        let to_come = runs.min(u8::MAX.into()) as u8;
         COUNTED.fetch_add(1, Ordering::Relaxed);
-        Self(())
+        TO_COME.fetch_add(to_come.into(), Ordering::Relaxed);
+        Self { to_come }
+    }
+
+    /// It has them.
+    pub(super) fn has_come(&mut self) {
+        TO_COME.fetch_sub(std::mem::take(&mut self.to_come).into(), Ordering::Relaxed);
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
+        self.has_come();
         COUNTED.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Whether one object more may have pages of its own.
 pub(super) fn admit() -> Result<(), TooMany> {
-    WATCH.admit(COUNTED.load(Ordering::Relaxed), maximum, maps::count)
+    let count = || Some(maps::count()? + TO_COME.load(Ordering::Relaxed));
+    WATCH.admit(COUNTED.load(Ordering::Relaxed), maximum, count)
 }
 
 fn maximum() -> Option<usize> {

@@ -81,7 +81,7 @@ struct Own {
     generation: u32,
     /// Its pages in the arena were taken away, together with others'.
     away: bool,
-    _counted: Counted,
+    counted: Counted,
 }
 
 impl Own {
@@ -139,7 +139,7 @@ impl WritableSlab {
             record: None,
             generation,
             away: false,
-            _counted: Counted::new(),
+            counted: Counted::new(layout.runs.len()),
         };
         let arena = &memory.arena;
         if !span.is_empty() && !ready {
@@ -218,10 +218,12 @@ impl WritableSlab {
         Ok(PublishedSlab { memory: self.memory })
     }
 
-    /// The same for slabs that belong together: for all, or none.
-    pub(crate) fn publish_all(mut slabs: Vec<Self>) -> Result<Vec<PublishedSlab>> {
-        Self::seal(&mut slabs)?;
-        Ok(slabs.into_iter().map(|slab| PublishedSlab { memory: slab.memory }).collect())
+    /// The same for slabs that belong together: for all, or none. On failure they are returned, for the caller to drop.
+    pub(crate) fn publish_all(mut slabs: Vec<Self>) -> std::result::Result<Vec<PublishedSlab>, (Error, Vec<Self>)> {
+        match Self::seal(&mut slabs) {
+            Ok(()) => Ok(slabs.into_iter().map(|slab| PublishedSlab { memory: slab.memory }).collect()),
+            Err(error) => Err((error, slabs)),
+        }
     }
 
     fn seal(slabs: &mut [Self]) -> Result<()> {
@@ -233,8 +235,9 @@ impl WritableSlab {
         }
         Self::protect(slabs)?;
         for slab in &mut *slabs {
-            if let Memory::Packed(packed) = &mut slab.memory {
-                packed.end_write();
+            match &mut slab.memory {
+                Memory::Packed(packed) => packed.end_write(),
+                Memory::Own(own) => own.counted.has_come(),
             }
         }
         if cfg!(target_arch = "aarch64") && slabs.iter().any(|slab| !slab.code.is_empty()) {

@@ -442,6 +442,16 @@ fn mappings_end_before_the_kernels_limit() {
         // SAFETY: `int small(int)`.
         unsafe { library.get::<extern "C" fn(i32) -> i32>("small").map(|small| small(1)) }
     };
+    // Each with a name of its own.
+    let objects = |count: usize| {
+        (0..count).map(|number| {
+            let (mut bytes, digits) = (bytes.clone(), format!("{number:05}"));
+            while let Some(at) = bytes.windows(5).position(|window| window == b"small" || window == b"SMALL") {
+                bytes[at..at + 5].copy_from_slice(digits.as_bytes());
+            }
+            bytes
+        })
+    };
     let mut libraries = Vec::new();
     let (refused, error) = loop {
         assert!(libraries.len() < limit, "no end of mappings");
@@ -459,6 +469,12 @@ fn mappings_end_before_the_kernels_limit() {
     assert!((limit - 2048..limit - 512).contains(&there), "{there} mappings of {limit}");
     let text = error.to_string();
     assert!(["vm.max_map_count", "SlabLayout::Packed", "remove"].iter().all(|word| text.contains(word)), "{text}");
+    // A batch takes them when it is published, and not before.
+    let batch = engine.add_objects(objects(5000)).unwrap();
+    // SAFETY: there are no initialisers.
+    let refused_batch = unsafe { batch.initialize() };
+    assert!(matches!(refused_batch, Err(Error::MappingLimit { .. })), "{refused_batch:?}");
+    assert_eq!(mappings().len().abs_diff(there), 0);
     // Others have what they need.
     std::thread::spawn(|| drop(vec![1_u8; 64 << 20])).join().unwrap();
     assert!([0, libraries.len() - 1].iter().all(|at| call(&libraries[*at]).is_ok_and(|value| value == 43)));
@@ -468,7 +484,15 @@ fn mappings_end_before_the_kernels_limit() {
     assert!(small.iter().all(|library| call(library).unwrap() == 43));
     libraries.truncate(libraries.len() / 2);
     assert_eq!(call(&refused).unwrap(), 43, "nothing was lost");
-    drop((libraries, refused, small, packed));
+    // As many as there would be room for if nobody thought of those that are not published yet.
+    drop(libraries);
+    let batch_of_all = engine.add_objects(objects(limit)).unwrap();
+    // SAFETY: there are no initialisers.
+    let error = unsafe { batch_of_all.initialize() }.unwrap_err();
+    assert!(matches!(error, Error::MappingLimit { .. }), "{error}");
+    // SAFETY: as above.
+    unsafe { batch.initialize() }.expect("there is room now");
+    drop((refused, small, packed, batch, batch_of_all));
     engine.finish();
 }
 

@@ -24,15 +24,15 @@ pub(in super::super) struct PackedSlab {
     writable: bool,
     two_views: bool,
     /// If it has pages of its own.
-    _counted: Option<Counted>,
+    counted: Option<Counted>,
 }
 
 impl PackedSlab {
     pub(in super::super) fn new(arena: Arc<Arena>, placing: &Placing) -> Self {
         let (runs, epoch, generation) = (placing.runs, placing.epoch, gate::generation());
         let two_views = placing.two_views;
-        let _counted = (!two_views).then(Counted::new);
-        Self { arena, runs, epoch, record: None, generation, writable: true, two_views, _counted }
+        let counted = (!two_views).then(|| Counted::new(placing.runs.iter(arena.range().start).count()));
+        Self { arena, runs, epoch, record: None, generation, writable: true, two_views, counted }
     }
 
     pub(in super::super) fn arena(&self) -> &Arc<Arena> {
@@ -46,6 +46,7 @@ impl PackedSlab {
 
     /// Nobody writes it any more.
     pub(in super::super) fn end_write(&mut self) {
+        self.counted.iter_mut().for_each(Counted::has_come);
         if std::mem::take(&mut self.writable) {
             self.arena.end_write(self.epoch);
         }

@@ -45,6 +45,17 @@ const AREA_GROWTH: usize = 8;
 /// No area is more than this part of the arena.
 const AREA_PART: usize = 16;
 
+/// How an object's room is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Overwritten. Somebody may have run what was there.
+    Used,
+    /// Overwritten, and nobody was told of it.
+    Unseen,
+    /// As it was.
+    Dirty,
+}
+
 /// What is there instead of code: `int3`, or `udf #0`.
 const TRAP: [u8; 4] = if cfg!(target_arch = "aarch64") { [0; 4] } else { [0xcc; 4] };
 
@@ -181,17 +192,17 @@ impl Packing {
         clean
     }
 
-    /// An object's room has rested. Others may have it if it is `clean`, or else when nothing is left of its epoch.
-    pub(super) fn wake(&mut self, arena: &Mapping, ranges: &mut Ranges, runs: &PackedRuns, epoch: u32, clean: bool) {
+    /// An object's room has rested, or needs none. Others may have it if it is clean, or else when nothing is left of its epoch.
+    pub(super) fn wake(&mut self, arena: &Mapping, ranges: &mut Ranges, runs: &PackedRuns, epoch: u32, left: Left) {
         let is_current = self.is_current(epoch);
         let Some(found) = self.epoch(epoch) else { return };
         found.outstanding -= 1;
-        if is_current && clean {
+        if is_current && left != Left::Dirty {
             for run in runs.iter(arena.range().start) {
                 let pool = &mut found.pools[run.protection as usize];
-                match run.protection {
-                    Protection::ReadExecute => pool.wake(run.addresses),
-                    Protection::Read | Protection::ReadWrite => pool.free(run.addresses),
+                match (run.protection, left) {
+                    (Protection::ReadExecute, Left::Used) => pool.wake(run.addresses),
+                    _ => pool.free(run.addresses),
                 }
             }
         }
@@ -328,8 +339,11 @@ impl Epoch {
 
     /// Makes room of what has been woken, if there is enough of it, or any and no `other_room`.
     ///
-    /// Its code has been overwritten. A core that ran it may have fetched it before that, and would not look again; from here on it is like
-    /// what was never used. (Linux keeps removed BPF programs in such a way: `bpf_prog_pack`.)
+    /// Its code has been overwritten. A core that ran it may have fetched it before that; from here on none has it any more. What comes there is
+    /// seen as code at unused addresses is: instruction fetch is coherent with stores on x86-64, and on AArch64 each publication is
+    /// told. (Intel's manual has the executing core serialise after the last store. What lies between is that a core fetches traps
+    /// there ahead of an indirect branch, holds on to them until the branch is resolved, and misses the store: the worst that could come of
+    /// it is a trap. Linux reuses room for BPF programs as well without telling: `bpf_prog_pack`.)
     fn settle(&mut self, protection: Protection, other_room: bool) -> bool {
         let pool = &mut self.pools[protection as usize];
         let settles = pool.is_worth_settling(other_room);
@@ -350,7 +364,7 @@ impl Epoch {
         for unit in &carved.away {
             arena.protect(unit, protection)?;
             if protection == Protection::ReadExecute {
-                views.fill(unit, TRAP)?;
+                views.fill(&self.pools[protection as usize].used_part(unit, carved), TRAP)?;
             }
         }
         if zero && protection == Protection::ReadExecute && !carved.fresh {

@@ -177,6 +177,13 @@ impl Pool {
         self.each_unit(unit, |unit, _, _| unit.away = away);
     }
 
+    /// The beginning of a unit that was used before `carved` was taken: the rest is expected to be zero.
+    pub(super) fn used_part(&self, unit: &Range<usize>, carved: &Carved) -> Range<usize> {
+        let fresh = if carved.fresh { carved.range.start..self.fresh.end } else { self.fresh.clone() };
+        let reaches_in = fresh.start < unit.end && unit.start < fresh.end;
+        unit.start..if reaches_in { fresh.start.max(unit.start) } else { unit.end }
+    }
+
     /// What nobody was told of, or nobody ran, may be had by others.
     pub(super) fn free(&mut self, range: Range<usize>) {
         self.free.free(range);

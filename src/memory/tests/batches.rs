@@ -87,7 +87,7 @@ fn all_are_published_or_none() {
     for failing in 0.. {
         let slabs = batch(&arena, &small_object());
         let (result, calls) = fault::with(move |index, _| index == failing, || WritableSlab::publish_all(slabs));
-        match result {
+        match result.map_err(|(error, _)| error) {
             Ok(published) => {
                 assert!(calls.len() <= failing || calls[failing] == Call::SyncCores, "{calls:?}");
                 drop(published);

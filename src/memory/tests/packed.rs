@@ -315,7 +315,8 @@ fn cores_are_told_once_of_all_that_is_packed_over() {
         let take = || allocate(&arena, &object).unwrap();
         let (slab, calls) = fault::with(|_, _| false, take);
         let address = slab.placements()[0].address;
-        let (slab, published) = fault::with(|_, _| false, || slab.publish().unwrap());
+        let (mut slab, published) = fault::with(|_, _| false, || slab.publish().unwrap());
+        slab.belong_to(&"library".into(), &"object".into());
         assert_eq!(published.iter().filter(|call| **call == Call::SyncCores).count(), publish());
         (address, slab, calls.iter().filter(|call| **call == Call::SyncCores).count())
     };
@@ -351,4 +352,28 @@ fn what_was_removed_is_found_when_all_else_is_full() {
     assert_eq!(next.slab.ranges()[0].addresses.start, address);
     next.check(&arena, 2);
     all.iter().for_each(|loaded| loaded.check(&arena, 1));
+}
+
+/// The end of a unit that went away was never used, and is not zero any more when the unit is back.
+#[test]
+fn zero_fill_among_code_is_zero_where_the_unit_was_away() {
+    let arena = packed_arena(64 * MIB, 32 * MIB, PackedConfig::default());
+    let object = [segment(Protection::ReadExecute, 8192)];
+    let mut all: Vec<_> = (0..60).map(|i| load(&arena, &object, i).unwrap()).collect();
+    let _one_more = load(&arena, &small_object()[2..], 1).unwrap();
+    // The last first: so many units keep their memory that others, which were idle before them, do not.
+    while all.pop().is_some() {}
+    let zero = SegmentRequest { zero_fill_bytes: 3000, ..segment(Protection::ReadExecute, 100) };
+    (0..4).for_each(|i| load(&arena, &[zero], i).unwrap().check(&arena, i));
+}
+
+/// What rests no more, but was never told of to anybody, is there for others at once.
+#[test]
+fn what_was_given_up_is_taken_again_without_a_word() {
+    let arena = packed_arena(64 * MIB, 0, PackedConfig::default());
+    let object = [segment(Protection::ReadExecute, 60)];
+    let _other = load(&arena, &object, 0).unwrap();
+    let first = allocate(&arena, &object).unwrap().placements()[0].address;
+    let (again, calls) = fault::with(|_, _| false, || allocate(&arena, &object).unwrap().placements()[0].address);
+    assert_eq!((again, &calls[..]), (first, &[][..]));
 }
