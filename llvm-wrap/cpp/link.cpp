@@ -109,11 +109,8 @@ extern "C" slabjit_batch *slabjit_batch_begin() noexcept { return new slabjit_ba
 extern "C" int slabjit_batch_link(slabjit_batch *Batch, slabjit_graph *Graph) noexcept {
   std::unique_ptr<slabjit_graph> Owned(Graph);
   if (!Batch->Failed) {
-    auto Pool = slabjit::namePool(*Owned->Graph);
-    auto Waiting = Batch->Waiting.size();
+    Batch->Pools.push_back(slabjit::namePool(*Owned->Graph));
     jitlink::link(std::move(Owned->Graph), std::make_unique<Context>(std::move(Owned->Link), *Batch));
-    if (Batch->Waiting.size() != Waiting)
-      Batch->Pools.push_back(std::move(Pool));
   }
   return Batch->Failed;
 }
