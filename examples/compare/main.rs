@@ -10,7 +10,7 @@
 //! that measures itself, with Python's own part; of small objects only, whose functions have its convention, and with one thread.
 //!
 //! `--json` prints one document for machines; `--plot FOLDER` draws the tables there; `--quick` is for CI, and checks that answers are right; `--only WORKLOAD` takes one (small, cpp,
-//! kernels, one-section, many-sections, large), `--rounds N` so many repetitions.
+//! kernels, one-section, many-sections, merged, large), `--rounds N` so many repetitions.
 
 mod bench;
 mod child;

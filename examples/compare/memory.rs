@@ -53,14 +53,15 @@ impl Memory {
     }
 }
 
-/// Names of files that are mapped.
+/// Names of files that are mapped; those of memory (memfd) are what is measured, and not among them.
 pub struct Files(BTreeSet<String>);
 
 impl Files {
     /// Now.
     pub fn now() -> Self {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
-        Self(maps.lines().filter_map(name).filter(|name| name.starts_with('/')).map(str::to_owned).collect())
+        let is_file = |name: &&str| name.starts_with('/') && !name.starts_with("/memfd:");
+        Self(maps.lines().filter_map(name).filter(is_file).map(str::to_owned).collect())
     }
 }
 

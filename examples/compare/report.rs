@@ -121,7 +121,7 @@ impl Table {
     pub fn print(&self) {
         println!("\n{}", self.title());
         println!(
-            "  {:<24}{:>3}{:>11} {:<22}{:>11} {:<22}{:>8}{:>8}{:>9}{:>10}{:>9}",
+            "  {:<24}{:>3}{:>13} {:<22}{:>13} {:<22}{:>8}{:>8}{:>9}{:>10}{:>9}",
             "each", "n", "CPU µs", "ratio", "wall µs", "ratio", "faults", "calls", "instrs", "bytes", "mappings"
         );
         for row in &self.rows {
@@ -161,7 +161,7 @@ impl Row {
         };
         if self.cpu_us.is_some() {
             println!(
-                "  {:<24}{:>3}{:>11} {:<22}{:>11} {:<22}{:>8}{:>8}{:>9}{:>10}{:>9}",
+                "  {:<24}{:>3}{:>13} {:<22}{:>13} {:<22}{:>8}{:>8}{:>9}{:>10}{:>9}",
                 self.side,
                 self.cpu_us.map_or(0, |s| s.count),
                 number(self.cpu_us.map(|s| s.median), 3),

@@ -76,12 +76,13 @@ type Maker = fn(bool) -> Workload;
 
 /// All of them, or the one that is named.
 pub fn workloads(quick: bool, only: Option<&str>) -> Vec<Workload> {
-    let makers: [(&str, Maker); 5] = [
+    let makers: [(&str, Maker); 6] = [
         ("small", small),
         ("cpp", cpp),
         ("kernels", kernels),
         ("one-section", one_section),
         ("many-sections", many_sections),
+        ("merged", merged),
     ];
     let wanted = makers.into_iter().filter(|(name, _)| only.is_none_or(|only| only == *name));
     wanted.map(|(_, make)| make(quick)).collect()
@@ -185,4 +186,21 @@ fn many_sections(quick: bool) -> Workload {
     // Nothing in it has a name that could be changed; it is loaded again when the last one is gone.
     let work = Workload::of("many-sections", title, 1, vec![Template::fixed(bytes)]);
     Workload { entry: Some("f7".into()), question: vec![(0, 7)], ..work }
+}
+
+/// What `ld -r` makes of small objects: one section of each kind, with many functions.
+fn merged(quick: bool) -> Workload {
+    let count = if quick { 100 } else { 1000 };
+    let (small, folder) = (Template::small(), tempfile::tempdir().expect("a folder"));
+    let output = folder.path().join("merged.o");
+    let inputs: Vec<_> = (0..count).map(|i| folder.path().join(format!("{i}.o"))).collect();
+    for (i, input) in inputs.iter().enumerate() {
+        std::fs::write(input, small.with_name(i)).expect("written");
+    }
+    let linked = Command::new("ld").arg("-r").args(&inputs).arg("-o").arg(&output).status();
+    assert!(linked.expect("ld, of binutils").success());
+    let bytes = std::fs::read(output).expect("read");
+    let title = format!("{count} small objects merged by ld -r ({:.1} KB)", bytes.len() as f64 / 1e3);
+    let work = Workload::of("merged", title, 1, vec![Template::fixed(bytes)]);
+    Workload { entry: Some(small.name(count / 2)), ..work }
 }

@@ -6,6 +6,7 @@ use super::graph::{Batch, Graph};
 use super::object::{Defined, External, Linked, ObjectLink, PreparedObject};
 use super::reach::{OutOfRange, Reach};
 use super::thread_local::Storage;
+use super::turns::TURNS;
 use crate::gate::{Mutex, Pass};
 use crate::memory::Arena;
 use crate::{Error, Result};
@@ -23,10 +24,16 @@ pub(super) struct Decided {
     pub(super) storage: Option<Arc<Storage>>,
 }
 
+/// Fewer bytes of a file, on average and at all, are linked in turns: so many that nobody waits long, and that the kernel's part is a large one.
+const SMALL: usize = 16 << 10;
+const SMALL_TOGETHER: usize = 128 << 10;
+
 /// Links all objects, or none.
 pub(super) fn link(arena: &Arc<Arena>, policy: OutOfRange, objects: Vec<Decided>) -> Result<Vec<Linked>> {
-    // LLVM is in the middle of things until it is done.
-    let _pass = Pass::take();
+    let bytes: usize = objects.iter().map(|decided| decided.object.bytes.len()).sum();
+    let in_turns = !arena.packs() && bytes < SMALL_TOGETHER.min(SMALL.saturating_mul(objects.len()));
+    // LLVM is in the middle of things until it is done: a fork waits.
+    let (_pass, _turn) = if in_turns { TURNS.wait() } else { (Pass::take(), None) };
     let in_batch = objects.len() > 1;
     let links: Vec<_> = objects.into_iter().map(|object| under_way(object, in_batch, arena, policy)).collect();
     // A graph goes when its object is finished: thousands at a time would push each other out of the caches.

@@ -5,6 +5,7 @@
 //!  ├ names     which definition of a name counts
 //!  ├ resolve   what an import binds to
 //!  ├ batch     objects that are linked together → JITLink → addresses
+//!  │  ├ turns     of threads that do so
 //!  │  ├ graph     LinkGraphs behind the shim
 //!  │  ├ callbacks what the shim calls
 //!  │  └ object    one object under way
@@ -47,6 +48,7 @@ mod session;
 mod signal;
 mod thread_exit;
 mod thread_local;
+mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

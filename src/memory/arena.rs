@@ -98,6 +98,7 @@ pub(crate) struct BlamedSection {
 pub(crate) struct Arena {
     mapping: Mapping,
     page: usize,
+    packs: bool,
     /// The kernel knows MADV_POPULATE_WRITE (Linux 5.14), as far as was seen.
     populates: AtomicBool,
     history: History,
@@ -162,13 +163,14 @@ impl Arena {
         let history = History::new(mapping.range(), page);
         let (quarantine, writer) = (Quarantine::new(config.quarantine), Writer::default());
         let packing = config.packed.map(|packed| Box::new(Packing::new(page, packed.hardened, packed.striped)));
-        if config.packed.is_some() {
+        if packing.is_some() {
             // Milliseconds, once there are threads, for which nobody is to wait later.
             cores::register();
         }
         let generation = gate::generation();
         let state = State { ranges, ready: 0..0, carved: None, quarantine, packing, writer, stats, generation };
-        Ok(Arc::new(Self { mapping, page, populates: AtomicBool::new(true), history, state: Mutex::new(state) }))
+        let (packs, populates) = (config.packed.is_some(), AtomicBool::new(true));
+        Ok(Arc::new(Self { mapping, page, packs, populates, history, state: Mutex::new(state) }))
     }
 
     /// The addresses.
@@ -271,6 +273,11 @@ impl Arena {
             placing
         };
         Some(WritableSlab::packed(PackedSlab::new(Arc::clone(self), &placing), object, &placing, segments))
+    }
+
+    /// Whether small objects share pages.
+    pub(crate) fn packs(&self) -> bool {
+        self.packs
     }
 
     /// A packed object is written, or was given up.
