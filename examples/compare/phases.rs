@@ -72,7 +72,8 @@ impl<T> Runner<T> {
     }
 }
 
-/// Repetitions of all sides, one after the other, each time beginning with another one. A side that fails does no more.
+/// Repetitions of all sides, one after the other, each time beginning with another one and in another order: what a side finds in caches and in the
+/// kernel is what the one before it left. A side that fails does no more.
 fn alternate<T, R>(
     runners: &mut [Runner<T>],
     options: &Options,
@@ -80,9 +81,13 @@ fn alternate<T, R>(
 ) -> Vec<Vec<R>> {
     let mut done: Vec<Vec<R>> = runners.iter().map(|_| Vec::new()).collect();
     runners.iter_mut().for_each(|runner| runner.spent = Duration::ZERO);
+    let sides = runners.len();
+    // Steps that lead to each of them.
+    let steps: Vec<usize> =
+        (1..sides.max(2)).filter(|step| (2..=*step).all(|d| step % d != 0 || sides % d != 0)).collect();
     for turn in 0..=options.rounds {
-        for k in 0..runners.len() {
-            let at = (turn + k) % runners.len();
+        for k in 0..sides {
+            let at = (turn + k * steps[turn % steps.len()]) % sides;
             let Runner { state, spent, .. } = &mut runners[at];
             let Ok(runner) = state else { continue };
             if *spent > options.patience {

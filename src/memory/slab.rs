@@ -17,8 +17,6 @@ use crate::error::{Error, Result};
 use crate::gate;
 use crate::name::Name;
 
-/// Above this, writing a page long after it was brought in costs the cache more than its fault would.
-const POPULATE_LIMIT: usize = 1 << 20;
 /// The huge page that the kernel may use unasked (x86-64, and AArch64 with 4 KiB pages).
 const HUGE_PAGE: usize = 2 << 20;
 /// Zero-fill smaller than this may share a huge page with contents.
@@ -148,7 +146,7 @@ impl WritableSlab {
                 keep_huge_pages_out(arena.mapping(), &span, &at(&segment.zero_pages(page)));
             }
             for pages in layout.content_pages(page) {
-                if pages.len() > page && pages.len() <= POPULATE_LIMIT {
+                if pages.len() > page {
                     arena.populate(&at(&pages));
                 }
             }
