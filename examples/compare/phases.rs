@@ -84,7 +84,7 @@ fn alternate<T, R>(
     let sides = runners.len();
     // Steps that lead to each of them.
     let steps: Vec<usize> =
-        (1..sides.max(2)).filter(|step| (2..=*step).all(|d| step % d != 0 || sides % d != 0)).collect();
+        (1..sides.max(2)).filter(|step| (2..=*step).all(|d| !step.is_multiple_of(d) || !sides.is_multiple_of(d))).collect();
     for turn in 0..=options.rounds {
         for k in 0..sides {
             let at = (turn + k * steps[turn % steps.len()]) % sides;

@@ -1,7 +1,7 @@
 //! Threads that link small objects with pages of their own take turns.
 //!
 //! Such a link changes protections, for which the kernel interrupts every core that runs this process, and waits for them. Two threads that
-//! do nothing else take twice as long for as many objects as one alone; one after the other, while the rest sleep, they take a tenth more
+//! do nothing else take twice as long for as many objects as one alone; one after the other, while the rest sleep, a sixth more
 //! (docs/performance.md, Threads).
 
 use std::sync::atomic::{AtomicBool, Ordering};
