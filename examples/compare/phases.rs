@@ -82,9 +82,9 @@ fn alternate<T, R>(
     let mut done: Vec<Vec<R>> = runners.iter().map(|_| Vec::new()).collect();
     runners.iter_mut().for_each(|runner| runner.spent = Duration::ZERO);
     let sides = runners.len();
-    // Steps that lead to each of them.
-    let steps: Vec<usize> =
-        (1..sides.max(2)).filter(|step| (2..=*step).all(|d| !step.is_multiple_of(d) || !sides.is_multiple_of(d))).collect();
+    // Those that lead to each of them.
+    let leads = |step: &usize| (2..=*step).all(|d| !step.is_multiple_of(d) || !sides.is_multiple_of(d));
+    let steps: Vec<usize> = (1..sides.max(2)).filter(leads).collect();
     for turn in 0..=options.rounds {
         for k in 0..sides {
             let at = (turn + k * steps[turn % steps.len()]) % sides;
