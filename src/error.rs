@@ -443,8 +443,24 @@ pub enum Error {
         /// The library.
         library: String,
     },
+    /// There is no file at the path of a shared library.
+    #[error(
+        "there is no shared library at '{}'; give the path it has, or its name alone with LibraryBuilder::search_path, or a name that the dynamic loader finds (LD_LIBRARY_PATH)", path.display()
+    )]
+    SharedLibraryNotFound {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// A file that was given as a shared library is none for this machine.
+    #[error("'{}' is no shared library for this machine, but {what}", path.display())]
+    NotASharedLibrary {
+        /// As it was given.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+    },
     /// A shared library could not be opened.
-    #[error("cannot open shared library '{}': {}; give a path, or a name that the dynamic loader finds (LD_LIBRARY_PATH)", path.display(), innermost(source))]
+    #[error("cannot open shared library '{}': {}; give a path, its folder with LibraryBuilder::search_path, or a name that the dynamic loader finds (LD_LIBRARY_PATH)", path.display(), innermost(source))]
     SharedLibrary {
         /// As it was given.
         path: PathBuf,
@@ -653,11 +669,14 @@ pub struct UndefinedSymbol {
     pub name: String,
     /// The objects that refer to it.
     pub referenced_by: Vec<String>,
+    /// Shared libraries that export it and are not looked in: those in [search paths](crate::LibraryBuilder::search_path), and those that the process
+    /// has loaded for others only (RTLD_LOCAL).
+    pub exported_by: Vec<PathBuf>,
 }
 
 impl UndefinedSymbol {
     pub(crate) fn new(name: impl Into<String>, referenced_by: Vec<String>) -> Self {
-        Self { name: name.into(), referenced_by }
+        Self { name: name.into(), referenced_by, exported_by: Vec::new() }
     }
 }
 
@@ -755,6 +774,10 @@ fn undefined_symbols(library: &str, symbols: &[UndefinedSymbol]) -> String {
     let mut s = format!("library '{library}' refers to {} undefined symbol(s):", symbols.len());
     for u in symbols {
         let _ = write!(s, "\n  {} (from {})", u.name, u.referenced_by.join(", "));
+        for path in &u.exported_by {
+            let path = path.display();
+            let _ = write!(s, "\n    is exported by {path}; add it with LibraryBuilder::shared_library(\"{path}\")");
+        }
     }
     s.push_str(
         "\nadd an object that defines them, or name a provider with LibraryBuilder::link, ::shared_library or ::symbol \

@@ -56,6 +56,7 @@ pub mod fault;
 mod fault;
 mod file;
 mod gate;
+mod imports;
 mod kernel;
 mod library;
 mod link;
@@ -78,6 +79,7 @@ pub use elf::{
 };
 pub use engine::{EngineStats, Explanation, JitEngine, JitEngineBuilder, SlabLayout};
 pub use error::{Error, FarReference, Result, UndefinedSymbol};
+pub use imports::{Provider, ResolvedImport};
 pub use kernel::{CallPlan, Capture};
 pub use library::{Library, LibraryBuilder, Removal, Slab, SlabSegment};
 pub use link::OutOfRange;

@@ -13,7 +13,7 @@ use crate::memory::SlabRange;
 use crate::name::Name;
 use crate::runtime::SharedLibrary;
 use crate::symbol::{Symbol, pointer_from};
-use crate::{Drain, Error, LinkPlan, Protection, Result, UndefinedSymbol};
+use crate::{Drain, Error, LinkPlan, Protection, ResolvedImport, Result, UndefinedSymbol};
 
 /// Objects in one namespace, the unit of ownership.
 ///
@@ -217,6 +217,15 @@ impl Library {
         self.inner.undefined_symbols()
     }
 
+    /// What the imports of objects that are linked were bound to, object by object. What JITLink defines itself (`_GLOBAL_OFFSET_TABLE_`,
+    /// `__start_` and `__stop_` of sections) is not among them.
+    ///
+    /// # Errors
+    /// [`Error::Removed`].
+    pub fn imports(&self) -> Result<Vec<ResolvedImport>> {
+        self.inner.imports()
+    }
+
     /// Names that can be asked for, sorted; those of archive members only once they were needed.
     pub fn symbols(&self) -> Vec<String> {
         self.inner.symbols()
@@ -317,6 +326,13 @@ impl LibraryBuilder {
         self
     }
 
+    /// Looks for shared libraries in a folder: for those that are given by name alone, before the dynamic loader looks where it does; and, where
+    /// a link finds names undefined, for those that export them, to name them in [`Error::UndefinedSymbols`]. Nothing else is opened.
+    pub fn search_path(mut self, folder: impl AsRef<Path>) -> Self {
+        self.scope.folders.push(folder.as_ref().to_owned());
+        self
+    }
+
     /// Gives a name an address: of a function, or of an object.
     ///
     /// Code refers to it in 32 bits unless it was compiled with `-fPIC`, and a Rust program is usually further away than
@@ -335,7 +351,8 @@ impl LibraryBuilder {
     /// Makes the library.
     ///
     /// # Errors
-    /// [`Error::Removed`] for a linked library that was removed; [`Error::SharedLibrary`] if one cannot be opened;
+    /// [`Error::Removed`] for a linked library that was removed; [`Error::SharedLibraryNotFound`], [`Error::NotASharedLibrary`] and
+    /// [`Error::SharedLibrary`] if one cannot be opened;
     /// [`Error::InvalidName`] for a symbol's name with a NUL byte, [`Error::NullSymbol`] for one at address 0.
     ///
     /// # Safety
@@ -353,7 +370,7 @@ impl LibraryBuilder {
             return Err(Error::Removed { library: removed.name().to_owned() });
         }
         // SAFETY: by the caller.
-        let shared = self.shared.iter().map(|path| unsafe { SharedLibrary::open_local(path) });
+        let shared = self.shared.iter().map(|path| unsafe { SharedLibrary::open_local(path, &self.scope.folders) });
         let shared = shared.collect::<Result<Vec<_>>>()?;
         Ok(Library { inner: inner::Library::new(self.context, self.name.as_str().into(), self.scope, shared) })
     }

@@ -30,7 +30,17 @@ void bindDefined(slabjit_graph &G, Symbol &S, SmallVectorImpl<Symbol *> &Discard
   G.Link->Symbols.push_back({&S, D.cookie});
 }
 
-void bindExternal(slabjit_graph &G, Symbol &S) {
+// Externals by the name they were given.
+using Given = DenseMap<StringRef, Symbol *>;
+
+void retarget(LinkGraph &G, Symbol &From, Symbol &To) {
+  for (auto *B : G.blocks())
+    for (auto &E : B->edges())
+      if (&E.getTarget() == &From)
+        E.setTarget(To);
+}
+
+void bindExternal(slabjit_graph &G, Symbol &S, Given &Renamed) {
   auto Name = slabjit::symbolName(S);
   slabjit_decision D{};
   G.Link->Callbacks->external(G.Link->Object, Name.data(), Name.size(), &D);
@@ -39,7 +49,15 @@ void bindExternal(slabjit_graph &G, Symbol &S) {
   else if (D.verdict == SLABJIT_RENAME) {
     // The graph's map of externals is keyed by name: out of it under the old name, into it under the new one.
     slabjit::makeAbsolute(*G.Graph, S, ExecutorAddr());
-    slabjit::setSymbolName(*G.Graph, S, StringRef(D.name, D.name_len));
+    StringRef New(D.name, D.name_len);
+    // Two names may mean one definition (`f` and `f@VERSION`), and a graph has one external of a name.
+    auto Same = Renamed.try_emplace(New, &S);
+    if (!Same.second) {
+      retarget(*G.Graph, S, *Same.first->second);
+      G.Graph->removeAbsoluteSymbol(S);
+      return;
+    }
+    slabjit::setSymbolName(*G.Graph, S, New);
     G.Graph->makeExternal(S);
     S.setScope(Scope::Default);
   }
@@ -116,8 +134,9 @@ extern "C" void slabjit_graph_bind(slabjit_graph *Graph, const slabjit_callbacks
     G.makeExternal(*S);
   }
   SmallVector<Symbol *, 8> Externals(G.external_symbols().begin(), G.external_symbols().end());
+  Given Renamed;
   for (auto *S : Externals)
-    bindExternal(*Graph, *S);
+    bindExternal(*Graph, *S, Renamed);
 }
 
 extern "C" void slabjit_graph_dispose(slabjit_graph *Graph) noexcept { delete Graph; }

@@ -66,6 +66,11 @@ const MACHINES: [(u16, &str); 22] = [
     (258, "LoongArch"),
 ];
 
+/// Name of any machine.
+pub(crate) fn machine_text(machine: u16) -> &'static str {
+    MACHINES.iter().find(|(m, _)| *m == machine).map_or("an unknown machine", |(_, name)| name)
+}
+
 /// Checks the first bytes and the ELF identification. `machine` is the only one accepted, or `None` for every supported one.
 pub(crate) fn identify(object: &str, bytes: &[u8], machine: Option<u16>) -> Result<()> {
     let name = || object.to_owned();
@@ -97,7 +102,7 @@ pub(crate) fn identify(object: &str, bytes: &[u8], machine: Option<u16>) -> Resu
     // i386 is the 32-bit form of a machine that is supported, so its class is what is wrong with it.
     let narrow = found == EM_386 && machine.is_none_or(|m| m == EM_X86_64);
     if !supported && !narrow {
-        let mut text = MACHINES.iter().find(|(m, _)| *m == found).map_or("an unknown machine", |(_, n)| n).to_owned();
+        let mut text = machine_text(found).to_owned();
         if encoding == 2 {
             text.push_str(" (big-endian)");
         }

@@ -41,6 +41,7 @@ pub(crate) use archive::{Archive, MemberId};
 #[cfg(feature = "fuzzing")]
 pub use exercise::exercise;
 pub(crate) use hide::hide_unmapped;
+pub(crate) use identity::machine_text;
 pub(crate) use index::{
     Array, ArrayKind, Binding, Definition, Group, Import, ObjectIndex, Section, SymbolKind, Visibility,
 };

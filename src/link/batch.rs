@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::graph::{Batch, Graph};
+use super::imports::Imported;
 use super::object::{Defined, External, Linked, ObjectLink, PreparedObject};
 use super::reach::{OutOfRange, Reach};
 use super::thread_local::Storage;
@@ -16,6 +17,8 @@ pub(super) struct Decided {
     pub(super) object: Arc<PreparedObject>,
     pub(super) externals: Vec<External>,
     pub(super) definitions: Vec<Defined>,
+    /// What its imports are bound to, for those who ask.
+    pub(super) imports: Box<[Imported]>,
     /// Sections of COMDAT groups that are linked from another object.
     pub(super) dead_sections: Vec<u32>,
     /// Its number in its library.
@@ -50,7 +53,7 @@ pub(super) fn link(arena: &Arc<Arena>, policy: OutOfRange, objects: Vec<Decided>
 }
 
 fn under_way(decided: Decided, in_batch: bool, arena: &Arc<Arena>, policy: OutOfRange) -> ObjectLink {
-    let Decided { object, externals, definitions, dead_sections, number, storage } = decided;
+    let Decided { object, externals, definitions, dead_sections, number, storage, .. } = decided;
     let (arena, state) = (Arc::clone(arena), Mutex::default());
     let reach = Mutex::new(Reach::new(object.index.machine, policy, arena.range()));
     ObjectLink { object, externals, definitions, dead_sections, number, storage, in_batch, arena, reach, state }

@@ -18,6 +18,7 @@ use super::few::Few;
 use super::frames::{CodeRange, Frames};
 use super::graph::take_text;
 use super::hold::Hold;
+use super::imports::Imported;
 use super::indirect;
 use super::life::Life;
 use super::object::{Linked, PreparedObject};
@@ -104,11 +105,18 @@ pub(super) struct Image {
     arrays: Option<Box<Arrays>>,
     /// Initialisers of `arrays` have run.
     initialised: bool,
+    imports: Box<[Imported]>,
 }
 
 impl Image {
     /// Registers the object's frames and reads its initialisers.
-    pub(super) fn new(library: &Name, object: &PreparedObject, number: u32, mut linked: Linked) -> Self {
+    pub(super) fn new(
+        library: &Name,
+        object: &PreparedObject,
+        number: u32,
+        imports: Box<[Imported]>,
+        mut linked: Linked,
+    ) -> Self {
         if let Some(allocation) = &mut linked.allocation {
             allocation.slab.belong_to(library, &object.kept_name);
         }
@@ -133,6 +141,7 @@ impl Image {
             allocation: linked.allocation,
             arrays: (!arrays.is_empty()).then(|| Box::new(arrays)),
             initialised: false,
+            imports,
         }
     }
 
@@ -270,6 +279,11 @@ impl Code {
     /// The name of a linked object.
     pub(super) fn object_name(&self, number: u32) -> Option<Name> {
         self.images().iter().find(|i| i.number == number).map(|i| i.object.clone())
+    }
+
+    /// What the imports of each object were bound to.
+    pub(super) fn imports(&self) -> Vec<(Name, Box<[Imported]>)> {
+        self.images().iter().map(|i| (i.object.clone(), i.imports.clone())).collect()
     }
 
     fn images(&self) -> Guard<'_, Few<Image>> {

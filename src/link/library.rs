@@ -3,7 +3,8 @@
 
 mod state;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,8 @@ use crate::elf::{Archive, LinkPlan, SymbolKind, Whereabouts, hide_unmapped};
 use crate::gate::{Guard, Mutex};
 use crate::memory::SlabRange;
 use crate::name::Name;
-use crate::runtime::SharedLibrary;
-use crate::{Drain, Error, Removal, Result, UndefinedSymbol};
+use crate::runtime::{self, SharedLibrary};
+use crate::{Drain, Error, Provider, Removal, Result, UndefinedSymbol};
 
 /// How often a batch is linked again because storage for its thread-local variables came to lie elsewhere.
 const MOST_MOVES: usize = 16;
@@ -37,6 +38,8 @@ pub(crate) struct Scope {
     pub(crate) links: Vec<Arc<Library>>,
     pub(crate) given: HashMap<Box<str>, u64>,
     pub(crate) isolated: bool,
+    /// Where shared libraries are looked for.
+    pub(crate) folders: Vec<PathBuf>,
 }
 
 /// A library: what `crate::Library` is a handle of.
@@ -65,7 +68,7 @@ impl Library {
         let code = Hold::first(Code::new(name.clone(), !scope.links.is_empty(), shared, &context.registry));
         context.registry.add(code.code());
         let remains = Arc::clone(code.code());
-        let plain = scope.links.is_empty() && scope.given.is_empty() && !scope.isolated;
+        let plain = scope.links.is_empty() && scope.given.is_empty() && !scope.isolated && scope.folders.is_empty();
         let scope = (!plain).then(|| Box::new(scope));
         let state = State { code: Some(code), ..State::default() };
         Arc::new(Self { name, context, scope, text: OnceBox::new(), remains, state: Mutex::new(state) })
@@ -76,6 +79,10 @@ impl Library {
             Name::Given(text) => text,
             Name::Number(_) => self.text.get_or_init(|| Box::new(self.name.to_string())),
         }
+    }
+
+    pub(super) fn given_name(&self) -> &Name {
+        &self.name
     }
 
     fn scope(&self) -> Option<&Scope> {
@@ -93,6 +100,11 @@ impl Library {
 
     fn state(&self) -> Guard<'_, State> {
         self.state.lock()
+    }
+
+    /// The library's code, unless it was removed.
+    pub(super) fn code(&self) -> Result<Hold> {
+        self.state().code.clone().ok_or_else(|| self.removed())
     }
 
     fn removed(&self) -> Error {
@@ -138,6 +150,29 @@ impl Library {
     /// # Safety
     /// The initialisers may be run.
     pub(crate) unsafe fn make_ready(&self) -> Result<()> {
+        // SAFETY: by the caller.
+        unsafe { self.make_ready_once() }.map_err(|mut error| {
+            // No lock is held, and nothing is claimed: files are read.
+            if let Error::UndefinedSymbols { symbols, .. } = &mut error {
+                self.name_exporters(symbols);
+            }
+            error
+        })
+    }
+
+    /// Looks for shared libraries that export what is missing.
+    fn name_exporters(&self, symbols: &mut [UndefinedSymbol]) {
+        let folders = self.scope().map_or(&[][..], |scope| &scope.folders);
+        let names: BTreeSet<&str> = symbols.iter().filter(|s| s.exported_by.is_empty()).map(|s| &*s.name).collect();
+        let mut exporters = runtime::exporters(&names, folders);
+        for symbol in symbols {
+            symbol.exported_by.extend(exporters.remove(&symbol.name).unwrap_or_default());
+        }
+    }
+
+    /// # Safety
+    /// As for [`make_ready`](Self::make_ready).
+    unsafe fn make_ready_once(&self) -> Result<()> {
         {
             let state = self.state();
             if state.code.is_none() {
@@ -290,7 +325,7 @@ impl Library {
     fn link_once(&self, code: &Hold, host: &mut Host) -> Result<Option<Vec<Pending>>> {
         // Dropped without a lock.
         let mut used = Vec::new();
-        let (batch, decided) = loop {
+        let (batch, mut decided) = loop {
             // For what was added since this was done without the claim.
             self.find_outside(code, host)?;
             host.turn = None;
@@ -307,6 +342,7 @@ impl Library {
         };
         let span = tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name.text(), objects = batch.len());
         let _entered = span.enter();
+        let imports: Vec<_> = decided.iter_mut().map(|decided| std::mem::take(&mut decided.imports)).collect();
         let linked = batch::link(&self.context.arena, self.context.out_of_range, decided);
         // No lock is held: it takes the dynamic loader's.
         let settled = linked.and_then(|linked| {
@@ -330,12 +366,12 @@ impl Library {
         }
         code.keep(used);
         let (mut images, mut told) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
-        for ((number, object), linked) in batch.iter().zip(linked) {
+        for (((number, object), linked), imports) in batch.iter().zip(linked).zip(imports) {
             state.publish(*number, object, &linked);
             let wanted = tracing::enabled!(target: "slabjit", tracing::Level::DEBUG);
             let slab = linked.allocation.as_ref().filter(|_| wanted).map(|allocation| allocation.slab().spans());
             told.push((Arc::clone(object), slab, linked.bridges));
-            images.push(Image::new(&self.name, object, *number, linked));
+            images.push(Image::new(&self.name, object, *number, imports, linked));
         }
         code.add(images);
         drop(state);
@@ -377,7 +413,7 @@ impl Library {
     pub(crate) fn undefined_symbols(&self) -> Result<Vec<UndefinedSymbol>> {
         self.add_archive_members()?;
         let mut host = Host::default();
-        let code = self.state().code.clone().ok_or_else(|| self.removed())?;
+        let code = self.code()?;
         self.look_up_host(&code, &mut host);
         let mut used = Vec::new();
         let state = self.state();
@@ -388,6 +424,8 @@ impl Library {
                 // Linked libraries are linked first.
                 let links = || self.scope().into_iter().flat_map(|scope| &scope.links);
                 symbols.retain(|missing| !links().any(|library| library.will_export(&missing.name)));
+                drop(state);
+                self.name_exporters(&mut symbols);
                 Ok(symbols)
             }
             Err(error) => Err(error),
@@ -396,7 +434,7 @@ impl Library {
 
     /// What preparation finds in an object, and where its references would lead as one of this library.
     pub(crate) fn check(&self, name: &str, bytes: &[u8]) -> Result<LinkPlan> {
-        let code = self.state().code.clone().ok_or_else(|| self.removed())?;
+        let code = self.code()?;
         self.context.check(name, bytes, &|name, weak| self.whereabouts(&code, name, weak))
     }
 
@@ -423,7 +461,7 @@ impl Library {
         }
         // No lock is held: `dlsym` takes the dynamic loader's.
         match resolve::look_up(name, self.scope(), code) {
-            Some(address) => Whereabouts::Address(address),
+            Some((address, _)) => Whereabouts::Address(address),
             None if weak => Whereabouts::Address(0),
             None => Whereabouts::Unknown,
         }
@@ -524,6 +562,14 @@ impl Library {
         let symbol = state.names.get(name).copied().filter(|s| !s.hidden)?;
         state.note_taken(&symbol);
         Some(Found { address: symbol.address?, kind: symbol.kind, code })
+    }
+
+    /// Where a name of the library's own is, and which object has it.
+    pub(super) fn own_definition(&self, name: &str, code: &Code) -> (u64, Provider) {
+        let symbol = self.state().names.get(name).copied();
+        let object = symbol.and_then(|symbol| code.object_name(symbol.object));
+        let name = object.map_or_else(String::new, |name| name.to_string());
+        (symbol.and_then(|symbol| symbol.address).unwrap_or(0), Provider::Object { name })
     }
 
     /// The slab of the object that defines a linked symbol.

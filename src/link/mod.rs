@@ -4,6 +4,7 @@
 //! library   one namespace: objects, what they define, what they need; claims a library, links its batch, initialises it
 //!  ├ names     which definition of a name counts
 //!  ├ resolve   what an import binds to
+//!  ├ imports   what imports were bound to
 //!  ├ batch     objects that are linked together → JITLink → addresses
 //!  │  ├ turns     of threads that do so
 //!  │  ├ graph     LinkGraphs behind the shim
@@ -32,6 +33,7 @@ mod few;
 mod frames;
 mod graph;
 mod hold;
+mod imports;
 mod indirect;
 pub(crate) mod library;
 mod life;

@@ -59,6 +59,8 @@ pub(super) struct Names {
 struct Tables {
     /// Positions in `symbols`, once there are more than [`HASH_ABOVE`].
     positions: HashTable<u32>,
+    /// Other names of a symbol `f@@VERSION`, with its position: `f` and `f@VERSION`. What is defined under such a name itself comes first.
+    versions: HashMap<Box<str>, u32>,
     /// The object whose COMDAT group of this signature is linked.
     groups: HashMap<Box<str>, u32>,
 }
@@ -92,6 +94,7 @@ impl Names {
         for signature in &journal.groups {
             tables.groups.remove(signature);
         }
+        tables.versions.retain(|_, position| (*position as usize) < journal.symbols);
         // As it would be without them: see `insert`.
         let kept = if journal.symbols > HASH_ABOVE { journal.symbols } else { 0 };
         tables.positions.retain(|position| (*position as usize) < kept);
@@ -114,6 +117,11 @@ impl Names {
     }
 
     fn position(&self, name: &str) -> Option<usize> {
+        self.exact_position(name)
+            .or_else(|| self.tables.as_ref()?.versions.get(name).map(|position| *position as usize))
+    }
+
+    fn exact_position(&self, name: &str) -> Option<usize> {
         if self.symbols.len() <= HASH_ABOVE {
             return self.symbols.iter().position(|(n, _)| **n == *name);
         }
@@ -124,6 +132,11 @@ impl Names {
     fn insert(&mut self, name: &str, symbol: Symbol) {
         let position = self.symbols.len() as u32;
         self.symbols.push((name.into(), symbol));
+        if let Some((base, version)) = name.split_once("@@").filter(|(base, _)| !base.is_empty()) {
+            let versions = &mut self.tables.get_or_insert_default().versions;
+            versions.entry(base.into()).or_insert(position);
+            versions.entry(format!("{base}@{version}").into()).or_insert(position);
+        }
         let symbols = &self.symbols;
         let rehash = |i: &u32| symbols.get(*i as usize).map_or(0, |(name, _)| hash(name));
         if symbols.len() <= HASH_ABOVE {

@@ -8,6 +8,7 @@ use super::batch::Decided;
 use super::code::{Code, Image};
 use super::exit::Own;
 use super::hold::Hold;
+use super::imports::{By, Imported};
 use super::library::{Found, Library, Scope};
 use super::names::{Names, Symbol};
 use super::object::{Defined, External, PreparedObject};
@@ -16,7 +17,7 @@ use crate::elf::{Import, SymbolKind, Whereabouts};
 use crate::error::UndefinedSymbol;
 use crate::memory::Arena;
 use crate::name::Name;
-use crate::runtime::process;
+use crate::runtime::{helpers, process};
 use crate::{Error, Result};
 
 /// Where names are looked for that the library's own objects do not define.
@@ -41,16 +42,25 @@ pub(super) fn decide(
     used: &mut Vec<Hold>,
 ) -> Result<Vec<Decided>> {
     let (exports, missing) = Default::default();
-    let mut decision = Decision { outside, names, library, exports, missing, used };
+    let mut decision = Decision { outside, names, library, exports, missing, used, imports: Vec::new() };
     let mut decided = Vec::with_capacity(batch.len());
     for (number, object) in batch {
         let externals = decision.externals(object)?;
+        let imports = std::mem::take(&mut decision.imports).into();
         let definitions = decision.definitions(*number, object)?;
         let dead = |(i, _): &(u32, _)| !names.group_is_from(*number, object, *i);
         let dead_sections = (0..).zip(&object.index.groups).filter(dead).flat_map(|(_, g)| g.members.iter().copied());
         let dead_sections = dead_sections.collect();
         let (number, storage) = (*number, outside.host.storage.clone());
-        decided.push(Decided { object: Arc::clone(object), externals, definitions, dead_sections, number, storage });
+        decided.push(Decided {
+            object: Arc::clone(object),
+            externals,
+            definitions,
+            imports,
+            dead_sections,
+            number,
+            storage,
+        });
     }
     let Decision { exports, missing, .. } = decision;
     if !missing.is_empty() {
@@ -74,9 +84,9 @@ pub(super) fn decide(
 /// loader's lock, and whoever has that may be waiting for a library of ours.
 #[derive(Default)]
 pub(super) struct Host {
-    addresses: HashMap<Box<str>, Option<u64>>,
+    addresses: HashMap<Box<str>, Option<(u64, By)>>,
     /// What stands for thread-local variables of the process.
-    variables: HashMap<Box<str>, io::Result<Option<Stand>>>,
+    variables: HashMap<Box<str>, io::Result<Option<(Stand, By)>>>,
     /// Names that the process has for thread-local variables, though an object takes them for something else.
     mistaken: HashSet<Box<str>>,
     /// Numbers of the objects whose imports were looked up.
@@ -100,24 +110,33 @@ pub(super) struct Wanted {
 impl Host {
     /// Looks a name up. No lock of ours may be held.
     pub(super) fn look_up(&mut self, name: Box<str>, wanted: Wanted, scope: Option<&Scope>, code: &Code) {
-        let address = look_up(&name, scope, code);
+        let found = look_up(&name, scope, code);
         if wanted.thread_local {
-            let variable = address.map_or(Ok(None), |address| thread_local::of_process(address, wanted.fixed));
-            self.variables.insert(name, variable.map(|variable| variable.map(Stand::of_process)));
+            let variable = found.map_or(Ok(None), |(address, by)| {
+                let variable = thread_local::of_process(address, wanted.fixed)?;
+                Ok(variable.map(|variable| (Stand::of_process(variable), by)))
+            });
+            self.variables.insert(name, variable);
         } else {
-            if address.is_some_and(thread_local::is_variable) {
+            if found.as_ref().is_some_and(|(address, _)| thread_local::is_variable(*address)) {
                 self.mistaken.insert(name.clone());
             }
-            self.addresses.insert(name, address);
+            self.addresses.insert(name, found);
         }
     }
 }
 
-/// Looks for a name in shared libraries, given symbols and the process.
-pub(super) fn look_up(name: &str, scope: Option<&Scope>, code: &Code) -> Option<u64> {
-    let given = || scope.and_then(|s| s.given.get(name).copied());
-    let process = || if scope.is_some_and(|s| s.isolated) { None } else { process::symbol(name) };
-    code.shared().iter().find_map(|library| library.symbol(name)).or_else(given).or_else(process)
+/// Looks for a name in shared libraries, given symbols and the process, and among what compilers expect to be there in any case.
+pub(super) fn look_up(name: &str, scope: Option<&Scope>, code: &Code) -> Option<(u64, By)> {
+    let shared = code.shared();
+    let shared = || (0..).zip(shared.iter()).find_map(|(at, library)| Some((library.symbol(name)?, By::Shared(at))));
+    let given = || Some((*scope?.given.get(name)?, By::Given));
+    let process = || match scope.is_some_and(|s| s.isolated) {
+        true => None,
+        false => Some((process::symbol(name)?, By::Process)),
+    };
+    let helper = || Some((helpers::address(name)?, By::Here));
+    shared().or_else(given).or_else(process).or_else(helper)
 }
 
 /// Where a name leads that each library has of its own, or the process has.
@@ -138,6 +157,8 @@ struct Decision<'a> {
     missing: BTreeMap<String, Vec<String>>,
     /// Linked libraries that references lead to.
     used: &'a mut Vec<Hold>,
+    /// What imports of the object in hand were bound to.
+    imports: Vec<Imported>,
 }
 
 impl Decision<'_> {
@@ -155,11 +176,17 @@ impl Decision<'_> {
             let base = self.outside.host.storage.as_ref().map(|storage| External::Absolute(storage.base()));
             return Ok(base.unwrap_or(External::Absolute(0)));
         }
-        if let Some(external) = self.find(name, import.thread_local, object)? {
+        if let Some((external, by)) = self.find(name, import.thread_local, object)? {
+            let address = match external {
+                External::Absolute(address) if by != By::Own && !import.thread_local => address,
+                _ => 0,
+            };
+            self.imports.push(Imported { name: name.into(), address, by });
             return Ok(external);
         }
         // No variable has an address that would say that it is missing.
         if import.weak && !import.thread_local {
+            self.imports.push(Imported { name: name.into(), address: 0, by: By::Nobody });
             return Ok(External::Absolute(0));
         }
         self.missing.entry(name.to_owned()).or_default().push(object.name.to_string());
@@ -179,7 +206,9 @@ impl Decision<'_> {
                 // A name that only the discarded copy of a COMDAT group has: nothing may refer to it.
                 false => {
                     let thread_local = definition.kind == SymbolKind::ThreadLocal;
-                    Defined::Discard(self.find(name, thread_local, object)?.unwrap_or(External::Leave))
+                    Defined::Discard(
+                        self.find(name, thread_local, object)?.map_or(External::Leave, |(external, _)| external),
+                    )
                 }
             });
         }
@@ -188,7 +217,7 @@ impl Decision<'_> {
 
     /// The library's own objects, linked libraries, what each library has of its own, shared libraries, given symbols, the
     /// process.
-    fn find(&mut self, name: &str, thread_local: bool, object: &PreparedObject) -> Result<Option<External>> {
+    fn find(&mut self, name: &str, thread_local: bool, object: &PreparedObject) -> Result<Option<(External, By)>> {
         let agrees = |kind: SymbolKind, library: &str| match (thread_local, kind == SymbolKind::ThreadLocal) {
             (true, true) | (false, false) => Ok(()),
             (true, false) => {
@@ -203,7 +232,7 @@ impl Decision<'_> {
         };
         if let Some(symbol) = self.names.get(name) {
             agrees(symbol.kind, &self.library.to_string())?;
-            return Ok(Some(self.own(*symbol)));
+            return Ok(Some((self.own(*symbol), By::Own)));
         }
         let Outside { scope, code, arena, host } = *self.outside;
         let exported = |library: &Arc<Library>| Some((library.exported(name)?, Arc::clone(library)));
@@ -212,15 +241,15 @@ impl Decision<'_> {
                 self.used.push(code);
             }
             agrees(kind, library.name())?;
-            return Ok(Some(External::Absolute(address)));
+            return Ok(Some((External::Absolute(address), By::Library(library.given_name().clone()))));
         }
         let given = scope.is_some_and(|s| s.given.contains_key(name));
         if let (Some(own), false) = (Own::named(name), given) {
-            return code.own_function(own, arena).map(|address| Some(External::Absolute(address)));
+            return code.own_function(own, arena).map(|address| Some((External::Absolute(address), By::Here)));
         }
         if thread_local {
             return match host.variables.get(name) {
-                Some(Ok(Some(stand))) => Ok(Some(External::Absolute(stand.address()))),
+                Some(Ok(Some((stand, by)))) => Ok(Some((External::Absolute(stand.address()), by.clone()))),
                 Some(Ok(None)) | None => Ok(None),
                 Some(Err(error)) => {
                     let message = format!("no thread could be started to compare where '{name}' is: {error}");
@@ -233,8 +262,8 @@ impl Decision<'_> {
             return Err(Error::ThreadLocal { object: object.name.to_string(), what });
         }
         // Imports were looked up beforehand; names that only a discarded copy of a COMDAT group has were not.
-        let in_host = host.addresses.get(name).copied().unwrap_or_else(|| look_up(name, scope, code));
-        Ok(in_host.map(External::Absolute))
+        let in_host = host.addresses.get(name).cloned().unwrap_or_else(|| look_up(name, scope, code));
+        Ok(in_host.map(|(address, by)| (External::Absolute(address), by)))
     }
 
     fn own(&mut self, symbol: Symbol) -> External {

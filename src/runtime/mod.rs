@@ -1,11 +1,14 @@
 //! Symbols of the host: the process and shared libraries.
 
+mod exports;
 mod fixed_storage;
+pub(crate) mod helpers;
 mod image_name;
 mod loaded;
 pub(crate) mod process;
 mod shared;
 pub(crate) mod thread_local;
 
+pub(crate) use exports::exporters;
 pub(crate) use loaded::{LoadedLibrary, loaded_libraries};
 pub(crate) use shared::SharedLibrary;

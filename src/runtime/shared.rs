@@ -1,12 +1,15 @@
 //! Shared libraries that were given to a library of ours.
 #![allow(unsafe_code)] // dlopen, dlsym
 
-use std::mem::ManuallyDrop;
+use std::ffi::c_void;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL, RTLD_NOW};
 
+use super::process;
+use crate::elf::{EM_AARCH64, EM_X86_64, machine_text};
 use crate::fault::{Call, check};
 use crate::{Error, Result, gate};
 
@@ -17,22 +20,34 @@ pub(crate) struct SharedLibrary {
 }
 
 #[derive(Debug)]
-struct Open(ManuallyDrop<Library>);
+struct Open {
+    /// libloading's, which knows no versions of symbols; given back to it at the end.
+    handle: *mut c_void,
+    path: Box<Path>,
+}
+
+// SAFETY: the dynamic loader's handles may be used by any thread.
+unsafe impl Send for Open {}
+// SAFETY: as above.
+unsafe impl Sync for Open {}
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // SAFETY: taken once, here.
-        let library = unsafe { ManuallyDrop::take(&mut self.0) };
-        gate::loading(|| drop(library));
+        // SAFETY: `into_raw` gave the handle, and it is closed once, here.
+        gate::loading(|| drop(unsafe { Library::from_raw(self.handle) }));
     }
 }
 
 impl SharedLibrary {
-    /// Opens without adding its symbols to the process's scope.
+    /// Opens without adding its symbols to the process's scope. A name without a slash is looked for in the folders first.
     ///
     /// # Safety
     /// Its initialisers and finalisers may be run.
-    pub(crate) unsafe fn open_local(path: &Path) -> Result<Self> {
+    pub(crate) unsafe fn open_local(path: &Path, folders: &[PathBuf]) -> Result<Self> {
+        // As the dynamic loader does, only what has no slash is looked for.
+        let in_folder = |folder: &PathBuf| Some(folder.join(path)).filter(|path| path.is_file());
+        let found = if has_slash(path) { None } else { folders.iter().find_map(in_folder) };
+        let path = found.as_deref().unwrap_or(path);
         // SAFETY: by the caller.
         unsafe { Self::open(path, RTLD_NOW | RTLD_LOCAL) }
     }
@@ -54,15 +69,134 @@ impl SharedLibrary {
         // SAFETY: by the caller.
         let open = || gate::loading(|| unsafe { Library::open(Some(path), flags) });
         let library = check(Call::OpenShared).map_err(|_| libloading::Error::DlOpenUnknown).and_then(|()| open());
-        let library = library.map_err(|source| Error::SharedLibrary { path: PathBuf::from(path), source })?;
-        Ok(Self { library: Arc::new(Open(ManuallyDrop::new(library))) })
+        match library {
+            Ok(library) => Ok(Self::opened(library, path)),
+            Err(source) => {
+                check_kind(path)?;
+                Err(Error::SharedLibrary { path: PathBuf::from(path), source })
+            }
+        }
+    }
+
+    /// One that the process has loaded, if it still has.
+    pub(super) fn open_loaded(path: &Path) -> Option<Self> {
+        // SAFETY: nothing is loaded, so no initialiser runs; a finaliser only if whoever had it open closes it meanwhile.
+        let library = gate::loading(|| unsafe { Library::open(Some(path), RTLD_LAZY | libc::RTLD_NOLOAD) });
+        library.ok().map(|library| Self::opened(library, path))
+    }
+
+    fn opened(library: Library, path: &Path) -> Self {
+        Self { library: Arc::new(Open { handle: library.into_raw(), path: path.into() }) }
+    }
+
+    /// What it was opened as.
+    pub(crate) fn path(&self) -> &Path {
+        &self.library.path
     }
 
     /// The address of a symbol of the library or of what it depends on, if it is not 0.
     pub(crate) fn symbol(&self, name: &str) -> Option<u64> {
-        // SAFETY: the address is taken as a number only.
-        let symbol = gate::loading(|| unsafe { self.library.0.get::<*mut ()>(name) }).ok()?;
-        let address = symbol.as_raw_ptr();
-        (!address.is_null()).then_some(address as u64)
+        // SAFETY: the handle is open.
+        unsafe { process::symbol_of(self.library.handle, name) }
+    }
+}
+
+const ET_REL: u16 = object::elf::ET_REL.0;
+const ET_EXEC: u16 = object::elf::ET_EXEC.0;
+const ET_DYN: u16 = object::elf::ET_DYN.0;
+
+/// The machine of this process (`e_machine`).
+pub(super) const MACHINE: u16 = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
+
+fn has_slash(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().contains(&b'/')
+}
+
+/// Whether a path that could not be opened leads to a shared library for this machine, as far as its first bytes tell: the dynamic loader says little, and calls an archive "invalid ELF
+/// header". What has no slash is left to the loader, which knows where to look.
+fn check_kind(path: &Path) -> Result<()> {
+    if !has_slash(path) {
+        return Ok(());
+    }
+    let refused = |what: &str| Err(Error::NotASharedLibrary { path: path.to_owned(), what: what.to_owned() });
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Error::SharedLibraryNotFound { path: path.to_owned() });
+        }
+        // The loader will say why it cannot have it.
+        Err(_) => return Ok(()),
+        Ok(file) if file.is_dir() => return refused("a folder"),
+        Ok(file) if !file.is_file() => return refused("neither a file nor a link to one"),
+        Ok(_) => {}
+    }
+    let mut bytes = Vec::new();
+    if std::fs::File::open(path).and_then(|file| file.take(64).read_to_end(&mut bytes)).is_err() {
+        return Ok(());
+    }
+    what_else(&bytes).map_or(Ok(()), |what| refused(&what))
+}
+
+/// What a file is that begins so, if it is no shared library for this machine.
+fn what_else(bytes: &[u8]) -> Option<String> {
+    let half = |at: usize| Some(u16::from_le_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
+    match bytes {
+        [] => return Some("empty".into()),
+        [b'\x7f', b'E', b'L', b'F', ..] => {}
+        _ if bytes.starts_with(b"!<arch>") => return Some("an archive, for Library::add_archive_file".into()),
+        _ if ["/* GNU ld", "OUTPUT_FORMAT", "GROUP", "INPUT"]
+            .iter()
+            .any(|start| bytes.starts_with(start.as_bytes())) =>
+        {
+            return Some("a script for the linker: open the file that it names, such as libc.so.6".into());
+        }
+        _ => return Some("no ELF file".into()),
+    }
+    let kinds = (bytes.get(4).copied(), bytes.get(5).copied(), half(18), half(16));
+    match kinds {
+        (Some(2), Some(1), Some(MACHINE), Some(ET_DYN)) => None,
+        (Some(2), Some(1), Some(MACHINE), Some(ET_REL)) => {
+            Some("a relocatable object, for Library::add_object_file".into())
+        }
+        (Some(2), Some(1), Some(MACHINE), Some(ET_EXEC)) => Some("an executable".into()),
+        (_, Some(2), ..) => Some("a big-endian file".into()),
+        (Some(2), Some(1), Some(machine), _) if machine != MACHINE => {
+            Some(format!("for another machine ({})", machine_text(machine)))
+        }
+        (Some(1), ..) => Some("a 32-bit file".into()),
+        _ => Some("a damaged ELF file".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_shared_library_is_named() {
+        let header = |class: u8, encoding: u8, kind: u16, machine: u16| {
+            let mut bytes = vec![0x7f, b'E', b'L', b'F', class, encoding, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            bytes.extend([kind.to_le_bytes(), machine.to_le_bytes()].concat());
+            bytes.extend([0; 44]);
+            bytes
+        };
+        let other = if MACHINE == EM_X86_64 { EM_AARCH64 } else { EM_X86_64 };
+        assert_eq!(what_else(&header(2, 1, ET_DYN, MACHINE)), None);
+        let cases: [(Vec<u8>, &str); 10] = [
+            (Vec::new(), "empty"),
+            (b"!<arch>\n/".to_vec(), "archive"),
+            (b"/* GNU ld script".to_vec(), "script"),
+            (b"GROUP ( libx.so.1 )".to_vec(), "script"),
+            (b"text".to_vec(), "no ELF file"),
+            (header(2, 1, ET_REL, MACHINE), "add_object"),
+            (header(2, 1, ET_EXEC, MACHINE), "executable"),
+            (header(2, 1, ET_DYN, other), if other == EM_AARCH64 { "AArch64" } else { "x86-64" }),
+            (header(1, 1, ET_DYN, 3), "32-bit"),
+            (header(2, 1, ET_DYN, MACHINE)[..18].to_vec(), "damaged"),
+        ];
+        for (bytes, expected) in cases {
+            let what = what_else(&bytes).unwrap_or_default();
+            assert!(what.contains(expected), "{what:?} is not {expected:?}");
+        }
+        assert_eq!(what_else(&header(2, 2, 0x300, 0)).as_deref(), Some("a big-endian file"));
     }
 }

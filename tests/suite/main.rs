@@ -21,6 +21,7 @@ mod failed_links;
 #[cfg(feature = "faults")]
 mod faults;
 mod forks;
+mod host_symbols;
 mod lifetime;
 #[path = "../stock/lljit.rs"]
 mod lljit;
@@ -66,6 +67,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     #[cfg(feature = "faults")]
     ("faults", faults::TESTS, faults::PARTS),
     ("forks", forks::TESTS, forks::PARTS),
+    ("host_symbols", host_symbols::TESTS, host_symbols::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),

@@ -1,0 +1,75 @@
+//! Which shared libraries export a name: to say so where it is missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use object::elf::Machine;
+use object::read::elf::ElfFile64;
+use object::{LittleEndian, Object as _, ObjectSymbol as _, ReadCache};
+
+use super::{LoadedLibrary, SharedLibrary, loaded_libraries};
+
+/// Of a folder, so many files are looked into at most.
+const MOST: usize = 4096;
+
+/// Shared libraries in these folders, and among those that the process has loaded, which export one of these names. What cannot be read is passed over.
+pub(crate) fn exporters(names: &BTreeSet<&str>, folders: &[PathBuf]) -> BTreeMap<String, Vec<PathBuf>> {
+    let (mut found, mut seen) = (BTreeMap::<String, Vec<PathBuf>>::new(), BTreeSet::new());
+    let mut add = |path: PathBuf, exported: Vec<String>| {
+        // Links to one file are one library.
+        if !exported.is_empty() && path.canonicalize().is_ok_and(|file| seen.insert(file)) {
+            exported.into_iter().for_each(|name| found.entry(name).or_default().push(path.clone()));
+        }
+    };
+    if names.is_empty() {
+        return found;
+    }
+    for path in folders.iter().flat_map(|folder| shared_libraries(folder)) {
+        let exported = exported(&path, names).unwrap_or_default();
+        add(path, exported);
+    }
+    for library in loaded_libraries() {
+        let exported = exported_by_loaded(&library, names).unwrap_or_default();
+        add(library.name.into(), exported);
+    }
+    found
+}
+
+/// Those of the names that a library which is loaded exports: nothing is read, and nothing loaded.
+fn exported_by_loaded(library: &LoadedLibrary, names: &BTreeSet<&str>) -> Option<Vec<String>> {
+    let open = SharedLibrary::open_loaded(Path::new(&library.name))?;
+    // What it depends on is looked in, too.
+    let is_its = |name: &&&str| open.symbol(name).is_some_and(|at| library.addresses.contains(&(at as usize)));
+    Some(names.iter().filter(is_its).map(|name| (*name).to_owned()).collect())
+}
+
+/// Files that are named as shared libraries are, sorted.
+fn shared_libraries(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| is_named(path)).take(MOST).collect();
+    paths.sort_unstable();
+    paths
+}
+
+/// `libx.so`, `libx.so.1`.
+fn is_named(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(".so") || name.contains(".so.")
+}
+
+/// Those of the names that the dynamic symbol table of a file defines.
+fn exported(path: &Path, names: &BTreeSet<&str>) -> Option<Vec<String>> {
+    // Not a pipe, which would be waited for.
+    if !std::fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let file = ReadCache::new(File::open(path).ok()?);
+    let elf = ElfFile64::<LittleEndian, _>::parse(&file).ok()?;
+    if elf.elf_header().e_machine.get(LittleEndian) != Machine(super::shared::MACHINE) {
+        return None;
+    }
+    let defined = elf.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.is_global());
+    let wanted = defined.filter_map(|symbol| names.get(symbol.name().ok()?).map(|name| (*name).to_owned()));
+    Some(wanted.collect())
+}
