@@ -69,7 +69,7 @@ pub enum Error {
     },
     /// LLVM bitcode where an object was expected.
     #[error(
-        "'{object}' is LLVM bitcode, not an object; compile it first (llc -filetype=obj, or clang without -flto / -emit-llvm)"
+        "'{object}' is LLVM bitcode, not an object; compile it first (llc -filetype=obj, clang without -flto / -emit-llvm, or JitEngine::add_bitcode with feature `inkwell`)"
     )]
     BitcodeNotObject {
         /// The object's name.
@@ -658,6 +658,41 @@ pub enum Error {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+
+    // ---- LLVM IR ----
+    /// Bitcode or text of IR that LLVM cannot read, or a module that its verifier refuses.
+    #[error(
+        "'{module}' is not valid LLVM IR: {message}; `opt-{} -passes=verify` says more (LLVM reads what older versions wrote, not what newer ones did)",
+        crate::llvm_version()
+    )]
+    InvalidIr {
+        /// The module's name.
+        module: String,
+        /// What LLVM said.
+        message: String,
+    },
+    /// IR that was made for another machine or system.
+    #[error(
+        "'{module}' has the {what} '{found}', this process '{expected}'; compile it for this machine, or leave it out of the module"
+    )]
+    IrForOtherTarget {
+        /// The module's name.
+        module: String,
+        /// `target triple` or `data layout`.
+        what: &'static str,
+        /// The module's.
+        found: String,
+        /// The process's.
+        expected: String,
+    },
+    /// LLVM could not compile a module that is valid: inline assembly that this machine does not have, for example.
+    #[error("LLVM cannot compile '{module}' for this machine: {message}")]
+    CodeGeneration {
+        /// The module's name.
+        module: String,
+        /// What LLVM said.
+        message: String,
     },
 }
 

@@ -57,6 +57,8 @@ mod fault;
 mod file;
 mod gate;
 mod imports;
+#[cfg(feature = "inkwell")]
+pub mod ir;
 mod kernel;
 mod library;
 mod link;
@@ -104,4 +106,16 @@ pub fn llvm_version_string() -> String {
     unsafe { slabjit_llvm_wrap::slabjit_llvm_version(&mut numbers) }
     let [major, minor, patch] = numbers;
     format!("{major}.{minor}.{patch}")
+}
+
+/// The programs in the guides are compiled with the tests.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../docs/guides/linker.md")]
+    struct Linker;
+    #[doc = include_str!("../docs/guides/mlir.md")]
+    struct Mlir;
+    #[cfg(feature = "inkwell")]
+    #[doc = include_str!("../docs/guides/inkwell.md")]
+    struct Inkwell;
 }

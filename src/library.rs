@@ -297,7 +297,8 @@ fn slabs(ranges: Vec<SlabRange>) -> Vec<Slab> {
 
 /// Says where a library's imports are looked for. In this order: its own objects, its archives, linked libraries in the
 /// order given, `__dso_handle` and the functions that belong to each library (`atexit` and its relatives), shared libraries
-/// in the order given, given symbols, the process.
+/// in the order given, given symbols, the process, and what compilers expect to be linked statically (libgcc's outline atomics of
+/// AArch64; with the process, what `libc_nonshared.a` has). [`Library::imports`] says where each was found.
 #[must_use = "a builder does nothing until build"]
 pub struct LibraryBuilder {
     context: Arc<Context>,

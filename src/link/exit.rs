@@ -206,7 +206,7 @@ impl Own {
             "__dso_handle" => Self::DsoHandle,
             "atexit" => Self::AtExit,
             "at_quick_exit" => Self::AtQuickExit,
-            "pthread_atfork" => Self::AtFork,
+            "pthread_atfork" | "__pthread_atfork" => Self::AtFork,
             "__cxa_atexit" => Self::CxaAtExit,
             "__cxa_at_quick_exit" => Self::CxaAtQuickExit,
             "__register_atfork" => Self::RegisterAtFork,

@@ -131,12 +131,11 @@ pub(super) fn look_up(name: &str, scope: Option<&Scope>, code: &Code) -> Option<
     let shared = code.shared();
     let shared = || (0..).zip(shared.iter()).find_map(|(at, library)| Some((library.symbol(name)?, By::Shared(at))));
     let given = || Some((*scope?.given.get(name)?, By::Given));
-    let process = || match scope.is_some_and(|s| s.isolated) {
-        true => None,
-        false => Some((process::symbol(name)?, By::Process)),
-    };
-    let helper = || Some((helpers::address(name)?, By::Here));
-    shared().or_else(given).or_else(process).or_else(helper)
+    let isolated = scope.is_some_and(|scope| scope.isolated);
+    let process = || Some((process::symbol(name)?, By::Process));
+    let helper = || Some((helpers::of_libc(name)?, By::Here));
+    let process = || if isolated { None } else { process().or_else(helper) };
+    shared().or_else(given).or_else(process).or_else(|| Some((helpers::of_compilers(name)?, By::Here)))
 }
 
 /// Where a name leads that each library has of its own, or the process has.

@@ -1,20 +1,40 @@
-//! What compilers expect to be linked statically, and no shared library exports: on AArch64 the atomic operations that choose between LSE and exclusive
-//! loads at run time (GCC's and clang's `-moutline-atomics`, the default), which libgcc.a and Rust's own runtime have. They follow the
-//! ordinary calling convention (libgcc/config/aarch64/lse.S). What `libc_nonshared.a` has (`atexit` and its like) each library has of its own.
+//! What compilers and headers expect to be linked statically, and no shared library exports. On AArch64 the atomic operations that choose between LSE
+//! and exclusive loads at run time (GCC's and clang's `-moutline-atomics`, the default), which libgcc.a and Rust's own runtime have. They follow the
+//! ordinary calling convention (libgcc/config/aarch64/lse.S). Of `libc_nonshared.a`, what is not a library's own (`atexit` and its like).
 #![allow(unsafe_code)] // declares them
 
-/// The address of a helper.
-#[cfg(target_arch = "aarch64")]
-pub(crate) fn address(name: &str) -> Option<u64> {
-    let found = ATOMICS.iter().find(|(known, _)| *known == name)?;
-    Some(found.1 as *const () as u64)
+use super::process;
+
+/// The address of a helper of compilers.
+pub(crate) fn of_compilers(name: &str) -> Option<u64> {
+    ATOMICS.iter().find(|(known, _)| *known == name).map(|(_, atomic)| *atomic as *const () as u64)
 }
 
-/// The address of a helper; there are none.
-#[cfg(not(target_arch = "aarch64"))]
-pub(crate) fn address(_: &str) -> Option<u64> {
-    None
+/// The address of a helper of the C library.
+pub(crate) fn of_libc(name: &str) -> Option<u64> {
+    match name {
+        "__stack_chk_fail_local" => process::symbol("__stack_chk_fail"),
+        _ => FILES.iter().find(|(known, _)| *known == name).map(|(_, function)| *function as u64),
+    }
 }
+
+/// glibc exports these from 2.33 on; before, they are `static` in each program (`io/stat.c`).
+const FILES: &[(&str, *const ())] = &[
+    ("stat", libc::stat as *const ()),
+    ("lstat", libc::lstat as *const ()),
+    ("fstat", libc::fstat as *const ()),
+    ("fstatat", libc::fstatat as *const ()),
+    ("mknod", libc::mknod as *const ()),
+    ("mknodat", libc::mknodat as *const ()),
+    // The same on 64-bit machines.
+    ("stat64", libc::stat as *const ()),
+    ("lstat64", libc::lstat as *const ()),
+    ("fstat64", libc::fstat as *const ()),
+    ("fstatat64", libc::fstatat as *const ()),
+];
+
+#[cfg(not(target_arch = "aarch64"))]
+const ATOMICS: &[(&str, unsafe extern "C" fn())] = &[];
 
 #[cfg(target_arch = "aarch64")]
 macro_rules! atomics {

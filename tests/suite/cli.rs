@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use crate::common::{self, compile, compile_with, good_object, temporary};
+use crate::common::{self, compile, compile_with, good_object, temporary, tool};
 use crate::target;
 
 common::tests![
@@ -13,6 +13,7 @@ common::tests![
     run_initializes_objects_in_order,
     run_looks_in_shared_libraries,
     run_takes_definitions,
+    run_compiles_ir,
     run_of_a_founding_object,
     run_fails_with_125,
     check_of_good_objects,
@@ -93,12 +94,47 @@ fn run_looks_in_shared_libraries() {
     let path = object("uses_provided.c", "int provided_number(void); int main(void) { return provided_number(); }");
     assert_eq!(outcome(&["run", &path]).0, Some(125));
     assert_eq!(outcome(&["run", "--library", shared.to_str().unwrap(), &path]).0, Some(33));
+
+    let folder = shared.parent().unwrap().to_str().unwrap();
+    assert_eq!(outcome(&["run", "-L", folder, "--library", "libprovided.so", &path]).0, Some(33));
+    let (code, _, stderr) = outcome(&["run", "--library-path", folder, &path]);
+    assert_eq!(code, Some(125));
+    assert!(stderr.contains(shared.to_str().unwrap()), "{stderr}");
+    let (code, stdout, _) = outcome(&["check", "-L", folder, &path]);
+    assert_eq!(code, Some(1));
+    let line = format!("undefined: provided_number (exported by {}; add --library)", shared.display());
+    assert!(stdout.contains(&line), "{stdout}");
+    let (_, stdout, _) = outcome(&["check", "--format", "json", "-L", folder, &path]);
+    let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(json[0]["undefined"], serde_json::json!(["provided_number"]));
+    assert_eq!(json[0]["exported_by"]["provided_number"], serde_json::json!([shared]));
 }
 
 fn run_takes_definitions() {
     let path = object("defined.c", "extern char given; int main(void) { return (int)((unsigned long)&given >> 4); }");
     assert_eq!(outcome(&["run", "--define", "given=0x120", &path]).0, Some(0x12));
     assert_eq!(outcome(&["run", "--define", "given=not-a-number", &path]).0, Some(125));
+}
+
+fn run_compiles_ir() {
+    let source = "@string = constant [3 x i8] c\"ir\\00\"\ndeclare i32 @puts(ptr)\n\
+        define i32 @main(i32 %argc, ptr %argv) { %a = call i32 @puts(ptr @string) %b = add i32 %argc, 40 ret i32 %b }\n";
+    let text = common::once_per(&["cli ir", source], "ll", |path| std::fs::write(path, source).unwrap());
+    let bitcode = common::once_per(&["cli bitcode", source], "bc", |path| {
+        let assembler = format!("llvm-as-{}", slabjit::llvm_version());
+        tool(&assembler, &[text.as_os_str(), "-o".as_ref(), path.as_os_str()]);
+    });
+    let (text, bitcode) = (text.to_str().unwrap(), bitcode.to_str().unwrap());
+    for level in ["-O0", "-O3", "--opt-level=1"] {
+        for input in [text, bitcode] {
+            assert_eq!(outcome(&["run", level, input, "--", "there"]), (Some(42), "ir\n".into(), String::new()));
+        }
+    }
+    let (code, stdout, _) = outcome(&["check", text]);
+    assert!(code == Some(0) && stdout.contains("main") || stdout.contains(".text"), "{stdout}");
+    let bad = common::once_per(&["cli bad ir"], "ll", |path| std::fs::write(path, "define nothing").unwrap());
+    fails(&["run", bad.to_str().unwrap()], &["not valid LLVM IR", "expected"]);
+    fails(&["run", "-O4", text], &["0, 1, 2 or 3"]);
 }
 
 fn run_of_a_founding_object() {

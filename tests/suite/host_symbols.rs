@@ -17,7 +17,8 @@ common::tests![
     versions_of_shared_libraries,
     versions_of_objects,
     what_is_no_shared_library,
-    atomics_out_of_line;
+    atomics_out_of_line,
+    what_is_linked_statically_is_there;
     alone: a_runtime_that_was_opened_for_others_only;
     parts: raw_order_fails, given_to_the_library, preloaded,
 ];
@@ -184,12 +185,13 @@ fn shared_libraries_in_search_paths() {
 }
 
 fn what_is_missing_is_named_with_who_exports_it() {
+    // Libraries that other tests have open are looked in, too: the names are this one's alone.
     let engine = Checked::new();
     let exports = link_shared(
         "libexports.so",
         &[&compile(
             "exports.c",
-            "int answer(void) { return 1; } int used_only(void); int user(void) { return used_only(); }",
+            "int exported_here(void) { return 1; } int only_used_here(void); int user(void) { return only_used_here(); }",
             &[],
         )],
         &[],
@@ -200,8 +202,7 @@ fn what_is_missing_is_named_with_who_exports_it() {
     std::fs::write(folder.join("libtext.so"), "text").unwrap();
     std::fs::create_dir(folder.join("libfolder.so")).unwrap();
     tool("mkfifo", &[folder.join("libpipe.so")]);
-    let source =
-        "int answer(void), used_only(void), in_none(void); int f(void) { return answer() + used_only() + in_none(); }";
+    let source = "int exported_here(void), only_used_here(void), exported_nowhere(void); int f(void) { return exported_here() + only_used_here() + exported_nowhere(); }";
     // SAFETY: nothing is opened.
     let library = unsafe { engine.library("searching").search_path(&folder).build().unwrap() };
     library.add_object_named("f.o", compile_bytes("f.c", source, &[])).unwrap();
@@ -212,7 +213,10 @@ fn what_is_missing_is_named_with_who_exports_it() {
     let missing = undefined(error);
     assert_eq!(missing, listed);
     let all: Vec<_> = missing.iter().map(|symbol| (&*symbol.name, symbol.exported_by.clone())).collect();
-    assert_eq!(all, [("answer", vec![exports.clone()]), ("in_none", vec![]), ("used_only", vec![])]);
+    assert_eq!(
+        all,
+        [("exported_here", vec![exports.clone()]), ("exported_nowhere", vec![]), ("only_used_here", vec![])]
+    );
     let advice = format!("is exported by {0}; add it with LibraryBuilder::shared_library(\"{0}\")", exports.display());
     assert_eq!(text.matches("is exported by").count(), 1);
     assert!(text.contains(&advice), "{text}");
@@ -360,6 +364,34 @@ fn atomics_out_of_line() {
     assert!(imports.iter().all(|import| import.provider == Provider::Slabjit), "{imports:?}");
     assert_eq!(imports.len(), by_arch(0, 6 * 4 * 4), "{imports:?}");
     freed(&library);
+    engine.finish();
+}
+
+/// The list is that of the archives which the linker would take them from.
+fn what_is_linked_statically_is_there() {
+    let engine = Checked::new();
+    let defined = |archive: &str| {
+        let path = tool("gcc", &[format!("-print-file-name={archive}")]);
+        let table = tool("nm", &["--defined-only", "--format=posix", path.trim()]);
+        let global = |line: &str| {
+            let (name, kind) = line.split_once(' ')?;
+            kind.starts_with(['T', 'W']).then(|| name.to_owned())
+        };
+        table.lines().filter_map(global).collect::<Vec<_>>()
+    };
+    let mut names = defined("libc_nonshared.a");
+    assert!(names.iter().any(|name| name == "at_quick_exit"), "{names:?}");
+    let atomics =
+        defined("libgcc.a").into_iter().filter(|name| name.starts_with("__aarch64_") && !name.ends_with("_sync"));
+    names.extend(atomics.filter(|name| name != "__aarch64_have_lse_atomics"));
+    assert_eq!(names.len() > 50, by_arch(false, true), "{names:?}");
+    let source: String = names.iter().map(|name| format!(".quad {name}\n")).collect();
+    let library = engine.add_object(compile_bytes("static.s", &format!(".data\n{source}"), &[])).unwrap();
+    assert_eq!(library.undefined_symbols().unwrap(), []);
+    // SAFETY: there is nothing to run.
+    unsafe { library.initialize().unwrap() };
+    assert!(library.imports().unwrap().iter().all(|import| import.address != 0));
+    drop(library);
     engine.finish();
 }
 

@@ -22,6 +22,8 @@ mod failed_links;
 mod faults;
 mod forks;
 mod host_symbols;
+#[cfg(feature = "inkwell")]
+mod ir;
 mod lifetime;
 #[path = "../stock/lljit.rs"]
 mod lljit;
@@ -68,6 +70,8 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("faults", faults::TESTS, faults::PARTS),
     ("forks", forks::TESTS, forks::PARTS),
     ("host_symbols", host_symbols::TESTS, host_symbols::PARTS),
+    #[cfg(feature = "inkwell")]
+    ("ir", ir::TESTS, ir::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),

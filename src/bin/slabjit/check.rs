@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use slabjit::{Error, JitEngine, Library, LinkPlan, UndefinedSymbol};
 
+use crate::input::Inputs;
 use crate::{Format, Scope};
 
 /// One object's verdict.
@@ -16,7 +17,7 @@ pub(crate) struct Checked {
     conflict: Option<String>,
     /// Whether it is for this machine, so that its imports are judged.
     native: bool,
-    undefined: Vec<String>,
+    undefined: Vec<UndefinedSymbol>,
 }
 
 impl Checked {
@@ -25,8 +26,8 @@ impl Checked {
     }
 }
 
-pub(crate) fn check(format: Format, scope: &Scope, objects: &[PathBuf]) -> ExitCode {
-    let checked = match check_all(scope, objects) {
+pub(crate) fn check(format: Format, scope: &Scope, inputs: &Inputs) -> ExitCode {
+    let checked = match check_all(scope, inputs) {
         Ok(checked) => checked,
         Err(error) => {
             eprintln!("slabjit: {error}");
@@ -40,11 +41,11 @@ pub(crate) fn check(format: Format, scope: &Scope, objects: &[PathBuf]) -> ExitC
     if checked.iter().all(Checked::loads) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-pub(crate) fn check_all(scope: &Scope, objects: &[PathBuf]) -> slabjit::Result<Vec<Checked>> {
+pub(crate) fn check_all(scope: &Scope, inputs: &Inputs) -> slabjit::Result<Vec<Checked>> {
     let engine = JitEngine::new()?;
     let library = scope.library(&engine)?;
     // References are judged when the library has all objects.
-    let mut checked: Vec<_> = objects.iter().map(|path| add_one(&library, path)).collect();
+    let mut checked: Vec<_> = inputs.paths.iter().map(|path| add_one(&library, inputs, path)).collect();
     for (object, bytes) in &mut checked {
         if let Some(bytes) = bytes {
             let plan = library.check_object_named(&object.path.display().to_string(), bytes);
@@ -52,10 +53,10 @@ pub(crate) fn check_all(scope: &Scope, objects: &[PathBuf]) -> slabjit::Result<V
         }
     }
     let mut checked: Vec<_> = checked.into_iter().map(|(object, _)| object).collect();
-    for UndefinedSymbol { name, referenced_by, .. } in library.undefined_symbols()? {
+    for symbol in library.undefined_symbols()? {
         for object in &mut checked {
-            if object.native && referenced_by.iter().any(|by| *by == object.path.display().to_string()) {
-                object.undefined.push(name.clone());
+            if object.native && symbol.referenced_by.iter().any(|by| *by == object.path.display().to_string()) {
+                object.undefined.push(symbol.clone());
             }
         }
     }
@@ -63,7 +64,7 @@ pub(crate) fn check_all(scope: &Scope, objects: &[PathBuf]) -> slabjit::Result<V
 }
 
 /// An object and its bytes, if it can be read.
-fn add_one(library: &Library, path: &Path) -> (Checked, Option<Vec<u8>>) {
+fn add_one(library: &Library, inputs: &Inputs, path: &Path) -> (Checked, Option<Vec<u8>>) {
     let name = path.display().to_string();
     let mut checked = Checked {
         path: path.to_owned(),
@@ -72,10 +73,10 @@ fn add_one(library: &Library, path: &Path) -> (Checked, Option<Vec<u8>>) {
         native: false,
         undefined: Vec::new(),
     };
-    let bytes = match std::fs::read(path) {
+    let bytes = match inputs.read(path) {
         Ok(bytes) => bytes,
-        Err(source) => {
-            checked.plan = Err(Error::Io { path: path.to_owned(), source }.to_string());
+        Err(error) => {
+            checked.plan = Err(error.to_string());
             return (checked, None);
         }
     };
@@ -99,8 +100,11 @@ fn print_text(checked: &Checked) {
     if let Some(conflict) = &checked.conflict {
         println!("  conflict: {conflict}");
     }
-    for name in &checked.undefined {
-        println!("  undefined: {name} (nothing given defines it; see --library and --define)");
+    for UndefinedSymbol { name, exported_by, .. } in &checked.undefined {
+        match exported_by.as_slice() {
+            [] => println!("  undefined: {name} (nothing given defines it; see --library and --define)"),
+            paths => println!("  undefined: {name} (exported by {}; add --library)", paths_text(paths)),
+        }
     }
     let prepares = checked.plan.as_ref().is_ok_and(LinkPlan::loads);
     if prepares && !checked.native {
@@ -112,6 +116,10 @@ fn print_text(checked: &Checked) {
     println!();
 }
 
+fn paths_text(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
 fn to_json(checked: &Checked) -> Value {
     let mut value = match &checked.plan {
         Ok(plan) => json!({ "plan": plan }),
@@ -120,7 +128,9 @@ fn to_json(checked: &Checked) -> Value {
     value["object"] = json!(checked.path.display().to_string());
     value["loads"] = json!(checked.loads());
     value["imports_judged"] = json!(checked.native);
-    value["undefined"] = json!(checked.undefined);
+    value["undefined"] = checked.undefined.iter().map(|symbol| json!(symbol.name)).collect();
+    let exported = checked.undefined.iter().filter(|symbol| !symbol.exported_by.is_empty());
+    value["exported_by"] = exported.map(|symbol| (symbol.name.clone(), json!(symbol.exported_by))).collect();
     if let Some(conflict) = &checked.conflict {
         value["conflict"] = json!(conflict);
     }

@@ -1,6 +1,7 @@
 //! `slabjit`: runs and checks objects from the command line.
 
 mod check;
+mod input;
 mod map;
 mod run;
 mod svg;
@@ -9,9 +10,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use input::Inputs;
 use slabjit::{JitEngine, Library};
 
-/// Loads relocatable ELF objects without a linker.
+/// Loads relocatable ELF objects, and LLVM IR, without a linker.
 #[derive(Parser)]
 #[command(name = "slabjit", version = version(), max_term_width = 100)]
 struct Arguments {
@@ -30,9 +32,8 @@ enum Command {
         entry: String,
         #[command(flatten)]
         scope: Scope,
-        /// Objects, in the order in which they are initialised.
-        #[arg(required = true, value_name = "OBJECT")]
-        objects: Vec<PathBuf>,
+        #[command(flatten)]
+        inputs: Inputs,
         /// Arguments of the function, after the first object's name as argv[0].
         #[arg(last = true, value_name = "ARG")]
         arguments: Vec<String>,
@@ -46,9 +47,8 @@ enum Command {
         format: Format,
         #[command(flatten)]
         scope: Scope,
-        /// Objects, as they would be loaded into one library.
-        #[arg(required = true, value_name = "OBJECT")]
-        objects: Vec<PathBuf>,
+        #[command(flatten)]
+        inputs: Inputs,
     },
     /// Draw the sections of objects by permission, and their references by reach, to an SVG file.
     ///
@@ -56,9 +56,8 @@ enum Command {
     Map {
         #[command(flatten)]
         scope: Scope,
-        /// Objects, for x86-64 or AArch64.
-        #[arg(required = true, value_name = "OBJECT")]
-        objects: Vec<PathBuf>,
+        #[command(flatten)]
+        inputs: Inputs,
         /// The file to write.
         #[arg(short, long, value_name = "FILE.svg")]
         output: PathBuf,
@@ -77,6 +76,9 @@ struct Scope {
     /// A shared library to look in. Opened RTLD_LOCAL; its initialisers run.
     #[arg(long = "library", value_name = "SO")]
     libraries: Vec<PathBuf>,
+    /// A folder in which shared libraries are looked for: those given by name, and those that export what is missing, to name them.
+    #[arg(short = 'L', long = "library-path", value_name = "DIR")]
+    folders: Vec<PathBuf>,
     /// A symbol at a fixed address.
     #[arg(long = "define", value_name = "NAME=ADDR", value_parser = definition)]
     definitions: Vec<(String, usize)>,
@@ -84,7 +86,8 @@ struct Scope {
 
 impl Scope {
     fn library(&self, engine: &JitEngine) -> slabjit::Result<Library> {
-        let builder = self.libraries.iter().fold(engine.library("slabjit"), |b, path| b.shared_library(path));
+        let builder = self.folders.iter().fold(engine.library("slabjit"), |b, folder| b.search_path(folder));
+        let builder = self.libraries.iter().fold(builder, |b, path| b.shared_library(path));
         let define = |b: slabjit::LibraryBuilder, (name, address): &(String, usize)| {
             b.symbol(name, std::ptr::without_provenance(*address))
         };
@@ -107,9 +110,9 @@ fn main() -> ExitCode {
         }
     };
     match arguments.command {
-        Command::Run { entry, scope, objects, arguments } => run::run(&entry, &scope, &objects, arguments),
-        Command::Check { format, scope, objects } => check::check(format, &scope, &objects),
-        Command::Map { scope, objects, output } => map::map(&scope, &objects, &output),
+        Command::Run { entry, scope, inputs, arguments } => run::run(&entry, &scope, &inputs, arguments),
+        Command::Check { format, scope, inputs } => check::check(format, &scope, &inputs),
+        Command::Map { scope, inputs, output } => map::map(&scope, &inputs, &output),
     }
 }
 

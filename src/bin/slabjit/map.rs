@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use slabjit::{LinkPlan, PlannedReference, PlannedSection, Verdict};
 
 use crate::Scope;
 use crate::check::check_all;
+use crate::input::Inputs;
 use crate::svg::{Element, Number};
 
 /// In pixels.
@@ -38,8 +39,8 @@ const SEGMENTS: [(&str, &str, &str); 4] = [
     ("RWX", "writable and executable: refused", "#f9dcdc"),
 ];
 
-pub(crate) fn map(scope: &Scope, objects: &[PathBuf], output: &Path) -> ExitCode {
-    match draw_all(scope, objects).and_then(|svg| write(output, &svg).map_err(|e| format!("{}: {e}", output.display())))
+pub(crate) fn map(scope: &Scope, inputs: &Inputs, output: &Path) -> ExitCode {
+    match draw_all(scope, inputs).and_then(|svg| write(output, &svg).map_err(|e| format!("{}: {e}", output.display())))
     {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -65,10 +66,10 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-fn draw_all(scope: &Scope, objects: &[PathBuf]) -> Result<String, String> {
+fn draw_all(scope: &Scope, inputs: &Inputs) -> Result<String, String> {
     let mut root = Element::new("g");
     let mut y = MARGIN;
-    for checked in check_all(scope, objects).map_err(|error| error.to_string())? {
+    for checked in check_all(scope, inputs).map_err(|error| error.to_string())? {
         y = draw(&mut root, &checked.plan?, y) + 2.0 * LINE;
     }
     y = legend(&mut root, y) + MARGIN;

@@ -2,18 +2,18 @@
 #![allow(unsafe_code)] // running the objects is what the user asked for
 
 use std::ffi::{CString, c_char, c_int};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use slabjit::{JitEngine, Library, LibraryBuilder, Symbol};
 
 use crate::Scope;
+use crate::input::Inputs;
 
 /// Exit status for failures that are not the object's own.
 pub(crate) const OUR_FAILURE: u8 = 125;
 
-pub(crate) fn run(entry: &str, scope: &Scope, objects: &[PathBuf], arguments: Vec<String>) -> ExitCode {
-    match call(entry, scope, objects, arguments) {
+pub(crate) fn run(entry: &str, scope: &Scope, inputs: &Inputs, arguments: Vec<String>) -> ExitCode {
+    match call(entry, scope, inputs, arguments) {
         // Exit handlers and finalisers run in the order in which a process's do, and what C code buffers is written.
         Ok(status) => std::process::exit(status),
         Err(error) => {
@@ -23,15 +23,15 @@ pub(crate) fn run(entry: &str, scope: &Scope, objects: &[PathBuf], arguments: Ve
     }
 }
 
-fn call(entry: &str, scope: &Scope, objects: &[PathBuf], arguments: Vec<String>) -> slabjit::Result<c_int> {
+fn call(entry: &str, scope: &Scope, inputs: &Inputs, arguments: Vec<String>) -> slabjit::Result<c_int> {
     type Main = unsafe extern "C-unwind" fn(c_int, *const *const c_char) -> c_int;
 
     let engine = JitEngine::new()?;
     let library = scope.library(&engine)?;
-    for object in objects {
-        library.add_object_file(object)?;
+    for path in &inputs.paths {
+        library.add_object_named(&path.display().to_string(), inputs.read(path)?)?;
     }
-    let own_name = objects.first().map(|o| o.display().to_string()).unwrap_or_default();
+    let own_name = inputs.paths.first().map(|o| o.display().to_string()).unwrap_or_default();
     let arguments: Vec<CString> = std::iter::once(own_name)
         .chain(arguments)
         // The system hands over no argument with a NUL byte.
