@@ -659,6 +659,129 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+
+    // ---- tvm-ffi ----
+    /// A function of the packed calling convention raised an error.
+    #[error("'{function}' of library '{library}' raised {kind}: {message}{}", raised_at(backtrace))]
+    TvmFfiRaised {
+        /// The library.
+        library: String,
+        /// The function, without its prefix; or one of the runtime's.
+        function: String,
+        /// The kind, such as `ValueError`.
+        kind: String,
+        /// The message.
+        message: String,
+        /// Where it was raised, the most recent call first, if that is known.
+        backtrace: Option<String>,
+    },
+    /// A function of the packed calling convention failed and raised no error, or none where it could be found.
+    #[error(
+        "'{function}' of library '{library}' returned {code} and raised no error; the function is at fault, or it raises errors elsewhere than where its library finds TVMFFIErrorMoveFromRaised (Library::imports says where)"
+    )]
+    TvmFfiFailed {
+        /// The library.
+        library: String,
+        /// The function, without its prefix; or one of the runtime's.
+        function: String,
+        /// What it returned.
+        code: i32,
+    },
+    /// A function of the packed calling convention returned something else than it was called for. That was let go of.
+    #[error(
+        "'{function}' of library '{library}' returned {found}, the call expects {expected}; ask for what it returns, or for a tvm_ffi::Value"
+    )]
+    TvmFfiResult {
+        /// The library.
+        library: String,
+        /// The function, without its prefix.
+        function: String,
+        /// What the call asked for.
+        expected: &'static str,
+        /// What there was.
+        found: String,
+    },
+    /// More arguments than the packed calling convention can count.
+    #[error(
+        "'{function}' of library '{library}' cannot be called with {count} arguments; at most {} can be counted",
+        i32::MAX
+    )]
+    TvmFfiArguments {
+        /// The library.
+        library: String,
+        /// The function, without its prefix.
+        function: String,
+        /// How many.
+        count: usize,
+    },
+    /// A function of the tvm-ffi runtime that is nowhere.
+    #[error(
+        "library '{library}' finds no {symbol}; give it libtvm_ffi.so with LibraryBuilder::shared_library, or LibraryBuilder::tvm_ffi"
+    )]
+    TvmFfiRuntime {
+        /// The library.
+        library: String,
+        /// The name.
+        symbol: &'static str,
+    },
+    /// A tensor's shape and strides are not of the same length, or one of them is missing.
+    #[error("a tensor of shape {shape:?} has strides {strides:?}; give one stride, in elements, for each dimension")]
+    TensorRank {
+        /// Elements in each dimension.
+        shape: Vec<i64>,
+        /// Elements from one to the next.
+        strides: Vec<i64>,
+    },
+    /// A tensor with a negative number of elements.
+    #[error("dimension {dimension} of a tensor of shape {shape:?} is negative")]
+    TensorExtent {
+        /// Elements in each dimension.
+        shape: Vec<i64>,
+        /// The dimension.
+        dimension: usize,
+    },
+    /// A tensor with a negative stride.
+    #[error(
+        "stride {dimension} of a tensor with strides {strides:?} is negative; copy it, or pass its mirror image and have the kernel count down"
+    )]
+    TensorStride {
+        /// Elements from one to the next.
+        strides: Vec<i64>,
+        /// The dimension.
+        dimension: usize,
+    },
+    /// A tensor whose number of elements, or whose last element's place, is more than can be counted.
+    #[error("a tensor of shape {shape:?} and strides {strides:?} does not fit into an address space")]
+    TensorOverflow {
+        /// Elements in each dimension.
+        shape: Vec<i64>,
+        /// Elements from one to the next; empty where they were being made.
+        strides: Vec<i64>,
+    },
+    /// A tensor that reaches past the slice that it is a view of.
+    #[error("a tensor needs {needed} elements from its first to its last, the slice has {elements}")]
+    TensorOutOfBounds {
+        /// Elements that it needs.
+        needed: i64,
+        /// Elements that there are.
+        elements: usize,
+    },
+    /// A tensor of null that has elements.
+    #[error("a tensor of {bytes} bytes has no memory: its pointer is null")]
+    TensorNull {
+        /// Its size.
+        bytes: u64,
+    },
+    /// A tensor whose first element is not aligned.
+    #[error(
+        "a tensor's first element is at {address:#x}, which is no multiple of {alignment}, the size of its element type"
+    )]
+    TensorMisaligned {
+        /// Where it is.
+        address: u64,
+        /// The alignment in bytes.
+        alignment: u64,
+    },
 }
 
 /// One name that nothing defines; see [`Error::UndefinedSymbols`].
@@ -770,6 +893,10 @@ fn place(section: &Option<String>, offset: &Option<u64>) -> String {
     }
 }
 
+fn raised_at(backtrace: &Option<String>) -> String {
+    backtrace.as_ref().map_or_else(String::new, |backtrace| format!("\n{backtrace}"))
+}
+
 fn undefined_symbols(library: &str, symbols: &[UndefinedSymbol]) -> String {
     let mut s = format!("library '{library}' refers to {} undefined symbol(s):", symbols.len());
     for u in symbols {
@@ -778,6 +905,11 @@ fn undefined_symbols(library: &str, symbols: &[UndefinedSymbol]) -> String {
             let path = path.display();
             let _ = write!(s, "\n    is exported by {path}; add it with LibraryBuilder::shared_library(\"{path}\")");
         }
+    }
+    if symbols.iter().any(|u| u.name.starts_with("TVMFFI") && u.exported_by.is_empty()) {
+        s.push_str(
+            "\nTVMFFI... is libtvm_ffi.so's; what raises errors is also LibraryBuilder::tvm_ffi's (feature tvm-ffi)",
+        );
     }
     s.push_str(
         "\nadd an object that defines them, or name a provider with LibraryBuilder::link, ::shared_library or ::symbol \

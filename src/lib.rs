@@ -67,6 +67,8 @@ mod read;
 mod runtime;
 mod symbol;
 mod sync;
+#[cfg(feature = "tvm-ffi")]
+pub mod tvm_ffi;
 
 pub use cache::{CacheKey, CachedObject, ObjectCache};
 pub use drain::Drain;

@@ -226,6 +226,16 @@ impl Library {
         self.inner.imports()
     }
 
+    /// Where an import of that name leads, or would.
+    ///
+    /// # Safety
+    /// `T` has the size of a pointer, and is the symbol's type.
+    #[cfg(feature = "tvm-ffi")]
+    pub(crate) unsafe fn import<T: Copy + 'static>(&self, name: &str) -> Result<Option<Symbol<T>>> {
+        // SAFETY: by the caller.
+        self.inner.import(name)?.map(|found| unsafe { pointer_from(found, name) }).transpose()
+    }
+
     /// Names that can be asked for, sorted; those of archive members only once they were needed.
     pub fn symbols(&self) -> Vec<String> {
         self.inner.symbols()

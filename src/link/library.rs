@@ -564,6 +564,20 @@ impl Library {
         Some(Found { address: symbol.address?, kind: symbol.kind, code })
     }
 
+    /// Where an import of that name leads that is linked now, in the order in which [`resolve::decide`] looks, and what keeps it. Names that
+    /// each library has of its own are not among those.
+    #[cfg(feature = "tvm-ffi")]
+    pub(crate) fn import(&self, name: &str) -> Result<Option<Found>> {
+        let code = self.code()?;
+        let mut links = self.scope().into_iter().flat_map(|scope| &scope.links);
+        let found = self.exported(name).or_else(|| links.find_map(|library| library.exported(name)));
+        // No lock is held: `dlsym` takes the dynamic loader's.
+        Ok(found.or_else(|| {
+            let (address, _) = resolve::look_up(name, self.scope(), &code)?;
+            Some(Found { address, kind: SymbolKind::Unknown, code })
+        }))
+    }
+
     /// Where a name of the library's own is, and which object has it.
     pub(super) fn own_definition(&self, name: &str, code: &Code) -> (u64, Provider) {
         let symbol = self.state().names.get(name).copied();

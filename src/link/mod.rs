@@ -55,6 +55,8 @@ mod turns;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+#[cfg(feature = "tvm-ffi")]
+pub(crate) use callbacks::guarded;
 use code::Code;
 pub(crate) use hold::Hold;
 

@@ -45,6 +45,8 @@ mod thread_local;
 mod threads;
 mod tls_races;
 mod trace;
+#[cfg(feature = "tvm-ffi")]
+mod tvm_ffi;
 mod unwind;
 mod user_code;
 
@@ -86,6 +88,8 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("threads", threads::TESTS, threads::PARTS),
     ("tls_races", tls_races::TESTS, tls_races::PARTS),
     ("trace", trace::TESTS, trace::PARTS),
+    #[cfg(feature = "tvm-ffi")]
+    ("tvm_ffi", tvm_ffi::TESTS, tvm_ffi::PARTS),
     ("unwind", unwind::TESTS, unwind::PARTS),
     ("user_code", user_code::TESTS, user_code::PARTS),
 ];
