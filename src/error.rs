@@ -659,6 +659,94 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+
+    // ---- devices ----
+    /// There is no CUDA driver.
+    #[cfg(feature = "cuda")]
+    #[error("there is no CUDA driver: {}; install NVIDIA's driver, or start the container with the devices (--gpus all), or set LD_LIBRARY_PATH to libcuda's folder", messages.join("; "))]
+    DriverNotFound {
+        /// What the dynamic loader said of each name that was tried.
+        messages: Vec<String>,
+    },
+    /// The driver lacks a function that is called here.
+    #[cfg(feature = "cuda")]
+    #[error("the CUDA driver '{}' is too old: it has no {missing}; install one of CUDA 11.0 (R450) or newer", path.display())]
+    DriverTooOld {
+        /// What it was opened as.
+        path: PathBuf,
+        /// The first function that it lacks.
+        missing: &'static str,
+    },
+    /// The driver knows no device.
+    #[cfg(feature = "cuda")]
+    #[error(
+        "the CUDA driver finds no device; look at nvidia-smi, at CUDA_VISIBLE_DEVICES, and whether the container was given one (--gpus all)"
+    )]
+    NoDevice,
+    /// There are not as many devices.
+    #[cfg(feature = "cuda")]
+    #[error("there is no device {ordinal}: there are {count}, counted from 0 (CUDA_VISIBLE_DEVICES says which)")]
+    NoSuchDevice {
+        /// The ordinal asked for.
+        ordinal: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// A device's memory, or the driver's on the host, does not suffice (`CUDA_ERROR_OUT_OF_MEMORY`).
+    #[cfg(feature = "cuda")]
+    #[error(
+        "{function} failed{}: out of memory (CUDA_ERROR_OUT_OF_MEMORY); free some, or look at nvidia-smi for who has it",
+        of_device(device)
+    )]
+    DeviceOutOfMemory {
+        /// The driver's function.
+        function: &'static str,
+        /// The device's ordinal, where it is known.
+        device: Option<usize>,
+    },
+    /// A function of the driver failed. It may say what happened on the device long before.
+    #[cfg(feature = "cuda")]
+    #[error("{function} failed{}: {name} ({code}): {text}{}", of_device(device), cuda_advice(*code))]
+    Cuda {
+        /// The function.
+        function: &'static str,
+        /// The device's ordinal, where it is known.
+        device: Option<usize>,
+        /// The `CUresult`.
+        code: u32,
+        /// Its name, by the driver.
+        name: String,
+        /// What it means, by the driver.
+        text: String,
+    },
+    /// A child of `fork` has asked for what is the parent's.
+    #[cfg(feature = "cuda")]
+    #[error(
+        "CUDA cannot be used in a child of fork whose parent has loaded the driver; load it in the child first, or have the child execute a program (exec)"
+    )]
+    DeviceAfterFork,
+    /// A handle that cannot be waited for.
+    #[cfg(feature = "cuda")]
+    #[error("a {handle} was given that {problem}")]
+    DeviceHandle {
+        /// What it should be, or is.
+        handle: &'static str,
+        /// What is wrong with it, and what to do instead.
+        problem: &'static str,
+    },
+    /// A library's initialisation on a device failed; see [`Library::initialize_on`](crate::Library::initialize_on).
+    #[cfg(feature = "cuda")]
+    #[error(
+        "initialising library '{library}' on device {device} failed: {source}; it is tried again when it is next asked for"
+    )]
+    DeviceInitialization {
+        /// The library.
+        library: String,
+        /// The device's ordinal.
+        device: usize,
+        /// What the caller's function returned.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
 }
 
 /// One name that nothing defines; see [`Error::UndefinedSymbols`].
@@ -794,7 +882,7 @@ fn moved(to: &io::Result<PathBuf>) -> String {
 }
 
 /// What the last in a chain of errors says: wrappers say less.
-fn innermost(error: &dyn std::error::Error) -> String {
+pub(crate) fn innermost(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
         last = source;
@@ -825,5 +913,26 @@ fn system_advice(source: &io::Error) -> &'static str {
         "; the process may have reached vm.max_map_count (see /proc/self/maps) or a memory limit"
     } else {
         ""
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn of_device(device: &Option<usize>) -> String {
+    device.map_or_else(String::new, |device| format!(" for device {device}"))
+}
+
+/// By the numbers of `CUresult`, which do not change.
+#[cfg(feature = "cuda")]
+fn cuda_advice(code: u32) -> &'static str {
+    match code {
+        34 => "; this libcuda is the toolkit's, for linking only: take its folder out of LD_LIBRARY_PATH",
+        222 => "; the PTX is newer than the driver: make it for an older version of PTX, or update the driver",
+        700 | 702 | 710 | 714..=719 => {
+            "; the context is lost, and every call fails so from now on: find the kernel at fault with compute-sanitizer, and start the process again"
+        }
+        803 | 804 => {
+            "; the driver's library is not the kernel module's: restart the machine after an update, or do not mix containers' libraries with it"
+        }
+        _ => "",
     }
 }

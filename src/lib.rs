@@ -45,6 +45,8 @@
 #![deny(unsafe_code)]
 
 mod cache;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod drain;
 mod elf;
 mod engine;

@@ -15,6 +15,8 @@ mod case;
 #[cfg(feature = "cli")]
 mod cli;
 mod common;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod dependences;
 mod distance;
 mod failed_links;
@@ -61,6 +63,8 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("cache", cache::TESTS, cache::PARTS),
     #[cfg(feature = "cli")]
     ("cli", cli::TESTS, cli::PARTS),
+    #[cfg(feature = "cuda")]
+    ("cuda", cuda::TESTS, cuda::PARTS),
     ("dependences", dependences::TESTS, dependences::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
     ("failed_links", failed_links::TESTS, failed_links::PARTS),
