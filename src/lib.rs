@@ -25,6 +25,8 @@
 //! - **W^X.** No mapping of an engine is ever writable and executable.
 //! - **Ownership.** A [`Symbol`] keeps its code alive, also past its [`Library`] and its engine; a [`CallPlan`] keeps all that a call needs.
 //!   Removed code traps, and [`JitEngine::explain_address`] says what it was.
+//! - **Buffers.** A [`Kernel`] is called through its [`KernelSignature`]: nothing runs on buffers that are not what it takes, or that share memory
+//!   they must not. An [`Autotuner`] leaves no trace of what it has tried.
 //! - **Nothing lost on failure.** Bad input and exhausted resources are an [`Error`]; what was loaded before goes on
 //!   working. Only exhausted `malloc` aborts, as it does in Rust and in LLVM.
 //!
@@ -78,9 +80,13 @@ pub use elf::{
     PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem, SectionConflicts, Severity, Verdict,
 };
 pub use engine::{EngineStats, Explanation, JitEngine, JitEngineBuilder, SlabLayout};
-pub use error::{Error, FarReference, Result, UndefinedSymbol};
+pub use error::{Error, FarReference, Overlap, Result, UndefinedSymbol};
 pub use imports::{Provider, ResolvedImport};
-pub use kernel::{CallPlan, Capture};
+pub use kernel::{
+    Access, Argument, Autotuner, BufferView, CallPlan, Candidate, Capture, Element, ElementType, Extent,
+    FunctionParameter, FunctionReturn, HostMemory, Kernel, KernelFunction, KernelSignature, KernelSignatureBuilder,
+    MemorySpace, Region, Returns, Scalar, ScalarType, Strides, Trial, Tuning, TuningMemory,
+};
 pub use library::{Library, LibraryBuilder, Removal, Slab, SlabSegment};
 pub use link::OutOfRange;
 pub use memory::{ArenaStats, PackedMode, Protection};

@@ -22,6 +22,9 @@ mod failed_links;
 mod faults;
 mod forks;
 mod host_symbols;
+mod kernels;
+mod kernels_autotuner;
+mod kernels_planner;
 mod lifetime;
 #[path = "../stock/lljit.rs"]
 mod lljit;
@@ -68,6 +71,9 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("faults", faults::TESTS, faults::PARTS),
     ("forks", forks::TESTS, forks::PARTS),
     ("host_symbols", host_symbols::TESTS, host_symbols::PARTS),
+    ("kernels", kernels::TESTS, kernels::PARTS),
+    ("kernels_autotuner", kernels_autotuner::TESTS, kernels_autotuner::PARTS),
+    ("kernels_planner", kernels_planner::TESTS, kernels_planner::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
