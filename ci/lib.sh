@@ -21,9 +21,9 @@ llvm_prefix() { # major version: the variable that llvm-sys looks at, such as LL
 }
 
 set_features() { # major version: sets `features` to cargo's arguments, for tests
-    features=(--no-default-features --features "llvm$(llvm_release "$1"),cli,faults")
+    features=(--no-default-features --features "llvm$(llvm_release "$1"),cli,cuda,faults,tvm-ffi")
     # The default, spelled so that what was built for it is used.
-    if [ "$1" = 19 ]; then features=(--features cli,faults); fi
+    if [ "$1" = 19 ]; then features=(--features cli,cuda,faults,tvm-ffi); fi
 }
 
 have_llvm() { # major version
@@ -38,7 +38,7 @@ have_llvm() { # major version
 qemu_aarch64() { command -v qemu-aarch64-static || command -v qemu-aarch64; }
 
 # Prints the packages that are missing for the needs given: gcc, g++, llvm-N, clang-N, llc-N, lld-N, g++-aarch64, qemu-aarch64, mpirun,
-# strace, valgrind, python3, and library-PACKAGE for a package by its own name.
+# strace, valgrind, python3, python3-venv, and library-PACKAGE for a package by its own name.
 missing_packages() {
     local need
     for need in "$@"; do
@@ -54,6 +54,7 @@ missing_packages() {
             valgrind) have_command valgrind || echo valgrind ;;
             mpirun) have_command mpirun || echo openmpi-bin ;;
             python3) have_command python3 || echo python3 ;;
+            python3-venv) python3 -c "import ensurepip" 2>/dev/null || echo python3-venv ;;
             g++-aarch64) have_command aarch64-linux-gnu-g++ || echo g++-aarch64-linux-gnu ;;
             strace) have_command strace || echo strace ;;
             qemu-aarch64) qemu_aarch64 >/dev/null || echo qemu-user-static ;;

@@ -694,6 +694,459 @@ pub enum Error {
         /// What LLVM said.
         message: String,
     },
+
+    // ---- tvm-ffi ----
+    /// A function of the packed calling convention raised an error.
+    #[error("'{function}' of library '{library}' raised {kind}: {message}{}", raised_at(backtrace))]
+    TvmFfiRaised {
+        /// The library.
+        library: String,
+        /// The function, without its prefix; or one of the runtime's.
+        function: String,
+        /// The kind, such as `ValueError`.
+        kind: String,
+        /// The message.
+        message: String,
+        /// Where it was raised, the most recent call first, if that is known.
+        backtrace: Option<String>,
+    },
+    /// A function of the packed calling convention failed and raised no error, or none where it could be found.
+    #[error(
+        "'{function}' of library '{library}' returned {code} and raised no error; the function is at fault, or it raises errors elsewhere than where its library finds TVMFFIErrorMoveFromRaised (Library::imports says where)"
+    )]
+    TvmFfiFailed {
+        /// The library.
+        library: String,
+        /// The function, without its prefix; or one of the runtime's.
+        function: String,
+        /// What it returned.
+        code: i32,
+    },
+    /// A function of the packed calling convention returned something else than it was called for. That was let go of.
+    #[error(
+        "'{function}' of library '{library}' returned {found}, the call expects {expected}; ask for what it returns, or for a tvm_ffi::Value"
+    )]
+    TvmFfiResult {
+        /// The library.
+        library: String,
+        /// The function, without its prefix.
+        function: String,
+        /// What the call asked for.
+        expected: &'static str,
+        /// What there was.
+        found: String,
+    },
+    /// More arguments than the packed calling convention can count.
+    #[error(
+        "'{function}' of library '{library}' cannot be called with {count} arguments; at most {} can be counted",
+        i32::MAX
+    )]
+    TvmFfiArguments {
+        /// The library.
+        library: String,
+        /// The function, without its prefix.
+        function: String,
+        /// How many.
+        count: usize,
+    },
+    /// A function of the tvm-ffi runtime that is nowhere.
+    #[error(
+        "library '{library}' finds no {symbol}; give it libtvm_ffi.so with LibraryBuilder::shared_library, or LibraryBuilder::tvm_ffi"
+    )]
+    TvmFfiRuntime {
+        /// The library.
+        library: String,
+        /// The name.
+        symbol: &'static str,
+    },
+    /// A tensor's shape and strides are not of the same length, or one of them is missing.
+    #[error("a tensor of shape {shape:?} has strides {strides:?}; give one stride, in elements, for each dimension")]
+    TensorRank {
+        /// Elements in each dimension.
+        shape: Vec<i64>,
+        /// Elements from one to the next.
+        strides: Vec<i64>,
+    },
+    /// A tensor with a negative number of elements.
+    #[error("dimension {dimension} of a tensor of shape {shape:?} is negative")]
+    TensorExtent {
+        /// Elements in each dimension.
+        shape: Vec<i64>,
+        /// The dimension.
+        dimension: usize,
+    },
+    /// A tensor with a negative stride.
+    #[error(
+        "stride {dimension} of a tensor with strides {strides:?} is negative; copy it, or pass its mirror image and have the kernel count down"
+    )]
+    TensorStride {
+        /// Elements from one to the next.
+        strides: Vec<i64>,
+        /// The dimension.
+        dimension: usize,
+    },
+    /// A tensor whose number of elements, or whose last element's place, is more than can be counted.
+    #[error("a tensor of shape {shape:?} and strides {strides:?} does not fit into an address space")]
+    TensorOverflow {
+        /// Elements in each dimension.
+        shape: Vec<i64>,
+        /// Elements from one to the next; empty where they were being made.
+        strides: Vec<i64>,
+    },
+    /// A tensor that reaches past the slice that it is a view of.
+    #[error("a tensor needs {needed} elements from its first to its last, the slice has {elements}")]
+    TensorOutOfBounds {
+        /// Elements that it needs.
+        needed: i64,
+        /// Elements that there are.
+        elements: usize,
+    },
+    /// A tensor of null that has elements.
+    #[error("a tensor of {bytes} bytes has no memory: its pointer is null")]
+    TensorNull {
+        /// Its size.
+        bytes: u64,
+    },
+    /// A tensor whose first element is not aligned.
+    #[error(
+        "a tensor's first element is at {address:#x}, which is no multiple of {alignment}, the size of its element type"
+    )]
+    TensorMisaligned {
+        /// Where it is.
+        address: u64,
+        /// The alignment in bytes.
+        alignment: u64,
+    },
+
+    // ---- devices ----
+    /// There is no CUDA driver.
+    #[cfg(feature = "cuda")]
+    #[error("there is no CUDA driver: {}; install NVIDIA's driver, or start the container with the devices (--gpus all), or set LD_LIBRARY_PATH to libcuda's folder", messages.join("; "))]
+    DriverNotFound {
+        /// What the dynamic loader said of each name that was tried.
+        messages: Vec<String>,
+    },
+    /// The driver lacks a function that is called here.
+    #[cfg(feature = "cuda")]
+    #[error("the CUDA driver '{}' is too old: it has no {missing}; install one of CUDA 11.0 (R450) or newer", path.display())]
+    DriverTooOld {
+        /// What it was opened as.
+        path: PathBuf,
+        /// The first function that it lacks.
+        missing: &'static str,
+    },
+    /// The driver knows no device.
+    #[cfg(feature = "cuda")]
+    #[error(
+        "the CUDA driver finds no device; look at nvidia-smi, at CUDA_VISIBLE_DEVICES, and whether the container was given one (--gpus all)"
+    )]
+    NoDevice,
+    /// There are not as many devices.
+    #[cfg(feature = "cuda")]
+    #[error("there is no device {ordinal}: there are {count}, counted from 0 (CUDA_VISIBLE_DEVICES says which)")]
+    NoSuchDevice {
+        /// The ordinal asked for.
+        ordinal: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// A device's memory, or the driver's on the host, does not suffice (`CUDA_ERROR_OUT_OF_MEMORY`).
+    #[cfg(feature = "cuda")]
+    #[error(
+        "{function} failed{}: out of memory (CUDA_ERROR_OUT_OF_MEMORY); free some, or look at nvidia-smi for who has it",
+        of_device(device)
+    )]
+    DeviceOutOfMemory {
+        /// The driver's function.
+        function: &'static str,
+        /// The device's ordinal, where it is known.
+        device: Option<usize>,
+    },
+    /// A function of the driver failed. It may say what happened on the device long before.
+    #[cfg(feature = "cuda")]
+    #[error("{function} failed{}: {name} ({code}): {text}{}", of_device(device), cuda_advice(*code))]
+    Cuda {
+        /// The function.
+        function: &'static str,
+        /// The device's ordinal, where it is known.
+        device: Option<usize>,
+        /// The `CUresult`.
+        code: u32,
+        /// Its name, by the driver.
+        name: String,
+        /// What it means, by the driver.
+        text: String,
+    },
+    /// A child of `fork` has asked for what is the parent's.
+    #[cfg(feature = "cuda")]
+    #[error(
+        "CUDA cannot be used in a child of fork whose parent has loaded the driver; load it in the child first, or have the child execute a program (exec)"
+    )]
+    DeviceAfterFork,
+    /// A handle that cannot be waited for.
+    #[cfg(feature = "cuda")]
+    #[error("a {handle} was given that {problem}")]
+    DeviceHandle {
+        /// What it should be, or is.
+        handle: &'static str,
+        /// What is wrong with it, and what to do instead.
+        problem: &'static str,
+    },
+    /// A library's initialisation on a device failed; see [`Library::initialize_on`](crate::Library::initialize_on).
+    #[cfg(feature = "cuda")]
+    #[error(
+        "initialising library '{library}' on device {device} failed: {source}; it is tried again when it is next asked for"
+    )]
+    DeviceInitialization {
+        /// The library.
+        library: String,
+        /// The device's ordinal.
+        device: usize,
+        /// What the caller's function returned.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
+    // ---- kernels ----
+    /// A [`KernelSignature`](crate::KernelSignature) that makes no sense.
+    #[error("the signature of kernel '{kernel}' makes no sense{}: {problem}", at_argument(argument))]
+    InvalidSignature {
+        /// The kernel.
+        kernel: String,
+        /// The argument concerned, where there is one.
+        argument: Option<String>,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A function that is not what the signature says.
+    #[error(
+        "a function cannot be bound to the signature of kernel '{kernel}'{}: {problem}; correct the type that Library::get was given, or the signature",
+        at_argument(argument)
+    )]
+    FunctionMismatch {
+        /// The kernel.
+        kernel: String,
+        /// The argument concerned, where there is one.
+        argument: Option<String>,
+        /// In what they differ.
+        problem: String,
+    },
+    /// A kernel was called with more or fewer arguments than it takes. It did not run.
+    #[error("kernel '{kernel}' takes {} arguments ({}), and was given {given}", expected.len(), expected.join(", "))]
+    ArgumentCount {
+        /// The kernel.
+        kernel: String,
+        /// The names of its arguments.
+        expected: Vec<String>,
+        /// How many there were.
+        given: usize,
+    },
+    /// A kernel was called with the arguments that it takes, in another order. It did not run.
+    #[error(
+        "kernel '{kernel}' takes the arguments that it was given in another order: '{argument}', in place {position}, is {expected}, and {given} is there"
+    )]
+    ArgumentOrder {
+        /// The kernel.
+        kernel: String,
+        /// The first argument in whose place another is.
+        argument: String,
+        /// Its place, from 0.
+        position: usize,
+        /// What it is.
+        expected: String,
+        /// What is there.
+        given: String,
+    },
+    /// A kernel was called with an argument of another kind: a scalar, a buffer, or one that must not be written to, where another is
+    /// taken. It did not run.
+    #[error("kernel '{kernel}': argument '{argument}', in place {position}, is {expected}, and was given {given}")]
+    ArgumentKind {
+        /// The kernel.
+        kernel: String,
+        /// The argument.
+        argument: String,
+        /// Its place, from 0.
+        position: usize,
+        /// What it is.
+        expected: String,
+        /// What is there.
+        given: String,
+    },
+    /// A buffer with elements of another type. The kernel did not run.
+    #[error("kernel '{kernel}': buffer '{argument}' has elements of type {expected}, and was given {given}")]
+    ElementMismatch {
+        /// The kernel.
+        kernel: String,
+        /// The argument.
+        argument: String,
+        /// What it takes.
+        expected: crate::ElementType,
+        /// What it was given.
+        given: crate::ElementType,
+    },
+    /// A buffer of another shape. The kernel did not run.
+    #[error("kernel '{kernel}': buffer '{argument}' has the shape {expected}, and was given {given:?}")]
+    ShapeMismatch {
+        /// The kernel.
+        kernel: String,
+        /// The argument.
+        argument: String,
+        /// The shape it has, in words.
+        expected: String,
+        /// The shape that was given.
+        given: Vec<usize>,
+    },
+    /// A buffer whose elements lie otherwise. The kernel did not run.
+    #[error(
+        "kernel '{kernel}': buffer '{argument}' has the strides {expected}, and was given {given:?}; copy it, or declare them (KernelSignatureBuilder::strides)"
+    )]
+    StridesMismatch {
+        /// The kernel.
+        kernel: String,
+        /// The argument.
+        argument: String,
+        /// The strides it has, in words, in elements.
+        expected: String,
+        /// The strides that were given.
+        given: Vec<isize>,
+    },
+    /// A buffer that runs backwards. The kernel did not run.
+    #[error(
+        "kernel '{kernel}': buffer '{argument}' has the stride {stride} in dimension {dimension}; strides must not be negative: copy it"
+    )]
+    NegativeStride {
+        /// The kernel.
+        kernel: String,
+        /// The argument.
+        argument: String,
+        /// The dimension, from 0 for the outermost.
+        dimension: usize,
+        /// Its stride, in elements.
+        stride: isize,
+    },
+    /// A buffer that cannot be anywhere: its size overflows, or it would go on beyond the last address (56 bits). The kernel did not run.
+    #[error(
+        "kernel '{kernel}': buffer '{argument}' of shape {shape:?}{} fits into no address space where it begins; shape or strides are wrong",
+        strides_of(strides)
+    )]
+    BufferTooLarge {
+        /// The kernel.
+        kernel: String,
+        /// The argument.
+        argument: String,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// Its strides, in elements, where they were given.
+        strides: Option<Vec<isize>>,
+    },
+    /// A null pointer to a buffer that has elements. The kernel did not run.
+    #[error("kernel '{kernel}': buffer '{argument}' has elements, and its pointer is null")]
+    NullBuffer {
+        /// The kernel.
+        kernel: String,
+        /// The argument.
+        argument: String,
+    },
+    /// A pointer that is not aligned as the kernel needs it. The kernel did not run.
+    #[error("kernel '{kernel}': buffer '{argument}' is at {address:#x}, which is no multiple of {alignment}")]
+    MisalignedBuffer {
+        /// The kernel.
+        kernel: String,
+        /// The argument.
+        argument: String,
+        /// Where it is.
+        address: usize,
+        /// What that has to be a multiple of, in bytes.
+        alignment: usize,
+    },
+    /// Shape and strides that lead out of the slice that a buffer was made of. The kernel did not run.
+    #[error(
+        "kernel '{kernel}': buffer '{argument}' takes {needed} bytes with its shape and strides, and the slice it was made of has {given}"
+    )]
+    BufferTooSmall {
+        /// The kernel.
+        kernel: String,
+        /// The argument.
+        argument: String,
+        /// Bytes from its first element to its last.
+        needed: u64,
+        /// Bytes there are.
+        given: u64,
+    },
+    /// Two buffers, one of which is written, share memory that they may not share. The kernel did not run
+    /// (TransformerEngine#2730 is what happens if it does).
+    #[error("kernel '{kernel}': buffers '{first}' and '{second}' overlap in bytes {:#x}..{:#x}, {overlap}", bytes.start, bytes.end)]
+    BuffersOverlap {
+        /// The kernel.
+        kernel: String,
+        /// The earlier of the two arguments.
+        first: String,
+        /// The later one.
+        second: String,
+        /// The addresses that lie in the range of both. Where they have gaps, not each of these bytes is shared.
+        bytes: std::ops::Range<u64>,
+        /// Why they may not.
+        overlap: Overlap,
+    },
+    /// A kernel returned a status that is not 0.
+    #[error("kernel '{kernel}' failed with status {status}; its author says what that means")]
+    KernelFailed {
+        /// The kernel.
+        kernel: String,
+        /// What it returned.
+        status: i64,
+    },
+    /// No candidate of an [`Autotuner`](crate::Autotuner) could be run. Memory is as it was.
+    #[error("no candidate could be run for '{key}'{}", candidates(trials))]
+    NoCandidate {
+        /// The key.
+        key: String,
+        /// Each candidate, and why it could not be run.
+        trials: Vec<crate::Trial>,
+    },
+    /// The candidate that an [`Autotuner`](crate::Autotuner) has found to be the fastest is not where it was. None was run.
+    #[error(
+        "for '{key}' candidate '{candidate}', in place {place}, is the fastest, and is not there; give all candidates in the same order each time, or Autotuner::forget the key"
+    )]
+    TunedCandidateMissing {
+        /// The key.
+        key: String,
+        /// The candidate.
+        candidate: String,
+        /// Its place, from 0.
+        place: usize,
+    },
+    /// An [`Autotuner`](crate::Autotuner) could not save or restore memory.
+    #[error("{bytes} bytes of {space} could not be saved or restored: {problem}")]
+    TuningMemory {
+        /// Where it is.
+        space: crate::MemorySpace,
+        /// How many.
+        bytes: usize,
+        /// What is wrong, and what to do about it.
+        problem: String,
+    },
+}
+
+/// Why two buffers may not overlap; see [`Error::BuffersOverlap`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Overlap {
+    /// They are not declared as an output and the input whose place it may have.
+    Undeclared,
+    /// They are, but the kernel is not said to be safe in place.
+    NotInPlace,
+    /// They are, and the kernel is safe in place, but the two are not the same view: elements would be written where others are read from.
+    Partial,
+}
+
+impl std::fmt::Display for Overlap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Undeclared => "one of them is written, and they are not declared as aliases; give them memory of their own",
+            Self::NotInPlace => "and the kernel is not safe in place (KernelSignatureBuilder::in_place), though they are declared as aliases; give them memory of their own",
+            Self::Partial => "and aliases have to be the same view: one address, one shape, the same strides",
+        })
+    }
 }
 
 /// One name that nothing defines; see [`Error::UndefinedSymbols`].
@@ -805,6 +1258,28 @@ fn place(section: &Option<String>, offset: &Option<u64>) -> String {
     }
 }
 
+fn raised_at(backtrace: &Option<String>) -> String {
+    backtrace.as_ref().map_or_else(String::new, |backtrace| format!("\n{backtrace}"))
+}
+
+fn at_argument(argument: &Option<String>) -> String {
+    argument.as_ref().map_or_else(String::new, |argument| format!(", argument '{argument}'"))
+}
+
+fn strides_of(strides: &Option<Vec<isize>>) -> String {
+    strides.as_ref().map_or_else(String::new, |strides| format!(" and strides {strides:?}"))
+}
+
+fn candidates(trials: &[crate::Trial]) -> String {
+    if trials.is_empty() {
+        return ": there is none".to_owned();
+    }
+    trials.iter().fold(":".to_owned(), |mut s, trial| {
+        let _ = write!(s, "\n  {trial}");
+        s
+    })
+}
+
 fn undefined_symbols(library: &str, symbols: &[UndefinedSymbol]) -> String {
     let mut s = format!("library '{library}' refers to {} undefined symbol(s):", symbols.len());
     for u in symbols {
@@ -813,6 +1288,11 @@ fn undefined_symbols(library: &str, symbols: &[UndefinedSymbol]) -> String {
             let path = path.display();
             let _ = write!(s, "\n    is exported by {path}; add it with LibraryBuilder::shared_library(\"{path}\")");
         }
+    }
+    if symbols.iter().any(|u| u.name.starts_with("TVMFFI") && u.exported_by.is_empty()) {
+        s.push_str(
+            "\nTVMFFI... is libtvm_ffi.so's; what raises errors is also LibraryBuilder::tvm_ffi's (feature tvm-ffi)",
+        );
     }
     s.push_str(
         "\nadd an object that defines them, or name a provider with LibraryBuilder::link, ::shared_library or ::symbol \
@@ -829,7 +1309,7 @@ fn moved(to: &io::Result<PathBuf>) -> String {
 }
 
 /// What the last in a chain of errors says: wrappers say less.
-fn innermost(error: &dyn std::error::Error) -> String {
+pub(crate) fn innermost(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
         last = source;
@@ -860,5 +1340,26 @@ fn system_advice(source: &io::Error) -> &'static str {
         "; the process may have reached vm.max_map_count (see /proc/self/maps) or a memory limit"
     } else {
         ""
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn of_device(device: &Option<usize>) -> String {
+    device.map_or_else(String::new, |device| format!(" for device {device}"))
+}
+
+/// By the numbers of `CUresult`, which do not change.
+#[cfg(feature = "cuda")]
+fn cuda_advice(code: u32) -> &'static str {
+    match code {
+        34 => "; this libcuda is the toolkit's, for linking only: take its folder out of LD_LIBRARY_PATH",
+        222 => "; the PTX is newer than the driver: make it for an older version of PTX, or update the driver",
+        700 | 702 | 710 | 714..=719 => {
+            "; the context is lost, and every call fails so from now on: find the kernel at fault with compute-sanitizer, and start the process again"
+        }
+        803 | 804 => {
+            "; the driver's library is not the kernel module's: restart the machine after an update, or do not mix containers' libraries with it"
+        }
+        _ => "",
     }
 }

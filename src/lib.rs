@@ -25,6 +25,8 @@
 //! - **W^X.** No mapping of an engine is ever writable and executable.
 //! - **Ownership.** A [`Symbol`] keeps its code alive, also past its [`Library`] and its engine; a [`CallPlan`] keeps all that a call needs.
 //!   Removed code traps, and [`JitEngine::explain_address`] says what it was.
+//! - **Buffers.** A [`Kernel`] is called through its [`KernelSignature`]: nothing runs on buffers that are not what it takes, or that share memory
+//!   they must not. An [`Autotuner`] leaves no trace of what it has tried.
 //! - **Nothing lost on failure.** Bad input and exhausted resources are an [`Error`]; what was loaded before goes on
 //!   working. Only exhausted `malloc` aborts, as it does in Rust and in LLVM.
 //!
@@ -45,6 +47,8 @@
 #![deny(unsafe_code)]
 
 mod cache;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod drain;
 mod elf;
 mod engine;
@@ -69,6 +73,8 @@ mod read;
 mod runtime;
 mod symbol;
 mod sync;
+#[cfg(feature = "tvm-ffi")]
+pub mod tvm_ffi;
 
 pub use cache::{CacheKey, CachedObject, ObjectCache};
 pub use drain::Drain;
@@ -80,9 +86,13 @@ pub use elf::{
     PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem, SectionConflicts, Severity, Verdict,
 };
 pub use engine::{EngineStats, Explanation, JitEngine, JitEngineBuilder, SlabLayout};
-pub use error::{Error, FarReference, Result, UndefinedSymbol};
+pub use error::{Error, FarReference, Overlap, Result, UndefinedSymbol};
 pub use imports::{Provider, ResolvedImport};
-pub use kernel::{CallPlan, Capture};
+pub use kernel::{
+    Access, Argument, Autotuner, BufferView, CallPlan, Candidate, Capture, Element, ElementType, Extent,
+    FunctionParameter, FunctionReturn, HostMemory, Kernel, KernelFunction, KernelSignature, KernelSignatureBuilder,
+    MemorySpace, Region, Returns, Scalar, ScalarType, Strides, Trial, Tuning, TuningMemory,
+};
 pub use library::{Library, LibraryBuilder, Removal, Slab, SlabSegment};
 pub use link::OutOfRange;
 pub use memory::{ArenaStats, PackedMode, Protection};
@@ -111,6 +121,9 @@ pub fn llvm_version_string() -> String {
 /// The programs in the guides are compiled with the tests.
 #[cfg(doctest)]
 mod guides {
+    #[cfg(feature = "tvm-ffi")]
+    #[doc = include_str!("../docs/guides/cute-dsl.md")]
+    struct CuteDsl;
     #[doc = include_str!("../docs/guides/linker.md")]
     struct Linker;
     #[doc = include_str!("../docs/guides/mlir.md")]

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "cuda")]
+use crate::cuda::Device;
 use crate::engine::read;
 use crate::link::{Context, library as inner};
 use crate::memory::SlabRange;
@@ -226,6 +228,16 @@ impl Library {
         self.inner.imports()
     }
 
+    /// Where an import of that name leads, or would.
+    ///
+    /// # Safety
+    /// `T` has the size of a pointer, and is the symbol's type.
+    #[cfg(feature = "tvm-ffi")]
+    pub(crate) unsafe fn import<T: Copy + 'static>(&self, name: &str) -> Result<Option<Symbol<T>>> {
+        // SAFETY: by the caller.
+        self.inner.import(name)?.map(|found| unsafe { pointer_from(found, name) }).transpose()
+    }
+
     /// Names that can be asked for, sorted; those of archive members only once they were needed.
     pub fn symbols(&self) -> Vec<String> {
         self.inner.symbols()
@@ -270,6 +282,35 @@ impl Library {
     /// [`Error::Removed`] if nothing holds the code any more.
     pub fn drain(&self, drain: impl Drain + 'static) -> Result<()> {
         self.inner.drain(Box::new(drain))
+    }
+
+    /// The device that it was [loaded for](LibraryBuilder::device); none once its code is gone.
+    #[cfg(feature = "cuda")]
+    pub fn device(&self) -> Option<Device> {
+        self.inner.device()
+    }
+
+    /// Has a function run that prepares the library's code for a device, such as one that loads its modules there: once for this library
+    /// and device, by the first that asks, with the device's context current. Others that ask meanwhile wait; who asks from inside of the
+    /// function does not. After an error, and after a panic, the next that asks runs its function. The code keeps the device from then on.
+    ///
+    /// The device need not be the one that the library was [loaded for](LibraryBuilder::device).
+    ///
+    /// # Errors
+    /// [`Error::DeviceInitialization`] with what the function returned; [`Error::Cuda`], [`Error::DeviceAfterFork`]; [`Error::Removed`],
+    /// [`Error::LostInFork`].
+    #[cfg(feature = "cuda")]
+    pub fn initialize_on<E>(&self, device: &Device, initialize: impl FnOnce(&Self) -> Result<(), E>) -> Result<()>
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.inner.initialise_on(device, || {
+            initialize(self).map_err(|source| Error::DeviceInitialization {
+                library: self.name().to_owned(),
+                device: device.ordinal(),
+                source: source.into(),
+            })
+        })
     }
 }
 
@@ -343,6 +384,15 @@ impl LibraryBuilder {
         self
     }
 
+    /// Loads for a device: its primary context is current, on the thread that does it, when shared libraries are opened, when initialisers
+    /// run and when finalisers do; then the one before is again. Code finds the driver's functions, after the shared libraries that are
+    /// given. The device stays as long as the code.
+    #[cfg(feature = "cuda")]
+    pub fn device(mut self, device: &Device) -> Self {
+        self.scope.device = Some(device.clone());
+        self
+    }
+
     /// Does not look at the process's symbols.
     pub fn isolated(mut self) -> Self {
         self.scope.isolated = true;
@@ -354,7 +404,8 @@ impl LibraryBuilder {
     /// # Errors
     /// [`Error::Removed`] for a linked library that was removed; [`Error::SharedLibraryNotFound`], [`Error::NotASharedLibrary`] and
     /// [`Error::SharedLibrary`] if one cannot be opened;
-    /// [`Error::InvalidName`] for a symbol's name with a NUL byte, [`Error::NullSymbol`] for one at address 0.
+    /// [`Error::InvalidName`] for a symbol's name with a NUL byte, [`Error::NullSymbol`] for one at address 0. Those of the
+    /// device's driver, with the feature `cuda`.
     ///
     /// # Safety
     /// - Initialisers of shared libraries run now, their finalisers when the library's code goes.
@@ -370,9 +421,14 @@ impl LibraryBuilder {
         if let Some(removed) = self.scope.links.iter().find(|library| library.is_removed()) {
             return Err(Error::Removed { library: removed.name().to_owned() });
         }
+        #[cfg(feature = "cuda")]
+        let _current = self.scope.device.as_ref().map(Device::make_current).transpose()?;
         // SAFETY: by the caller.
         let shared = self.shared.iter().map(|path| unsafe { SharedLibrary::open_local(path, &self.scope.folders) });
-        let shared = shared.collect::<Result<Vec<_>>>()?;
+        #[cfg_attr(not(feature = "cuda"), expect(unused_mut))]
+        let mut shared = shared.collect::<Result<Vec<_>>>()?;
+        #[cfg(feature = "cuda")]
+        shared.extend(self.scope.device.iter().map(|device| device.driver().library().clone()));
         Ok(Library { inner: inner::Library::new(self.context, self.name.as_str().into(), self.scope, shared) })
     }
 }

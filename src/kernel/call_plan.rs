@@ -1,5 +1,4 @@
 //! Everything that a call needs, captured together and kept.
-#![allow(unsafe_code)] // an unsafe fn, whose contract is the caller's
 
 use std::any::Any;
 use std::fmt;
@@ -7,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::link::Hold;
-use crate::{Library, Result, Symbol};
+use crate::{Result, Symbol};
 
 /// Addresses of functions and data, and pointers of the caller's, captured together while all of it is alive, and keeping it alive: to
 /// be used later, after a barrier say, without a look-up that might find what has taken its place meanwhile (openucx/ucc#1268).
@@ -87,19 +86,6 @@ impl Capture {
             self.kept.libraries.push(code.clone());
         }
         symbol.as_raw()
-    }
-
-    /// Looks a symbol up, as [`Library::get`] does.
-    ///
-    /// # Errors
-    /// As for [`Library::get`].
-    ///
-    /// # Safety
-    /// As for [`Library::get`]. A copy of the result that outlives the plan must not be used.
-    pub unsafe fn get<S: Copy + 'static>(&mut self, library: &Library, name: &str) -> Result<S> {
-        // SAFETY: by the caller.
-        let symbol = unsafe { library.get(name)? };
-        Ok(self.symbol(&symbol))
     }
 
     /// A pointer of the caller's, to a device's memory for example, and what owns that.

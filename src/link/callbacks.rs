@@ -36,7 +36,7 @@ pub(super) static CALLBACKS: shim::slabjit_callbacks = shim::slabjit_callbacks {
 };
 
 /// Runs a callback's body; a panic in it (a bug of ours) is reported and becomes `otherwise`.
-fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
+pub(crate) fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         tracing::error!(target: "slabjit", "a callback of slabjit panicked; please report this");
         otherwise

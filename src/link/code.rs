@@ -12,6 +12,8 @@ use once_cell::race::OnceBox;
 use slabjit_llvm_wrap as shim;
 
 use super::arrays::Arrays;
+#[cfg(feature = "cuda")]
+use super::devices::Devices;
 use super::drains::Drains;
 use super::exit::{Handlers, Own, Support};
 use super::few::Few;
@@ -163,6 +165,8 @@ pub(crate) struct Code {
     /// What few libraries need.
     support: OnceBox<Support>,
     drains: OnceBox<Drains>,
+    #[cfg(feature = "cuda")]
+    devices: OnceBox<Devices>,
     enlisted: AtomicBool,
     finalised: AtomicBool,
     /// What this library may be linked against, if anything.
@@ -188,6 +192,8 @@ impl Code {
             images: Mutex::default(),
             support: OnceBox::new(),
             drains: OnceBox::new(),
+            #[cfg(feature = "cuda")]
+            devices: OnceBox::new(),
             enlisted: AtomicBool::new(false),
             finalised: AtomicBool::new(false),
             ties: any.then(|| Box::new(Mutex::new(Ties { shared: shared.into(), libraries: Vec::new() }))),
@@ -274,6 +280,18 @@ impl Code {
         if let Some(drains) = self.drains.get() {
             drains.wait(time);
         }
+    }
+
+    /// The devices it is for. Those that are given count if there are none yet.
+    #[cfg(feature = "cuda")]
+    pub(super) fn devices_or(&self, devices: impl FnOnce() -> Devices) -> &Devices {
+        self.devices.get_or_init(|| Box::new(devices()))
+    }
+
+    /// The devices it is for, if it is for any.
+    #[cfg(feature = "cuda")]
+    pub(super) fn devices(&self) -> Option<&Devices> {
+        self.devices.get()
     }
 
     /// The name of a linked object.
@@ -406,6 +424,9 @@ impl Code {
             let initialised = images.iter_mut().rev().filter(|i| i.initialised);
             initialised.filter_map(|i| Some((i.arrays.take()?, i.object.clone()))).collect()
         };
+        // Whatever has become of the device, they run.
+        #[cfg(feature = "cuda")]
+        let _current = self.devices().and_then(Devices::make_current_for_the_end);
         for (arrays, object) in taken {
             // SAFETY: initialised, and finalised once.
             unsafe { arrays.finalise(&object) };
@@ -451,6 +472,10 @@ impl Code {
         let ties = self.ties().map(|mut ties| (std::mem::take(&mut ties.shared), std::mem::take(&mut ties.libraries)));
         let (shared, libraries) = ties.unwrap_or_default();
         drop(shared);
+        #[cfg(feature = "cuda")]
+        if let Some(devices) = self.devices() {
+            devices.release();
+        }
         libraries
     }
 }

@@ -14,6 +14,8 @@ use state::{Pending, Source, State};
 
 use super::claims::{self, Claim};
 use super::code::{Code, Image};
+#[cfg(feature = "cuda")]
+use super::devices::Devices;
 use super::hold::{self, Hold};
 use super::object::PreparedObject;
 use super::resolve::{Host, Outside};
@@ -23,6 +25,8 @@ use crate::elf::{Archive, LinkPlan, SymbolKind, Whereabouts, hide_unmapped};
 use crate::gate::{Guard, Mutex};
 use crate::memory::SlabRange;
 use crate::name::Name;
+#[cfg(feature = "cuda")]
+use crate::runtime::cuda::Device;
 use crate::runtime::{self, SharedLibrary};
 use crate::{Drain, Error, Provider, Removal, Result, UndefinedSymbol};
 
@@ -40,6 +44,9 @@ pub(crate) struct Scope {
     pub(crate) isolated: bool,
     /// Where shared libraries are looked for.
     pub(crate) folders: Vec<PathBuf>,
+    /// What the library is loaded for.
+    #[cfg(feature = "cuda")]
+    pub(crate) device: Option<Device>,
 }
 
 /// A library: what `crate::Library` is a handle of.
@@ -63,9 +70,19 @@ pub(crate) struct Found {
 }
 
 impl Library {
-    pub(crate) fn new(context: Arc<Context>, name: Name, scope: Scope, shared: Vec<SharedLibrary>) -> Arc<Self> {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        name: Name,
+        #[cfg_attr(not(feature = "cuda"), expect(unused_mut))] mut scope: Scope,
+        shared: Vec<SharedLibrary>,
+    ) -> Arc<Self> {
         hold::end_what_has_drained();
         let code = Hold::first(Code::new(name.clone(), !scope.links.is_empty(), shared, &context.registry));
+        // The code keeps it, and nothing else.
+        #[cfg(feature = "cuda")]
+        if let Some(device) = scope.device.take() {
+            code.devices_or(|| Devices::loaded_for(device));
+        }
         context.registry.add(code.code());
         let remains = Arc::clone(code.code());
         let plain = scope.links.is_empty() && scope.given.is_empty() && !scope.isolated && scope.folders.is_empty();
@@ -285,6 +302,8 @@ impl Library {
     /// # Safety
     /// As for [`link_pending`](Self::link_pending).
     unsafe fn link_and_initialise(&self, code: &Hold, host: &mut Host) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        let _current = code.devices().map(Devices::make_current).transpose()?.flatten();
         let since = exit::now();
         let outermost = self.state().begin_undoing();
         let linked = self.link(code, host).inspect_err(|_| {
@@ -564,6 +583,20 @@ impl Library {
         Some(Found { address: symbol.address?, kind: symbol.kind, code })
     }
 
+    /// Where an import of that name leads that is linked now, in the order in which [`resolve::decide`] looks, and what keeps it. Names that
+    /// each library has of its own are not among those.
+    #[cfg(feature = "tvm-ffi")]
+    pub(crate) fn import(&self, name: &str) -> Result<Option<Found>> {
+        let code = self.code()?;
+        let mut links = self.scope().into_iter().flat_map(|scope| &scope.links);
+        let found = self.exported(name).or_else(|| links.find_map(|library| library.exported(name)));
+        // No lock is held: `dlsym` takes the dynamic loader's.
+        Ok(found.or_else(|| {
+            let (address, _) = resolve::look_up(name, self.scope(), &code)?;
+            Some(Found { address, kind: SymbolKind::Unknown, code })
+        }))
+    }
+
     /// Where a name of the library's own is, and which object has it.
     pub(super) fn own_definition(&self, name: &str, code: &Code) -> (u64, Provider) {
         let symbol = self.state().names.get(name).copied();
@@ -636,6 +669,20 @@ impl Library {
         let held = Hold::of(&self.remains).ok_or_else(|| self.removed())?;
         held.drain(drain);
         Ok(())
+    }
+
+    /// The device it was loaded for, as long as its code is there.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn device(&self) -> Option<Device> {
+        self.remains.devices().and_then(Devices::device)
+    }
+
+    /// Has something done once for a device, with its context current.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn initialise_on(&self, device: &Device, initialise: impl FnOnce() -> Result<()>) -> Result<()> {
+        // As long as it is held, it keeps its devices.
+        let code = self.code()?;
+        code.devices_or(Devices::default).initialise(&self.name, device, initialise)
     }
 
     /// Names of everything that can be asked for.

@@ -15,7 +15,7 @@
 //!  ├ code      what lives as long as a handle: memory, frames, finalisers
 //!  │  ├ hold      what keeps it, and its end
 //!  │  ├ registry  all of it that may be alive
-//!  │  └ frames, arrays, indirect, exit, thread_exit, drains
+//!  │  └ frames, arrays, indirect, exit, thread_exit, drains, devices
 //!  └ claims    which thread links and initialises which library
 //! ```
 //!
@@ -27,6 +27,8 @@ mod batch;
 mod callbacks;
 mod claims;
 mod code;
+#[cfg(feature = "cuda")]
+mod devices;
 mod drains;
 mod exit;
 mod few;
@@ -55,6 +57,8 @@ mod turns;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+#[cfg(feature = "tvm-ffi")]
+pub(crate) use callbacks::guarded;
 use code::Code;
 pub(crate) use hold::Hold;
 

@@ -1,5 +1,7 @@
 //! Symbols of the host: the process and shared libraries.
 
+#[cfg(feature = "cuda")]
+pub(crate) mod cuda;
 mod exports;
 mod fixed_storage;
 pub(crate) mod helpers;

@@ -15,6 +15,8 @@ mod case;
 #[cfg(feature = "cli")]
 mod cli;
 mod common;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod dependences;
 mod distance;
 mod failed_links;
@@ -24,6 +26,9 @@ mod forks;
 mod host_symbols;
 #[cfg(feature = "inkwell")]
 mod ir;
+mod kernels;
+mod kernels_autotuner;
+mod kernels_planner;
 mod lifetime;
 #[path = "../stock/lljit.rs"]
 mod lljit;
@@ -47,6 +52,8 @@ mod thread_local;
 mod threads;
 mod tls_races;
 mod trace;
+#[cfg(feature = "tvm-ffi")]
+mod tvm_ffi;
 mod unwind;
 mod user_code;
 
@@ -63,6 +70,8 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("cache", cache::TESTS, cache::PARTS),
     #[cfg(feature = "cli")]
     ("cli", cli::TESTS, cli::PARTS),
+    #[cfg(feature = "cuda")]
+    ("cuda", cuda::TESTS, cuda::PARTS),
     ("dependences", dependences::TESTS, dependences::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
     ("failed_links", failed_links::TESTS, failed_links::PARTS),
@@ -72,6 +81,9 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("host_symbols", host_symbols::TESTS, host_symbols::PARTS),
     #[cfg(feature = "inkwell")]
     ("ir", ir::TESTS, ir::PARTS),
+    ("kernels", kernels::TESTS, kernels::PARTS),
+    ("kernels_autotuner", kernels_autotuner::TESTS, kernels_autotuner::PARTS),
+    ("kernels_planner", kernels_planner::TESTS, kernels_planner::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
@@ -90,6 +102,8 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("threads", threads::TESTS, threads::PARTS),
     ("tls_races", tls_races::TESTS, tls_races::PARTS),
     ("trace", trace::TESTS, trace::PARTS),
+    #[cfg(feature = "tvm-ffi")]
+    ("tvm_ffi", tvm_ffi::TESTS, tvm_ffi::PARTS),
     ("unwind", unwind::TESTS, unwind::PARTS),
     ("user_code", user_code::TESTS, user_code::PARTS),
 ];

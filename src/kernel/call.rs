@@ -1,0 +1,214 @@
+//! Where code is called and memory is copied: all that takes a caller's word for it.
+#![allow(unsafe_code)] // the only file of `kernel` that has unsafe code: calls of loaded functions, copies of callers' memory
+
+use std::ptr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::argument::{Argument, MemorySpace};
+use super::autotune::{Autotuner, Candidate, Run, Tuning};
+use super::bound::Kernel;
+use super::call_plan::Capture;
+use super::check::Words;
+use super::element::Word;
+use super::function::{FunctionParameter, FunctionParameterKind, FunctionReturn, sealed};
+use super::tuning_memory::{HostMemory, Region, TuningMemory};
+use crate::{Error, Library, Result, Symbol};
+
+// ---- kernels ----
+
+/// A C function that may be a kernel: `extern "C"`, with up to 32 arguments, which are [`Scalar`](crate::Scalar)s and pointers, and that
+/// returns nothing or a status ([`FunctionReturn`]).
+pub trait KernelFunction: Copy + Send + Sync + 'static + sealed::Sealed {
+    #[doc(hidden)]
+    type Return: FunctionReturn;
+    #[doc(hidden)]
+    fn parameters() -> Vec<FunctionParameterKind>;
+    /// # Safety
+    /// As for the function, with what the words stand for. They are as many as it takes.
+    #[doc(hidden)]
+    unsafe fn invoke(self, words: &[Word]) -> Self::Return;
+}
+
+macro_rules! function {
+    ([$($safety:tt)?] $($name:ident)*) => {
+        impl<Returned, $($name),*> sealed::Sealed for $($safety)? extern "C" fn($($name),*) -> Returned {}
+
+        impl<Returned: FunctionReturn, $($name: FunctionParameter),*> KernelFunction
+            for $($safety)? extern "C" fn($($name),*) -> Returned
+        {
+            type Return = Returned;
+
+            fn parameters() -> Vec<FunctionParameterKind> {
+                vec![$($name::kind()),*]
+            }
+
+            #[allow(non_snake_case, unused_unsafe)] // one macro for all
+            unsafe fn invoke(self, words: &[Word]) -> Returned {
+                let &[$($name),*] = words else { unreachable!("a call has as many words as the signature arguments") };
+                // SAFETY: by the caller.
+                unsafe { self($($name::from_word($name)),*) }
+            }
+        }
+    };
+}
+
+/// For each number of arguments.
+macro_rules! functions {
+    ($($first:ident $($rest:ident)*)?) => {
+        function!([unsafe] $($first $($rest)*)?);
+        function!([] $($first $($rest)*)?);
+        $(functions!($($rest)*);)?
+    };
+}
+
+functions!(A0 A1 A2 A3 A4 A5 A6 A7 A8 A9 A10 A11 A12 A13 A14 A15 A16 A17 A18 A19 A20 A21 A22 A23 A24 A25 A26 A27 A28 A29 A30 A31);
+
+/// A function of any type.
+pub(super) trait Invoke: Send + Sync {
+    /// Its status.
+    ///
+    /// # Safety
+    /// As for [`KernelFunction::invoke`].
+    unsafe fn invoke(&self, words: &[Word]) -> i64;
+}
+
+impl<F: KernelFunction> Invoke for Symbol<F> {
+    unsafe fn invoke(&self, words: &[Word]) -> i64 {
+        // SAFETY: by the caller; the symbol keeps the code.
+        unsafe { self.as_raw().invoke(words) }.status()
+    }
+}
+
+impl Kernel {
+    /// Calls the function, if the arguments are what the signature says and share no memory that they may not:
+    /// [`KernelSignature::check`](crate::KernelSignature::check) says what is compared. Nothing is allocated.
+    ///
+    /// # Errors
+    /// Those of [`check`](crate::KernelSignature::check); the function is not called then. [`Error::KernelFailed`] if it returns a status that is not 0.
+    ///
+    /// # Safety
+    /// - The function does what its signature says, and runs as other code of the library may.
+    /// - Each buffer that was made of a pointer is valid, for reads and, where the kernel writes, for writes, for all elements that its shape and
+    ///   strides lead to, until the function returns (or what it has started on a device has finished), and nobody else uses them
+    ///   meanwhile in a way that conflicts.
+    /// - Scalars are what the function can bear: a length goes no further than the buffers do.
+    pub unsafe fn call(&self, arguments: &[Argument<'_>]) -> Result<()> {
+        let words = self.signature.words(arguments)?;
+        // SAFETY: by the caller; the function takes what the signature says, and the arguments are that.
+        self.outcome(unsafe { self.function.invoke(&words) })
+    }
+}
+
+impl Capture {
+    /// Looks a symbol up, as [`Library::get`] does.
+    ///
+    /// # Errors
+    /// As for [`Library::get`].
+    ///
+    /// # Safety
+    /// As for [`Library::get`]. A copy of the result that outlives the plan must not be used.
+    pub unsafe fn get<S: Copy + 'static>(&mut self, library: &Library, name: &str) -> Result<S> {
+        // SAFETY: by the caller.
+        let symbol = unsafe { library.get(name)? };
+        Ok(self.symbol(&symbol))
+    }
+}
+
+// ---- autotuning ----
+
+impl Candidate<'_> {
+    /// # Safety
+    /// As for [`Kernel::call`]; the words are those of the arguments.
+    unsafe fn run(&self, arguments: &[Argument<'_>], words: &Words) -> Result<()> {
+        match &self.run {
+            // SAFETY: by the caller, as in `Kernel::call`.
+            Run::Kernel(kernel) => kernel.outcome(unsafe { kernel.function.invoke(words) }),
+            Run::Closure(closure) => closure(arguments),
+        }
+    }
+}
+
+impl<M: TuningMemory> Autotuner<M> {
+    /// Runs the candidate that is fastest on these arguments, once. The first time that a key is given, all candidates are run to find out.
+    ///
+    /// To find out, all bytes that any candidate writes are saved: its outputs, what it works in and what it updates, each byte
+    /// of their elements and none between, and so whatever else lies there, whether or not an alias was declared. They are restored
+    /// before each single run, after the last, and if a candidate fails or panics. Then the winner is run on what was there at first, so that its result is all that is seen. If
+    /// that run fails they are restored once more.
+    ///
+    /// Candidates whose signature refuses the arguments are not run. Those that fail are out; the [`Tuning`] says why. Threads that give the same key
+    /// at the same time wait for the one that finds out. A candidate must not call the tuner with its own key.
+    ///
+    /// # Errors
+    /// [`Error::NoCandidate`] if none can be run; [`Error::TunedCandidateMissing`] if the candidates are not those that the key was
+    /// found out for; [`Error::TuningMemory`] or another of [`TuningMemory`] if memory cannot be saved or restored; the winner's own, as from [`Kernel::call`].
+    ///
+    /// # Safety
+    /// As for [`Kernel::call`], for each candidate. Buffers that are written may also be read.
+    pub unsafe fn run(
+        &self,
+        key: &str,
+        candidates: &[Candidate<'_>],
+        arguments: &[Argument<'_>],
+    ) -> Result<Arc<Tuning>> {
+        // SAFETY: by the caller; the words are of these arguments.
+        let run = |candidate: &Candidate<'_>, words: &Words| unsafe { candidate.run(arguments, words) };
+        let mut before = None;
+        let cell = self.cell(key);
+        let tuning = cell.get_or_try_init(|| {
+            let checked =
+                candidates.iter().map(|candidate| (candidate, candidate.signature.words(arguments))).collect();
+            let (tuning, saved) = self.tune(key, arguments, checked, run)?;
+            before = Some(saved);
+            Ok::<_, Error>(Arc::new(tuning))
+        })?;
+        let winner = tuning.winner_of(key, candidates)?;
+        run(winner, &winner.signature.words(arguments)?)?;
+        if let Some(before) = before {
+            before.forget();
+        }
+        Ok(Arc::clone(tuning))
+    }
+}
+
+impl TuningMemory for HostMemory {
+    type Saved = Vec<u8>;
+
+    fn save(&self, region: &Region) -> Result<Vec<u8>> {
+        if let MemorySpace::Device(_) = region.space() {
+            return Err(Error::TuningMemory {
+                space: region.space(),
+                bytes: region.bytes(),
+                problem: "HostMemory cannot copy it; make the tuner with Autotuner::with_memory".to_owned(),
+            });
+        }
+        let mut saved = Vec::new();
+        saved.try_reserve_exact(region.bytes()).map_err(|error| Error::TuningMemory {
+            space: region.space(),
+            bytes: region.bytes(),
+            problem: format!("there is no memory to save it in ({error}); tune on smaller buffers"),
+        })?;
+        for block in region.blocks() {
+            let end = saved.len();
+            saved.resize(end + region.block_bytes(), 0);
+            // SAFETY: regions are of elements that the caller of `Autotuner::run` vouches for; nothing else has `saved`.
+            unsafe { ptr::copy_nonoverlapping(block, saved[end..].as_mut_ptr(), region.block_bytes()) };
+        }
+        Ok(saved)
+    }
+
+    fn restore(&self, region: &Region, saved: &Vec<u8>) -> Result<()> {
+        for (block, bytes) in region.blocks().zip(saved.chunks_exact(region.block_bytes())) {
+            // SAFETY: as above.
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), block, bytes.len()) };
+        }
+        Ok(())
+    }
+
+    fn time(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
+        let start = Instant::now();
+        run()?;
+        Ok(start.elapsed())
+    }
+}

@@ -1,0 +1,448 @@
+//! What a kernel takes, and what may share memory.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::element::{ElementType, ScalarType};
+use super::span::{self, Extents};
+use crate::{Error, Result};
+
+/// The most arguments a kernel may have.
+pub(super) const MAX_ARGUMENTS: usize = 32;
+/// The most dimensions a buffer may have.
+pub(super) const MAX_RANK: usize = 16;
+
+/// What a kernel does with a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// It reads it.
+    In,
+    /// It writes it, and reads nothing that it has not written.
+    Out,
+    /// It reads and writes it.
+    InOut,
+    /// It does as it likes with it, and nobody looks at it afterwards.
+    Scratch,
+}
+
+impl Access {
+    /// Whether the kernel may write there.
+    pub fn writes(self) -> bool {
+        self != Self::In
+    }
+}
+
+/// One extent of a buffer's shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Extent {
+    /// This many elements.
+    Fixed(usize),
+    /// Any number.
+    Any,
+    /// Any number, and the same wherever the name occurs in the signature.
+    Named(String),
+}
+
+impl From<usize> for Extent {
+    fn from(extent: usize) -> Self {
+        Self::Fixed(extent)
+    }
+}
+
+impl From<&str> for Extent {
+    fn from(name: &str) -> Self {
+        Self::Named(name.to_owned())
+    }
+}
+
+/// How the elements of a buffer have to lie, in elements between neighbours, outermost dimension first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Strides {
+    /// The last dimension densest, and no gaps.
+    Contiguous,
+    /// Any that are not negative.
+    Any,
+    /// These.
+    Fixed(Vec<isize>),
+}
+
+/// What a kernel's function returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Returns {
+    /// Nothing: `void`.
+    Nothing,
+    /// An `int` that is 0 where all went well. Any other is an error of the call ([`Error::KernelFailed`]).
+    Status,
+}
+
+/// What a kernel takes, and which of its buffers may share memory.
+///
+/// It is what compilers do not check, and what a kernel's author knows. [`bind`](Self::bind) checks a function against it, and each call of
+/// the [`Kernel`](crate::Kernel) the buffers: see [`check`](Self::check) for what is compared with what. Clones share one description.
+///
+/// By default no output shares memory with anything. That of a kernel that writes each element after it has read what it makes
+/// it of, and never reads it again, may lie in the place of an input: [`alias`](KernelSignatureBuilder::alias) says which, and
+/// [`in_place`](KernelSignatureBuilder::in_place) that the kernel is of that kind.
+///
+/// ```
+/// use slabjit::{ElementType, KernelSignature};
+///
+/// # fn main() -> slabjit::Result<()> {
+/// // void rmsnorm(const float *x, const float *weight, float *y, long rows, long columns, float eps)
+/// let signature = KernelSignature::builder("rmsnorm")
+///     .input("x", ElementType::F32, ["rows", "columns"])
+///     .input("weight", ElementType::F32, ["columns"])
+///     .output("y", ElementType::F32, ["rows", "columns"])
+///     .scalar::<i64>("rows")
+///     .scalar::<i64>("columns")
+///     .scalar::<f32>("eps")
+///     .build()?;
+/// # let _ = signature;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct KernelSignature {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub name: String,
+    pub parameters: Vec<Parameter>,
+    /// Names of extents; a [`Dimension`] has its place here.
+    pub extents: Vec<String>,
+    /// Output and input, by place.
+    pub aliases: Vec<(usize, usize)>,
+    pub in_place: bool,
+    pub returns: Returns,
+    /// Whether some buffer is written: else nothing can overlap.
+    pub writes: bool,
+}
+
+pub(super) struct Parameter {
+    pub name: String,
+    pub kind: Kind,
+}
+
+pub(super) enum Kind {
+    Buffer(BufferParameter),
+    Scalar(ScalarType),
+}
+
+pub(super) struct BufferParameter {
+    pub access: Access,
+    pub element: ElementType,
+    pub shape: Vec<Dimension>,
+    pub strides: Strides,
+    /// In bytes.
+    pub alignment: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Dimension {
+    Fixed(usize),
+    Any,
+    Named(usize),
+}
+
+impl KernelSignature {
+    /// Begins the signature of a kernel, whose name is what errors call it.
+    pub fn builder(name: impl Into<String>) -> KernelSignatureBuilder {
+        KernelSignatureBuilder {
+            name: name.into(),
+            arguments: Vec::new(),
+            strides: Vec::new(),
+            alignments: Vec::new(),
+            aliases: Vec::new(),
+            in_place: false,
+            returns: Returns::Nothing,
+        }
+    }
+
+    /// The kernel's name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Whether a call passes in which two arguments, by name, are the very same view: for one who plans memory, and would give an output the
+    /// place of an input that nobody needs any more. Two that are only read always may; of others, only a declared pair of a kernel that is
+    /// safe in place. `false` for names that are no buffers of this signature.
+    pub fn may_share(&self, one: &str, other: &str) -> bool {
+        let find = |name: &str| self.inner.parameters.iter().position(|parameter| parameter.name == name);
+        let (Some(one), Some(other)) = (find(one), find(other)) else { return false };
+        let (Some(first), Some(second)) = (self.inner.buffer(one), self.inner.buffer(other)) else { return false };
+        let only_read = !first.access.writes() && !second.access.writes();
+        only_read || (self.inner.in_place && self.inner.is_alias(one, other))
+    }
+}
+
+impl Inner {
+    pub fn buffer(&self, index: usize) -> Option<&BufferParameter> {
+        match &self.parameters[index].kind {
+            Kind::Buffer(buffer) => Some(buffer),
+            Kind::Scalar(_) => None,
+        }
+    }
+
+    /// Whether these two, in any order, are an output and the input whose place it may have.
+    pub fn is_alias(&self, one: usize, other: usize) -> bool {
+        self.aliases.iter().any(|&pair| pair == (one, other) || pair == (other, one))
+    }
+}
+
+impl fmt::Debug for KernelSignature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.inner.parameters.iter().map(|parameter| &parameter.name).collect();
+        f.debug_struct("KernelSignature").field("name", &self.inner.name).field("arguments", &names).finish()
+    }
+}
+
+/// Describes a kernel; see [`KernelSignature::builder`]. Arguments come in the order of the function's.
+#[derive(Debug)]
+#[must_use]
+pub struct KernelSignatureBuilder {
+    name: String,
+    arguments: Vec<(String, Declared)>,
+    strides: Vec<(String, Strides)>,
+    alignments: Vec<(String, usize)>,
+    aliases: Vec<(String, String)>,
+    in_place: bool,
+    returns: Returns,
+}
+
+#[derive(Debug)]
+enum Declared {
+    Buffer(Access, ElementType, Vec<Extent>),
+    Scalar(ScalarType),
+}
+
+impl KernelSignatureBuilder {
+    /// A buffer. [`input`](Self::input) and the others are shorter.
+    pub fn buffer<E: Into<Extent>>(
+        mut self,
+        name: impl Into<String>,
+        access: Access,
+        element: ElementType,
+        shape: impl IntoIterator<Item = E>,
+    ) -> Self {
+        let shape = shape.into_iter().map(Into::into).collect();
+        self.arguments.push((name.into(), Declared::Buffer(access, element, shape)));
+        self
+    }
+
+    /// A buffer that is read ([`Access::In`]).
+    pub fn input<E: Into<Extent>>(
+        self,
+        name: impl Into<String>,
+        element: ElementType,
+        shape: impl IntoIterator<Item = E>,
+    ) -> Self {
+        self.buffer(name, Access::In, element, shape)
+    }
+
+    /// A buffer that is written ([`Access::Out`]).
+    pub fn output<E: Into<Extent>>(
+        self,
+        name: impl Into<String>,
+        element: ElementType,
+        shape: impl IntoIterator<Item = E>,
+    ) -> Self {
+        self.buffer(name, Access::Out, element, shape)
+    }
+
+    /// A buffer that is read and written ([`Access::InOut`]).
+    pub fn in_out<E: Into<Extent>>(
+        self,
+        name: impl Into<String>,
+        element: ElementType,
+        shape: impl IntoIterator<Item = E>,
+    ) -> Self {
+        self.buffer(name, Access::InOut, element, shape)
+    }
+
+    /// A buffer to work in ([`Access::Scratch`]).
+    pub fn scratch<E: Into<Extent>>(
+        self,
+        name: impl Into<String>,
+        element: ElementType,
+        shape: impl IntoIterator<Item = E>,
+    ) -> Self {
+        self.buffer(name, Access::Scratch, element, shape)
+    }
+
+    /// A scalar.
+    pub fn scalar<T: super::element::Scalar>(mut self, name: impl Into<String>) -> Self {
+        self.arguments.push((name.into(), Declared::Scalar(T::TYPE)));
+        self
+    }
+
+    /// A pointer that leads to no buffer of the contract ([`ScalarType::Pointer`]).
+    pub fn pointer(mut self, name: impl Into<String>) -> Self {
+        self.arguments.push((name.into(), Declared::Scalar(ScalarType::Pointer)));
+        self
+    }
+
+    /// How a buffer's elements have to lie; [`Strides::Contiguous`] if nothing is said.
+    pub fn strides(mut self, buffer: impl Into<String>, strides: Strides) -> Self {
+        self.strides.push((buffer.into(), strides));
+        self
+    }
+
+    /// What a buffer's address has to be a multiple of, in bytes, where it is more than
+    /// [its element's alignment](ElementType::alignment): for kernels that load vectors.
+    pub fn aligned(mut self, buffer: impl Into<String>, bytes: usize) -> Self {
+        self.alignments.push((buffer.into(), bytes));
+        self
+    }
+
+    /// An output may lie where an input lies, exactly there, if the kernel may run [in place](Self::in_place).
+    pub fn alias(mut self, output: impl Into<String>, input: impl Into<String>) -> Self {
+        self.aliases.push((output.into(), input.into()));
+        self
+    }
+
+    /// The kernel gives the same result when outputs lie where the inputs lie that they are [declared](Self::alias) to share memory with:
+    /// whichever order it runs in, an element is written after all that is made of it has been read. Elementwise kernels are of that kind;
+    /// permutations, stencils and products are not.
+    pub fn in_place(mut self) -> Self {
+        self.in_place = true;
+        self
+    }
+
+    /// The function returns an `int` that is 0 where all went well; else it returns nothing ([`Returns`]).
+    pub fn status(mut self) -> Self {
+        self.returns = Returns::Status;
+        self
+    }
+
+    /// The signature.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSignature`] if it makes no sense: more than 32 arguments or 16 dimensions, names that are there twice or not at
+    /// all, an alias of something else than an output to an input, or of two that can never be the same view, strides that are negative or not one for each dimension, an
+    /// alignment that is no power of two, a buffer that fits into no address space.
+    pub fn build(self) -> Result<KernelSignature> {
+        let Self { name, arguments, strides, alignments, aliases, in_place, returns } = self;
+        let invalid = |argument: &str, problem: &str| Error::InvalidSignature {
+            kernel: name.clone(),
+            argument: (!argument.is_empty()).then(|| argument.to_owned()),
+            problem: problem.to_owned(),
+        };
+        if arguments.len() > MAX_ARGUMENTS {
+            return Err(invalid("", "it has more than 32 arguments; pass some of them in a struct, as a pointer"));
+        }
+        let mut extents: Vec<String> = Vec::new();
+        let mut parameters: Vec<Parameter> = Vec::new();
+        for (argument, declared) in arguments {
+            if argument.is_empty() {
+                return Err(invalid("", "an argument has no name"));
+            }
+            if parameters.iter().any(|parameter| parameter.name == argument) {
+                return Err(invalid(&argument, "there are two of that name"));
+            }
+            let kind = match declared {
+                Declared::Scalar(kind) => Kind::Scalar(kind),
+                Declared::Buffer(access, element, shape) => {
+                    if shape.len() > MAX_RANK {
+                        return Err(invalid(&argument, "it has more than 16 dimensions"));
+                    }
+                    let shape = shape.into_iter().map(|extent| dimension(extent, &mut extents)).collect();
+                    let (strides, alignment) = (Strides::Contiguous, element.alignment());
+                    Kind::Buffer(BufferParameter { access, element, shape, strides, alignment })
+                }
+            };
+            parameters.push(Parameter { name: argument, kind });
+        }
+        if extents.len() > MAX_ARGUMENTS {
+            return Err(invalid("", "it names more than 32 extents"));
+        }
+        let buffer = |parameters: &mut Vec<Parameter>, wanted: &str| {
+            let found = parameters.iter().position(|parameter| parameter.name == wanted);
+            let index = found.ok_or_else(|| invalid(wanted, "there is no argument of that name"))?;
+            match &parameters[index].kind {
+                Kind::Buffer(_) => Ok(index),
+                Kind::Scalar(_) => Err(invalid(wanted, "it is a scalar, not a buffer")),
+            }
+        };
+        for (wanted, strides) in strides {
+            let index = buffer(&mut parameters, &wanted)?;
+            let Kind::Buffer(parameter) = &mut parameters[index].kind else { continue };
+            if let Strides::Fixed(fixed) = &strides {
+                if fixed.len() != parameter.shape.len() {
+                    return Err(invalid(&wanted, "its strides are not one for each dimension"));
+                }
+                if fixed.iter().any(|stride| *stride < 0) {
+                    return Err(invalid(&wanted, "a stride is negative; let the buffer begin at its lowest address"));
+                }
+            }
+            parameter.strides = strides;
+        }
+        for (wanted, bytes) in alignments {
+            let index = buffer(&mut parameters, &wanted)?;
+            let Kind::Buffer(parameter) = &mut parameters[index].kind else { continue };
+            if !bytes.is_power_of_two() || bytes < parameter.alignment {
+                return Err(invalid(&wanted, "its alignment is no power of two, or less than that of its elements"));
+            }
+            parameter.alignment = bytes;
+        }
+        for parameter in &parameters {
+            if let Kind::Buffer(buffer) = &parameter.kind
+                && buffer.is_too_large()
+            {
+                return Err(invalid(&parameter.name, "with its shape and strides it fits into no address space"));
+            }
+        }
+        let mut pairs = Vec::new();
+        for (output, input) in aliases {
+            let pair = (buffer(&mut parameters, &output)?, buffer(&mut parameters, &input)?);
+            let (Kind::Buffer(written), Kind::Buffer(read)) = (&parameters[pair.0].kind, &parameters[pair.1].kind)
+            else {
+                continue;
+            };
+            if written.access != Access::Out {
+                return Err(invalid(&output, "it is declared as an alias, and is no output"));
+            }
+            if read.access != Access::In {
+                return Err(invalid(&input, "an output is declared as its alias, and it is no input"));
+            }
+            if written.element != read.element || written.shape.len() != read.shape.len() {
+                return Err(invalid(&output, "it can never be the view that it is declared as an alias of"));
+            }
+            pairs.push(pair);
+        }
+        if in_place && pairs.is_empty() {
+            return Err(invalid("", "it may run in place, but no output is declared as an alias of an input"));
+        }
+        let writes = parameters
+            .iter()
+            .any(|parameter| matches!(&parameter.kind, Kind::Buffer(buffer) if buffer.access.writes()));
+        let inner = Inner { name, parameters, extents, aliases: pairs, in_place, returns, writes };
+        Ok(KernelSignature { inner: Arc::new(inner) })
+    }
+}
+
+fn dimension(extent: Extent, names: &mut Vec<String>) -> Dimension {
+    match extent {
+        Extent::Fixed(extent) => Dimension::Fixed(extent),
+        Extent::Any => Dimension::Any,
+        Extent::Named(name) => {
+            let known = names.iter().position(|known| *known == name);
+            Dimension::Named(known.unwrap_or_else(|| {
+                names.push(name);
+                names.len() - 1
+            }))
+        }
+    }
+}
+
+impl BufferParameter {
+    /// Even if extents that are not fixed are 1.
+    fn is_too_large(&self) -> bool {
+        let shape: Extents = self.shape.iter().map(|d| if let Dimension::Fixed(n) = d { *n } else { 1 }).collect();
+        let strides = match &self.strides {
+            Strides::Fixed(strides) => Some(&strides[..]),
+            Strides::Contiguous | Strides::Any => None,
+        };
+        !shape.contains(&0) && span::bytes(&shape, strides, self.element.size()).is_none()
+    }
+}

@@ -1,0 +1,189 @@
+//! Arguments.
+#![allow(unsafe_code)] // reads the union
+
+use std::ffi::{CStr, c_void};
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::abi::{DLDataType, DLDevice, TVMFFIAny, TVMFFIAnyValue, TypeIndex};
+use super::object::{Reference, make_bytes};
+use super::{Object, Tensor};
+
+/// An argument of a call, made `from` what it stands for.
+///
+/// | from | passed as |
+/// |---|---|
+/// | `bool` | bool |
+/// | signed integers, unsigned ones below 64 bits | int |
+/// | `f32`, `f64` | float |
+/// | `()`, `None` | None |
+/// | `&CStr` | `const char*` |
+/// | `&str`, `&String` | str: within the value up to 7 bytes, else as a new string object, which the callee may keep |
+/// | `&[u8]` | bytes: the same |
+/// | `*const c_void`, `*mut c_void` | `void*` |
+/// | [`DLDataType`], [`DLDevice`] | the same |
+/// | `&`[`Tensor`] | `DLTensor*`, valid during the call |
+/// | `&`[`Object`] | another reference to the object |
+///
+/// Nothing is allocated but strings and bytes of more than 7 bytes.
+#[repr(transparent)]
+pub struct Any<'a> {
+    raw: TVMFFIAny,
+    borrowed: PhantomData<&'a ()>,
+}
+
+impl<'a> Any<'a> {
+    /// None.
+    pub const NONE: Self = Self::new(TypeIndex::NONE, TVMFFIAnyValue { v_uint64: 0 });
+
+    const fn new(type_index: TypeIndex, value: TVMFFIAnyValue) -> Self {
+        Self { raw: TVMFFIAny { type_index, small_str_len: 0, value }, borrowed: PhantomData }
+    }
+
+    /// What it is.
+    pub fn type_index(&self) -> TypeIndex {
+        self.raw.type_index
+    }
+
+    /// The record.
+    pub fn as_raw(&self) -> &TVMFFIAny {
+        &self.raw
+    }
+
+    /// Where a result goes.
+    pub(super) fn as_mut_ptr(&mut self) -> *mut TVMFFIAny {
+        &raw mut self.raw
+    }
+
+    /// The record, with the reference to the object where it is one.
+    pub(super) fn into_raw(self) -> TVMFFIAny {
+        std::mem::ManuallyDrop::new(self).raw
+    }
+
+    fn object(object: Reference) -> Self {
+        let type_index = object.type_index();
+        Self::new(type_index, TVMFFIAnyValue { v_obj: object.into_raw() })
+    }
+
+    fn bytes(bytes: &[u8], small: TypeIndex, large: TypeIndex) -> Self {
+        let mut v_bytes = [0; 8];
+        // The eighth is the NUL.
+        match v_bytes[..7].get_mut(..bytes.len()) {
+            Some(place) => {
+                place.copy_from_slice(bytes);
+                let mut any = Self::new(small, TVMFFIAnyValue { v_bytes });
+                any.raw.small_str_len = bytes.len() as u32;
+                any
+            }
+            None => Self::object(make_bytes(large, bytes)),
+        }
+    }
+}
+
+impl Drop for Any<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.raw.type_index.is_object() {
+            // SAFETY: the type index says that it is an object, and there is a reference to it in every value.
+            drop(unsafe { Reference::owned(self.raw.value.v_obj) });
+        }
+    }
+}
+
+impl Clone for Any<'_> {
+    fn clone(&self) -> Self {
+        if self.raw.type_index.is_object() {
+            // SAFETY: as for Drop; the clone has the reference that is taken here.
+            std::mem::forget(unsafe { Reference::another(self.raw.value.v_obj) });
+        }
+        Self { raw: self.raw, borrowed: PhantomData }
+    }
+}
+
+impl fmt::Debug for Any<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: all of it was written.
+        write!(f, "Any({}, {:#x})", self.raw.type_index, unsafe { self.raw.value.v_uint64 })
+    }
+}
+
+macro_rules! from {
+    ($($type:ty => $index:ident $field:ident $of:expr;)*) => { $(
+        impl From<$type> for Any<'_> {
+            #[inline]
+            fn from(value: $type) -> Self {
+                // What a field leaves of the eight bytes is to be 0.
+                let mut all = TVMFFIAnyValue { v_uint64: 0 };
+                all.$field = $of(value);
+                Self::new(TypeIndex::$index, all)
+            }
+        }
+    )* };
+}
+
+from! {
+    bool => BOOL v_int64 i64::from;
+    i8 => INT v_int64 i64::from;
+    i16 => INT v_int64 i64::from;
+    i32 => INT v_int64 i64::from;
+    i64 => INT v_int64 i64::from;
+    u8 => INT v_int64 i64::from;
+    u16 => INT v_int64 i64::from;
+    u32 => INT v_int64 i64::from;
+    f32 => FLOAT v_float64 f64::from;
+    f64 => FLOAT v_float64 f64::from;
+    *mut c_void => OPAQUE_PTR v_ptr std::convert::identity;
+    *const c_void => OPAQUE_PTR v_ptr <*const c_void>::cast_mut;
+    DLDataType => DATA_TYPE v_dtype std::convert::identity;
+    DLDevice => DEVICE v_device std::convert::identity;
+}
+
+impl From<()> for Any<'_> {
+    fn from((): ()) -> Self {
+        Self::NONE
+    }
+}
+
+impl<'a, T: Into<Any<'a>>> From<Option<T>> for Any<'a> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::NONE, Into::into)
+    }
+}
+
+impl<'a> From<&'a CStr> for Any<'a> {
+    fn from(text: &'a CStr) -> Self {
+        Self::new(TypeIndex::RAW_STR, TVMFFIAnyValue { v_c_str: text.as_ptr() })
+    }
+}
+
+impl From<&str> for Any<'_> {
+    fn from(text: &str) -> Self {
+        Self::bytes(text.as_bytes(), TypeIndex::SMALL_STR, TypeIndex::STR)
+    }
+}
+
+impl From<&String> for Any<'_> {
+    fn from(text: &String) -> Self {
+        Self::from(text.as_str())
+    }
+}
+
+impl From<&[u8]> for Any<'_> {
+    fn from(bytes: &[u8]) -> Self {
+        Self::bytes(bytes, TypeIndex::SMALL_BYTES, TypeIndex::BYTES)
+    }
+}
+
+impl<'a> From<&'a Tensor<'_>> for Any<'a> {
+    #[inline]
+    fn from(tensor: &'a Tensor<'_>) -> Self {
+        let v_ptr = std::ptr::from_ref(tensor.as_raw()).cast_mut().cast();
+        Self::new(TypeIndex::DL_TENSOR_PTR, TVMFFIAnyValue { v_ptr })
+    }
+}
+
+impl<'a> From<&'a Object> for Any<'a> {
+    fn from(object: &'a Object) -> Self {
+        Self::object(object.reference().clone())
+    }
+}

@@ -1,0 +1,170 @@
+//! The part of libtvm_ffi that functions need to raise errors and to find their stream, for where that is not there.
+#![allow(unsafe_code)] // functions that C calls
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use super::abi::{TVMFFIByteArray, TVMFFIErrorCell, TVMFFIObject, TypeIndex};
+use super::object::{Reference, Text, bytes_of, make};
+use crate::LibraryBuilder;
+use crate::link::guarded;
+
+thread_local! {
+    /// The error that was raised last, until it is taken.
+    static RAISED: Cell<Option<Reference>> = const { Cell::new(None) };
+    /// Streams that were set, by type and number of the device.
+    static STREAMS: RefCell<Vec<((i32, i32), *mut c_void)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl LibraryBuilder {
+    /// Gives the functions of the tvm-ffi runtime that objects of CuTe DSL need, of this crate: what the shared libraries that are given
+    /// have comes first. A later [`symbol`](Self::symbol) of the same name replaces one.
+    ///
+    /// | | |
+    /// |---|---|
+    /// | `TVMFFIErrorSetRaisedFromCStr`, `TVMFFIErrorSetRaisedFromCStrParts`, `TVMFFIErrorSetRaised` | raise an error of the thread |
+    /// | `TVMFFIErrorMoveFromRaised` | takes it, for functions that call others |
+    /// | `TVMFFIObjectIncRef`, `TVMFFIObjectDecRef` | count references |
+    /// | `TVMFFIEnvGetStream`, `TVMFFIEnvSetStream` | the thread's stream for a device ([`Runtime::set_stream`](crate::tvm_ffi::Runtime::set_stream)) |
+    ///
+    /// What needs objects, global functions or modules needs libtvm_ffi.so itself:
+    /// [`shared_library`](Self::shared_library).
+    pub fn tvm_ffi(self) -> Self {
+        [
+            ("TVMFFIErrorSetRaised", set_raised as *const ()),
+            ("TVMFFIErrorSetRaisedFromCStr", set_raised_from_c_str as *const ()),
+            ("TVMFFIErrorSetRaisedFromCStrParts", set_raised_from_c_str_parts as *const ()),
+            ("TVMFFIErrorMoveFromRaised", move_from_raised as *const ()),
+            ("TVMFFIObjectIncRef", inc_ref as *const ()),
+            ("TVMFFIObjectDecRef", dec_ref as *const ()),
+            ("TVMFFIEnvGetStream", get_stream as *const ()),
+            ("TVMFFIEnvSetStream", set_stream as *const ()),
+        ]
+        .into_iter()
+        .fold(self, |builder, (name, address)| builder.symbol(name, address))
+    }
+}
+
+/// An error that is made here: what follows its header.
+#[repr(C)]
+struct Raised {
+    cell: TVMFFIErrorCell,
+    kind: Text,
+    message: Text,
+    backtrace: Text,
+}
+
+// SAFETY: the pointers are to what it owns, or null.
+unsafe impl Send for Raised {}
+
+fn raise(kind: &[u8], message: &[u8]) {
+    let [kind, message, backtrace] = [kind, message, b""].map(Text::new);
+    let cell = TVMFFIErrorCell {
+        kind: kind.view(),
+        message: message.view(),
+        backtrace: backtrace.view(),
+        update_backtrace: Some(update_backtrace),
+        cause_chain: ptr::null_mut(),
+        extra_context: ptr::null_mut(),
+    };
+    set(make(TypeIndex::ERROR, Raised { cell, kind, message, backtrace }));
+}
+
+/// Replaces what was there, which user code may end: nothing is borrowed meanwhile.
+fn set(error: Reference) {
+    // While a thread ends, nobody will ask for it.
+    let _ = RAISED.try_with(|raised| drop(raised.replace(Some(error))));
+}
+
+/// # Safety
+/// A string, or null for none.
+unsafe fn text<'a>(string: *const c_char) -> &'a [u8] {
+    if string.is_null() {
+        return &[];
+    }
+    // SAFETY: by the caller.
+    unsafe { CStr::from_ptr(string) }.to_bytes()
+}
+
+// ---- what objects import; the header says what each is given ----
+
+unsafe extern "C" fn set_raised(error: *mut TVMFFIObject) {
+    // SAFETY: an object of the caller's, or null. Another reference is taken, as the real one does.
+    let error = unsafe { Reference::another(error) };
+    guarded((), || error.into_iter().for_each(set));
+}
+
+unsafe extern "C" fn set_raised_from_c_str(kind: *const c_char, message: *const c_char) {
+    // SAFETY: strings of the caller's.
+    guarded((), || unsafe { raise(text(kind), text(message)) });
+}
+
+unsafe extern "C" fn set_raised_from_c_str_parts(kind: *const c_char, parts: *const *const c_char, count: i32) {
+    guarded((), || {
+        let count = if parts.is_null() { 0 } else { usize::try_from(count).unwrap_or(0) };
+        // SAFETY: so many strings of the caller's, some of which may be null.
+        let message: Vec<u8> = (0..count).flat_map(|i| unsafe { text(*parts.add(i)) }).copied().collect();
+        // SAFETY: as above.
+        raise(unsafe { text(kind) }, &message);
+    });
+}
+
+unsafe extern "C" fn move_from_raised(result: *mut *mut TVMFFIObject) {
+    let error = guarded(None, || RAISED.try_with(Cell::take).ok().flatten());
+    // SAFETY: a place of the caller's, who gets the reference.
+    unsafe { *result = error.map_or(ptr::null_mut(), Reference::into_raw) };
+}
+
+unsafe extern "C" fn inc_ref(object: *mut TVMFFIObject) -> c_int {
+    // SAFETY: an object of the caller's, who gets the reference.
+    std::mem::forget(unsafe { Reference::another(object) });
+    0
+}
+
+unsafe extern "C" fn dec_ref(object: *mut TVMFFIObject) -> c_int {
+    // SAFETY: an object, a reference to which the caller gives.
+    drop(unsafe { Reference::owned(object) });
+    0
+}
+
+unsafe extern "C" fn get_stream(device_type: i32, device: i32) -> *mut c_void {
+    let of = |streams: &Vec<((i32, i32), *mut c_void)>| {
+        streams.iter().find(|(key, _)| *key == (device_type, device)).map(|(_, stream)| *stream)
+    };
+    let stream = guarded(None, || STREAMS.try_with(|streams| of(&streams.borrow())).ok().flatten());
+    stream.unwrap_or(ptr::null_mut())
+}
+
+unsafe extern "C" fn set_stream(device_type: i32, device: i32, stream: *mut c_void, before: *mut *mut c_void) -> c_int {
+    let set = |streams: &mut Vec<((i32, i32), *mut c_void)>| match streams
+        .iter_mut()
+        .find(|(key, _)| *key == (device_type, device))
+    {
+        Some((_, place)) => std::mem::replace(place, stream),
+        None => {
+            streams.push(((device_type, device), stream));
+            ptr::null_mut()
+        }
+    };
+    let Some(old) = guarded(None, || STREAMS.try_with(|streams| set(&mut streams.borrow_mut())).ok()) else {
+        return -1;
+    };
+    if !before.is_null() {
+        // SAFETY: a place of the caller's.
+        unsafe { *before = old };
+    }
+    0
+}
+
+unsafe extern "C" fn update_backtrace(error: *mut c_void, backtrace: *const TVMFFIByteArray, mode: i32) {
+    guarded((), || {
+        // SAFETY: an error that `raise` has made, as it is there that others find this function, and nobody else's meanwhile.
+        let raised = unsafe { &mut *error.cast::<TVMFFIObject>().add(1).cast::<Raised>() };
+        // SAFETY: bytes of the caller's.
+        let more = unsafe { bytes_of(&*backtrace) };
+        let old = if mode == 0 { &[][..] } else { raised.backtrace.bytes() };
+        raised.backtrace = Text::new(&[old, more].concat());
+        raised.cell.backtrace = raised.backtrace.view();
+    });
+}

@@ -1,0 +1,91 @@
+//! The runtime that a library's functions raise errors in.
+#![allow(unsafe_code)] // calls the runtime, and reads its errors
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use super::abi::{DLDevice, TVMFFIErrorCell, TVMFFIObject, TypeIndex};
+use super::object::{Reference, bytes_of};
+use crate::{Error, Library, Result, Symbol};
+
+/// The tvm-ffi runtime of a library: functions that are found where the library's imports of these names are, or would be. That is
+/// libtvm_ffi.so, where the library was given it or the process has it, or [`LibraryBuilder::tvm_ffi`](crate::LibraryBuilder::tvm_ffi).
+#[derive(Debug, Clone)]
+pub struct Runtime {
+    library: Box<str>,
+    move_from_raised: Option<Symbol<unsafe extern "C" fn(*mut *mut TVMFFIObject)>>,
+    set_stream: Option<Symbol<unsafe extern "C" fn(i32, i32, *mut c_void, *mut *mut c_void) -> c_int>>,
+}
+
+/// What was raised.
+pub(super) struct Raised {
+    pub(super) kind: String,
+    pub(super) message: String,
+    pub(super) backtrace: Option<String>,
+}
+
+impl Runtime {
+    /// Looks for it. What is not there is missed when it is needed.
+    ///
+    /// # Errors
+    /// [`Error::Removed`].
+    ///
+    /// # Safety
+    /// What the library finds under `TVMFFI…` is what `tvm/ffi/c_api.h` says.
+    pub unsafe fn of(library: &Library) -> Result<Self> {
+        // SAFETY: by the caller.
+        let (move_from_raised, set_stream) =
+            unsafe { (library.import("TVMFFIErrorMoveFromRaised")?, library.import("TVMFFIEnvSetStream")?) };
+        Ok(Self { library: library.name().into(), move_from_raised, set_stream })
+    }
+
+    /// Sets the stream that functions called by this thread use on a device, and returns the one before, null at first.
+    ///
+    /// # Errors
+    /// [`Error::TvmFfiRuntime`] if the runtime has no `TVMFFIEnvSetStream`, [`Error::TvmFfiRaised`] if that fails.
+    ///
+    /// # Safety
+    /// A stream of the device, or null for its default one, which is there as long as functions are called with it.
+    pub unsafe fn set_stream(&self, device: DLDevice, stream: *mut c_void) -> Result<*mut c_void> {
+        const NAME: &str = "TVMFFIEnvSetStream";
+        let Some(set_stream) = &self.set_stream else {
+            return Err(Error::TvmFfiRuntime { library: self.library.to_string(), symbol: NAME });
+        };
+        let mut before = ptr::null_mut();
+        // SAFETY: by the caller, and by that of `of`.
+        match unsafe { set_stream(device.device_type.0.cast_signed(), device.device_id, stream, &mut before) } {
+            0 => Ok(before),
+            code => Err(self.failure(NAME, code)),
+        }
+    }
+
+    /// What a function means that did not return 0.
+    #[cold]
+    pub(super) fn failure(&self, function: &str, code: c_int) -> Error {
+        let (library, function) = (self.library.to_string(), function.to_owned());
+        match self.take_raised() {
+            Some(Raised { kind, message, backtrace }) => {
+                Error::TvmFfiRaised { library, function, kind, message, backtrace }
+            }
+            None => Error::TvmFfiFailed { library, function, code },
+        }
+    }
+
+    fn take_raised(&self) -> Option<Raised> {
+        let mut error = ptr::null_mut();
+        // SAFETY: by the caller of `of`; a place for a pointer.
+        unsafe { self.move_from_raised.as_ref()?(&mut error) };
+        // SAFETY: the reference that was moved out of the runtime.
+        let error = unsafe { Reference::owned(error)? };
+        if error.type_index() != TypeIndex::ERROR {
+            let message = format!("{} was raised", error.type_index());
+            return Some(Raised { kind: String::new(), message, backtrace: None });
+        }
+        // SAFETY: an error's header is followed by that (`c_api.h`).
+        let cell = unsafe { error.body::<TVMFFIErrorCell>() };
+        // SAFETY: the error's own bytes, which are copied.
+        let text = |array| String::from_utf8_lossy(unsafe { bytes_of(array) }).into_owned();
+        let backtrace = Some(text(&cell.backtrace)).filter(|text| !text.is_empty());
+        Some(Raised { kind: text(&cell.kind), message: text(&cell.message), backtrace })
+    }
+}
