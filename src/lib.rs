@@ -128,6 +128,9 @@ mod guides {
     struct Linker;
     #[doc = include_str!("../docs/guides/mlir.md")]
     struct Mlir;
+    #[cfg(feature = "tvm-ffi")]
+    #[doc = include_str!("../docs/guides/tvm.md")]
+    struct Tvm;
     #[cfg(feature = "inkwell")]
     #[doc = include_str!("../docs/guides/inkwell.md")]
     struct Inkwell;
