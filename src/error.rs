@@ -1289,7 +1289,7 @@ fn undefined_symbols(library: &str, symbols: &[UndefinedSymbol]) -> String {
             let _ = write!(s, "\n    is exported by {path}; add it with LibraryBuilder::shared_library(\"{path}\")");
         }
     }
-    if symbols.iter().any(|u| u.name.starts_with("TVMFFI") && u.exported_by.is_empty()) {
+    if symbols.iter().any(|u| u.name.starts_with("TVMFFI")) {
         s.push_str(
             "\nTVMFFI... is libtvm_ffi.so's; what raises errors is also LibraryBuilder::tvm_ffi's (feature tvm-ffi)",
         );
