@@ -144,3 +144,11 @@ CONF
     private apt-get -qq update >&2 || echo "some package sources were not read" >&2
 }
 private() { APT_CONFIG="$apt/conf" "$@" </dev/null; }
+
+# Prints the command that is pip: that of python3, or of a virtual environment that is made for it, as Debian's python3 has none.
+python_pip() {
+    if python3 -m pip --version >/dev/null 2>&1; then echo "python3 -m pip"; return; fi
+    local folder=${SLABJIT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/slabjit}/pip
+    [ -x "$folder/bin/pip" ] || python3 -m venv "$folder" >&2 || return
+    echo "$folder/bin/pip"
+}

@@ -10,8 +10,17 @@ const VERSIONS: [(&str, u32, &str, &str); 4] = [
     ("CARGO_FEATURE_LLVM19_1", 19, "DEP_LLVM_19_CONFIG_PATH", "LLVM_SYS_191_PREFIX"),
     ("CARGO_FEATURE_LLVM22_1", 22, "DEP_LLVM_22_CONFIG_PATH", "LLVM_SYS_221_PREFIX"),
 ];
-const SOURCES: [&str; 8] =
-    ["memory.cpp", "passes.cpp", "order.cpp", "reach.cpp", "indirect.cpp", "graph.cpp", "link.cpp", "session.cpp"];
+const SOURCES: [&str; 9] = [
+    "memory.cpp",
+    "passes.cpp",
+    "order.cpp",
+    "reach.cpp",
+    "indirect.cpp",
+    "graph.cpp",
+    "link.cpp",
+    "session.cpp",
+    "module.cpp",
+];
 const HEADERS: [&str; 3] = ["slabjit.h", "internal.h", "version.h"];
 
 fn main() {

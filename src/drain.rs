@@ -11,6 +11,12 @@ pub trait Drain: Send + Sync {
     /// counts as "not yet".
     fn is_finished(&self) -> bool;
 
+    /// The same while something holds the library's code, which may start more. A drain that ends something once it is asked, or that could
+    /// finish and not be finished any more, says no; one that holds the library itself has to be asked then, too.
+    fn is_finished_while_held(&self) -> bool {
+        self.is_finished()
+    }
+
     /// Waits until it has finished, or so long, and says whether it has. Asks again and again unless it is implemented.
     fn wait(&self, timeout: Duration) -> bool {
         let end = Instant::now() + timeout;

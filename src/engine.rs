@@ -158,7 +158,7 @@ impl JitEngine {
     /// others later which expect its symbols there (CUTLASS#3075).
     ///
     /// # Errors
-    /// [`Error::SharedLibrary`] with what the dynamic loader said.
+    /// [`Error::SharedLibraryNotFound`], [`Error::NotASharedLibrary`]; [`Error::SharedLibrary`] with what the dynamic loader said.
     ///
     /// # Safety
     /// The shared library's initialisers run now, its finalisers when the process ends. Its symbols come before those of

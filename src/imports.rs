@@ -36,14 +36,15 @@ pub enum Provider {
     },
     /// A shared library that was given ([`LibraryBuilder::shared_library`](crate::LibraryBuilder::shared_library)), or one that it depends on.
     SharedLibrary {
-        /// The path, as it was given.
+        /// The path that was opened: as it was given, or in the folder where it was found.
         path: PathBuf,
     },
     /// [`LibraryBuilder::symbol`](crate::LibraryBuilder::symbol).
     Given,
     /// The process.
     Process {
-        /// The file of the shared library that has it; none for the executable.
+        /// The file of the shared library that has it. None for the executable, for thread-local variables, and for what is in no file (functions of
+        /// the kernel's, such as `time`).
         library: Option<PathBuf>,
     },
     /// This crate: `atexit` and its like, which each library has of its own, and helpers that compilers expect to be linked statically.
@@ -60,7 +61,7 @@ impl fmt::Display for Provider {
             Self::SharedLibrary { path } => write!(f, "shared library '{}'", path.display()),
             Self::Given => f.write_str("given"),
             Self::Process { library: Some(path) } => write!(f, "the process ('{}')", path.display()),
-            Self::Process { library: None } => f.write_str("the executable"),
+            Self::Process { library: None } => f.write_str("the process"),
             Self::Slabjit => f.write_str("slabjit"),
             Self::Nothing => f.write_str("nothing"),
         }

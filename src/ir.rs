@@ -4,12 +4,13 @@
 //! hand out the object, for an [`ObjectCache`](crate::ObjectCache) say. Everything is compiled in a context of its own, so nothing that is
 //! returned has to do with the caller's, and other threads compile at the same time.
 //!
-//! Code is compiled for the CPU that it runs on, position-independent (`-fPIC`), by LLVM's new pass manager as `opt -passes='default<O2>'` does.
+//! Code is compiled for the CPU that it runs on, unless functions name one (`target-cpu`, as clang's do), and position-independent (`-fPIC`), by LLVM's
+//! new pass manager as `opt -passes='default<O2>'` does.
 //!
 //! # Limits
 //! LLVM's code generator ends the process at IR that it has no instructions for ("Cannot select", an intrinsic of another machine), and its bitcode
 //! reader is not made for hostile bytes: text is read with more care.
-#![allow(unsafe_code)] // a handler for LLVM's diagnostics
+#![allow(unsafe_code)] // a handler for LLVM's diagnostics, and a flag that inkwell does not set
 
 use std::ffi::{CStr, c_void};
 use std::panic::catch_unwind;
@@ -142,6 +143,8 @@ pub fn compile(name: &str, ir: impl AsRef<[u8]>, level: impl Into<OptLevel>) -> 
     let failed = |message: String| Error::CodeGeneration { module: name.to_owned(), message };
     let machine = machine(level).map_err(failed)?;
     make_native(name, &module, &machine)?;
+    // SAFETY: the module is this function's alone.
+    unsafe { slabjit_llvm_wrap::slabjit_module_set_shared(module.as_mut_ptr()) };
     let options = PassBuilderOptions::create();
     // As clang has it.
     options.set_loop_vectorization(true);

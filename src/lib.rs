@@ -90,8 +90,8 @@ pub use error::{Error, FarReference, Overlap, Result, UndefinedSymbol};
 pub use imports::{Provider, ResolvedImport};
 pub use kernel::{
     Access, Argument, Autotuner, BufferView, CallPlan, Candidate, Capture, Element, ElementType, Extent,
-    FunctionParameter, FunctionReturn, HostMemory, Kernel, KernelFunction, KernelSignature, KernelSignatureBuilder,
-    MemorySpace, Region, Returns, Scalar, ScalarType, Strides, Trial, Tuning, TuningMemory,
+    FunctionParameter, FunctionReturn, HostMemory, HostSaved, Kernel, KernelFunction, KernelSignature,
+    KernelSignatureBuilder, MemorySpace, Region, Returns, Scalar, ScalarType, Strides, Trial, Tuning, TuningMemory,
 };
 pub use library::{Library, LibraryBuilder, Removal, Slab, SlabSegment};
 pub use link::OutOfRange;

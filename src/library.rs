@@ -385,7 +385,8 @@ impl LibraryBuilder {
     }
 
     /// Loads for a device: its primary context is current, on the thread that does it, when shared libraries are opened, when initialisers
-    /// run and when finalisers do; then the one before is again. Code finds the driver's functions, after the shared libraries that are
+    /// run and when finalisers do; then the one before is again. Exit handlers that run at the process's end, and finalisers of shared libraries,
+    /// run without it. Code finds the driver's functions, and nothing of what the driver depends on, after shared libraries and symbols that are
     /// given. The device stays as long as the code.
     #[cfg(feature = "cuda")]
     pub fn device(mut self, device: &Device) -> Self {
@@ -428,7 +429,7 @@ impl LibraryBuilder {
         #[cfg_attr(not(feature = "cuda"), expect(unused_mut))]
         let mut shared = shared.collect::<Result<Vec<_>>>()?;
         #[cfg(feature = "cuda")]
-        shared.extend(self.scope.device.iter().map(|device| device.driver().library().clone()));
+        shared.extend(self.scope.device.iter().map(|device| device.driver().library().clone().alone()));
         Ok(Library { inner: inner::Library::new(self.context, self.name.as_str().into(), self.scope, shared) })
     }
 }

@@ -172,6 +172,11 @@ void slabjit_llvm_version(uint32_t numbers[3]) SLABJIT_NOEXCEPT;
 /* Frees a string returned by one of these functions. NULL is allowed. */
 void slabjit_string_free(char *text) SLABJIT_NOEXCEPT;
 
+/* Has a module be compiled as for a shared library, also where it was made for an executable (`-fPIE`): its thread-local variables are reached by
+ * the dynamic models then. Owner: the caller. Thread: that of the module's context. `module` is an LLVMModuleRef. */
+struct LLVMOpaqueModule;
+void slabjit_module_set_shared(struct LLVMOpaqueModule *module) SLABJIT_NOEXCEPT;
+
 /* Makes an LLJIT for this process with an inactive platform, which links no objects: for what is not wrapped here. Owner: the caller, who
  * disposes of it with slabjit_session_dispose. `report` is told what LLVM says of errors in it; on any thread, and it may not unwind.
  * The native target must have been initialised (LLVMInitializeNativeTarget and its AsmPrinter). Fails if the library that is loaded is

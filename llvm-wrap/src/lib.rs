@@ -139,6 +139,7 @@ unsafe extern "C" {
     pub safe fn slabjit_llvm_major() -> u32;
     pub fn slabjit_llvm_version(numbers: *mut [u32; 3]);
     pub fn slabjit_string_free(text: *mut c_char);
+    pub fn slabjit_module_set_shared(module: llvm_sys::prelude::LLVMModuleRef);
     pub fn slabjit_session_create(
         report: unsafe extern "C" fn(*const c_char, usize),
         out: *mut *mut slabjit_session,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
@@ -12,6 +12,7 @@ use super::bound::Kernel;
 use super::check::Words;
 use super::signature::KernelSignature;
 use super::tuning_memory::{HostMemory, Region, TuningMemory};
+use crate::gate::Mutex;
 use crate::{Error, Result};
 
 /// Finds the fastest of several kernels that do the same, on the caller's own buffers and without a trace in them; see [`run`](Self::run).
@@ -106,7 +107,7 @@ impl Default for Autotuner {
 impl<M: TuningMemory> Autotuner<M> {
     /// A tuner for kernels whose buffers are where this can save them.
     pub fn with_memory(memory: M) -> Self {
-        Self { memory, warm_up: 2, runs: 7, tuned: Mutex::default() }
+        Self { memory, warm_up: 2, runs: 7, tuned: Mutex::new(HashMap::new()) }
     }
 
     /// How often each candidate runs before it is measured: twice, if nothing is said.
@@ -121,18 +122,18 @@ impl<M: TuningMemory> Autotuner<M> {
 
     /// What was found out under a key.
     pub fn tuning(&self, key: &str) -> Option<Arc<Tuning>> {
-        let tuned = self.tuned.lock().unwrap_or_else(PoisonError::into_inner);
+        let tuned = self.tuned.lock();
         tuned.get(key).and_then(|cell| cell.get().cloned())
     }
 
     /// Forgets what was found out under a key.
     pub fn forget(&self, key: &str) {
-        self.tuned.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.tuned.lock().remove(key);
     }
 
     /// What is or will be found out under a key.
     pub(super) fn cell(&self, key: &str) -> Cell {
-        let mut tuned = self.tuned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tuned = self.tuned.lock();
         match tuned.get(key) {
             Some(cell) => Arc::clone(cell),
             None => Arc::clone(tuned.entry(key.to_owned()).or_default()),
@@ -168,8 +169,8 @@ impl<M: TuningMemory> Autotuner<M> {
 
     /// The median time of a candidate, or why it is out; an error if memory could not be restored.
     fn measure(&self, before: &Before<'_, M>, run: &mut dyn FnMut() -> Result<()>) -> Result<Result<Duration>> {
-        let mut times = Vec::with_capacity(self.runs);
-        for number in 0..self.warm_up + self.runs {
+        let mut times = Vec::new();
+        for number in 0..self.warm_up.saturating_add(self.runs) {
             before.restore()?;
             match self.memory.time(run) {
                 Ok(time) if number >= self.warm_up => times.push(time),
@@ -204,8 +205,14 @@ impl<'m, M: TuningMemory> Before<'m, M> {
         Ok(Self { memory, saved: saved.collect::<Result<_>>()? })
     }
 
-    fn restore(&self) -> Result<()> {
-        self.saved.iter().try_for_each(|(region, saved)| self.memory.restore(region, saved))
+    pub fn restore(&self) -> Result<()> {
+        // Of all, also where one cannot be.
+        let mut first = Ok(());
+        for (region, saved) in &self.saved {
+            let restored = self.memory.restore(region, saved);
+            first = first.and(restored);
+        }
+        first
     }
 
     /// What is in memory now is to stay there.

@@ -12,7 +12,7 @@ use super::call_plan::Capture;
 use super::check::Words;
 use super::element::Word;
 use super::function::{FunctionParameter, FunctionParameterKind, FunctionReturn, sealed};
-use super::tuning_memory::{HostMemory, Region, TuningMemory};
+use super::tuning_memory::{HostMemory, HostSaved, Region, TuningMemory};
 use crate::{Error, Library, Result, Symbol};
 
 // ---- kernels ----
@@ -88,7 +88,8 @@ impl Kernel {
     /// Those of [`check`](crate::KernelSignature::check); the function is not called then. [`Error::KernelFailed`] if it returns a status that is not 0.
     ///
     /// # Safety
-    /// - The function does what its signature says, and runs as other code of the library may.
+    /// - The function does what its signature says, and runs as other code of the library may. It does not unwind: an exception that leaves it
+    ///   ends the process.
     /// - Each buffer that was made of a pointer is valid, for reads and, where the kernel writes, for writes, for all elements that its shape and
     ///   strides lead to, until the function returns (or what it has started on a device has finished), and nobody else uses them
     ///   meanwhile in a way that conflicts.
@@ -142,7 +143,8 @@ impl<M: TuningMemory> Autotuner<M> {
     ///
     /// # Errors
     /// [`Error::NoCandidate`] if none can be run; [`Error::TunedCandidateMissing`] if the candidates are not those that the key was
-    /// found out for; [`Error::TuningMemory`] or another of [`TuningMemory`] if memory cannot be saved or restored; the winner's own, as from [`Kernel::call`].
+    /// found out for; [`Error::TuningMemory`] or another of [`TuningMemory`] if memory cannot be saved or restored; else the winner's own, as from
+    /// [`Kernel::call`].
     ///
     /// # Safety
     /// As for [`Kernel::call`], for each candidate. Buffers that are written may also be read.
@@ -164,42 +166,46 @@ impl<M: TuningMemory> Autotuner<M> {
             Ok::<_, Error>(Arc::new(tuning))
         })?;
         let winner = tuning.winner_of(key, candidates)?;
-        run(winner, &winner.signature.words(arguments)?)?;
-        if let Some(before) = before {
-            before.forget();
+        let ran = winner.signature.words(arguments).and_then(|words| run(winner, &words));
+        match (ran, before) {
+            (Ok(()), Some(before)) => before.forget(),
+            (Ok(()), None) => {}
+            (Err(error), Some(before)) => {
+                before.restore()?;
+                before.forget();
+                return Err(error);
+            }
+            (Err(error), None) => return Err(error),
         }
         Ok(Arc::clone(tuning))
     }
 }
 
 impl TuningMemory for HostMemory {
-    type Saved = Vec<u8>;
+    type Saved = HostSaved;
 
-    fn save(&self, region: &Region) -> Result<Vec<u8>> {
+    fn save(&self, region: &Region) -> Result<HostSaved> {
         if let MemorySpace::Device(_) = region.space() {
-            return Err(Error::TuningMemory {
-                space: region.space(),
-                bytes: region.bytes(),
-                problem: "HostMemory cannot copy it; make the tuner with Autotuner::with_memory".to_owned(),
-            });
+            return Err(region.refused("HostMemory cannot copy it; make the tuner with Autotuner::with_memory"));
         }
-        let mut saved = Vec::new();
-        saved.try_reserve_exact(region.bytes()).map_err(|error| Error::TuningMemory {
-            space: region.space(),
-            bytes: region.bytes(),
-            problem: format!("there is no memory to save it in ({error}); tune on smaller buffers"),
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(region.bytes()).map_err(|error| {
+            region.refused(&format!("there is no memory to save it in ({error}); tune on smaller buffers"))
         })?;
         for block in region.blocks() {
-            let end = saved.len();
-            saved.resize(end + region.block_bytes(), 0);
-            // SAFETY: regions are of elements that the caller of `Autotuner::run` vouches for; nothing else has `saved`.
-            unsafe { ptr::copy_nonoverlapping(block, saved[end..].as_mut_ptr(), region.block_bytes()) };
+            let end = bytes.len();
+            bytes.resize(end + region.block_bytes(), 0);
+            // SAFETY: whoever has a region is called by `Autotuner::run`, whose caller vouches for its elements; nothing else has `bytes`.
+            unsafe { ptr::copy_nonoverlapping(block, bytes[end..].as_mut_ptr(), region.block_bytes()) };
         }
-        Ok(saved)
+        Ok(HostSaved { of: region.noted(), bytes })
     }
 
-    fn restore(&self, region: &Region, saved: &Vec<u8>) -> Result<()> {
-        for (block, bytes) in region.blocks().zip(saved.chunks_exact(region.block_bytes())) {
+    fn restore(&self, region: &Region, saved: &HostSaved) -> Result<()> {
+        if saved.of != region.noted() {
+            return Err(region.refused("what is to be restored there was saved of another region"));
+        }
+        for (block, bytes) in region.blocks().zip(saved.bytes.chunks_exact(region.block_bytes())) {
             // SAFETY: as above.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), block, bytes.len()) };
         }

@@ -28,4 +28,6 @@ pub use call_plan::{CallPlan, Capture};
 pub use element::{Element, ElementType, Scalar, ScalarType};
 pub use function::{FunctionParameter, FunctionReturn};
 pub use signature::{Access, Extent, KernelSignature, KernelSignatureBuilder, Returns, Strides};
-pub use tuning_memory::{HostMemory, Region, TuningMemory};
+#[cfg(feature = "cuda")]
+pub(crate) use tuning_memory::NotedRegion;
+pub use tuning_memory::{HostMemory, HostSaved, Region, TuningMemory};

@@ -165,14 +165,14 @@ impl KernelSignature {
     }
 
     /// Whether a call passes in which two arguments, by name, are the very same view: for one who plans memory, and would give an output the
-    /// place of an input that nobody needs any more. Two that are only read always may; of others, only a declared pair of a kernel that is
+    /// place of an input that nobody needs any more. Two that are only read may, if they can be one view at all; of others, only a declared pair of a kernel that is
     /// safe in place. `false` for names that are no buffers of this signature.
     pub fn may_share(&self, one: &str, other: &str) -> bool {
         let find = |name: &str| self.inner.parameters.iter().position(|parameter| parameter.name == name);
         let (Some(one), Some(other)) = (find(one), find(other)) else { return false };
         let (Some(first), Some(second)) = (self.inner.buffer(one), self.inner.buffer(other)) else { return false };
         let only_read = !first.access.writes() && !second.access.writes();
-        only_read || (self.inner.in_place && self.inner.is_alias(one, other))
+        first.may_be_view_of(second) && (only_read || (self.inner.in_place && self.inner.is_alias(one, other)))
     }
 }
 
@@ -405,7 +405,7 @@ impl KernelSignatureBuilder {
             if read.access != Access::In {
                 return Err(invalid(&input, "an output is declared as its alias, and it is no input"));
             }
-            if written.element != read.element || written.shape.len() != read.shape.len() {
+            if !written.may_be_view_of(read) {
                 return Err(invalid(&output, "it can never be the view that it is declared as an alias of"));
             }
             pairs.push(pair);
@@ -436,6 +436,24 @@ fn dimension(extent: Extent, names: &mut Vec<String>) -> Dimension {
 }
 
 impl BufferParameter {
+    /// Whether one view may be given for both, as far as the signature says.
+    fn may_be_view_of(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Dimension, &Dimension)| match (*one, *other) {
+            (Dimension::Fixed(one), Dimension::Fixed(other)) => one == other,
+            _ => true,
+        };
+        let strides = match (&self.strides, &other.strides) {
+            (Strides::Fixed(one), Strides::Fixed(other)) => {
+                // Of one element there is no next.
+                let single = |dimension: &Dimension| matches!(dimension, Dimension::Fixed(1));
+                self.shape.iter().zip(one.iter().zip(other)).all(|(d, (one, other))| single(d) || one == other)
+            }
+            _ => true,
+        };
+        let shapes = self.shape.len() == other.shape.len() && self.shape.iter().zip(&other.shape).all(same);
+        self.element == other.element && shapes && strides
+    }
+
     /// Even if extents that are not fixed are 1.
     fn is_too_large(&self) -> bool {
         let shape: Extents = self.shape.iter().map(|d| if let Dimension::Fixed(n) = d { *n } else { 1 }).collect();

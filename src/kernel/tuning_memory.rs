@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use super::argument::{Argument, MemorySpace, Value};
 use super::element::Word;
 use super::signature::{KernelSignature, MAX_RANK};
-use crate::Result;
+use crate::{Error, Result};
 
 /// How an [`Autotuner`](crate::Autotuner) saves and restores memory, and measures. [`HostMemory`] does so for the host's; for a device's,
 /// implement it with the device's copies and events.
@@ -21,13 +21,15 @@ pub trait TuningMemory: Send + Sync {
     /// [`Error::TuningMemory`](crate::Error::TuningMemory) or another, which ends the tuning.
     fn save(&self, region: &Region) -> Result<Self::Saved>;
 
-    /// Copies it back, before it returns or at least before anything that is started later.
+    /// Copies it back: behind everything that was started before, and before this returns or at least before anything that is started
+    /// later. What was saved is of an equal region.
     ///
     /// # Errors
     /// As for [`save`](Self::save).
     fn restore(&self, region: &Region, saved: &Self::Saved) -> Result<()>;
 
-    /// Runs something once, and says how long that took. What it has started is finished when this returns, also with an error.
+    /// Runs something once, and says how long that took. What it has started is finished when this returns, also with an error; or, as
+    /// after a panic of what is run, when the next [`restore`](Self::restore) does.
     ///
     /// # Errors
     /// Those of what is run, and of measuring it. The candidate that is being measured is out then.
@@ -38,10 +40,18 @@ pub trait TuningMemory: Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HostMemory;
 
+/// What [`HostMemory`] has saved of a region.
+#[derive(Debug)]
+pub struct HostSaved {
+    pub(super) of: NotedRegion,
+    pub(super) bytes: Vec<u8>,
+}
+
 /// The elements of a buffer that a candidate may write, as blocks of bytes at regular distances.
 ///
 /// Whoever calls [`Autotuner::run`](crate::Autotuner::run) vouches for it: while a [`TuningMemory`] is given one, its bytes may be read and written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+// Not Clone: nobody may vouch for its bytes later.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Region {
     space: MemorySpace,
     start: Word,
@@ -49,6 +59,10 @@ pub struct Region {
     /// How many there are, and at which distance in bytes, the nearest first.
     dimensions: ArrayVec<(usize, usize), MAX_RANK>,
 }
+
+/// Which region it was, to be compared with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NotedRegion(MemorySpace, usize, usize, ArrayVec<(usize, usize), MAX_RANK>);
 
 impl Region {
     /// Of all buffers that a kernel with one of these signatures writes, which the arguments have passed. Only for `Autotuner::run`.
@@ -86,6 +100,15 @@ impl Region {
             }
         }
         region
+    }
+
+    pub(crate) fn refused(&self, problem: &str) -> Error {
+        Error::TuningMemory { space: self.space, bytes: self.bytes(), problem: problem.to_owned() }
+    }
+
+    /// Which one it is, for later.
+    pub(crate) fn noted(&self) -> NotedRegion {
+        NotedRegion(self.space, self.start.addr(), self.block, self.dimensions.clone())
     }
 
     /// Where it is.

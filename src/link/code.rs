@@ -272,7 +272,8 @@ impl Code {
     }
 
     pub(super) fn unfinished_drains(&self) -> usize {
-        self.drains.get().map_or(0, Drains::unfinished)
+        // What nothing holds is held by nothing from then on.
+        self.drains.get().map_or(0, |drains| drains.unfinished(self.life.holders() != 0))
     }
 
     /// Waits for something that has to finish, if there is something, or so long.

@@ -28,9 +28,11 @@ impl Drains {
     }
 
     /// How many have not finished. No lock is held while they are asked.
-    pub(super) fn unfinished(&self) -> usize {
+    pub(super) fn unfinished(&self, code_is_held: bool) -> usize {
         let asked = self.list().clone();
-        let finished: Vec<_> = asked.iter().filter(|drain| answer(|| drain.is_finished())).collect();
+        let has_finished =
+            |drain: &dyn Drain| if code_is_held { drain.is_finished_while_held() } else { drain.is_finished() };
+        let finished: Vec<_> = asked.iter().filter(|drain| answer(|| has_finished(&***drain))).collect();
         let dropped: Vec<_> = {
             let mut list = self.list();
             list.extract_if(.., |drain| finished.iter().any(|other| Arc::ptr_eq(drain, other))).collect()

@@ -648,10 +648,10 @@ impl Library {
                 let (library, holders) = (self.name.to_string(), life.holders());
                 return Err(Error::RemovalTimedOut { library, waited: timeout, holders, drains });
             }
-            match drains {
-                0 => hold::wait(&self.remains, left),
-                // What has finished may have been a holder.
-                _ => self.remains.wait_for_drains(left.min(SLICE)),
+            // What has finished may have been a holder; and what nothing holds may have begun to drain just now.
+            match drains == 0 || life.holders() != 0 {
+                true => hold::wait(&self.remains, left.min(SLICE)),
+                false => self.remains.wait_for_drains(left.min(SLICE)),
             }
         }
     }

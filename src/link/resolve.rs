@@ -129,13 +129,20 @@ impl Host {
 /// Looks for a name in shared libraries, given symbols and the process, and among what compilers expect to be there in any case.
 pub(super) fn look_up(name: &str, scope: Option<&Scope>, code: &Code) -> Option<(u64, By)> {
     let shared = code.shared();
-    let shared = || (0..).zip(shared.iter()).find_map(|(at, library)| Some((library.symbol(name)?, By::Shared(at))));
+    let shared = |alone: bool| {
+        let mut libraries = (0..).zip(shared.iter()).filter(|(_, library)| library.is_alone() == alone);
+        libraries.find_map(|(at, library)| Some((library.symbol(name)?, By::Shared(at))))
+    };
     let given = || Some((*scope?.given.get(name)?, By::Given));
     let isolated = scope.is_some_and(|scope| scope.isolated);
     let process = || Some((process::symbol(name)?, By::Process));
     let helper = || Some((helpers::of_libc(name)?, By::Here));
     let process = || if isolated { None } else { process().or_else(helper) };
-    shared().or_else(given).or_else(process).or_else(|| Some((helpers::of_compilers(name)?, By::Here)))
+    shared(false)
+        .or_else(given)
+        .or_else(|| shared(true))
+        .or_else(process)
+        .or_else(|| Some((helpers::of_compilers(name)?, By::Here)))
 }
 
 /// Where a name leads that each library has of its own, or the process has.

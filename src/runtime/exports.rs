@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use object::elf::Machine;
 use object::read::elf::ElfFile64;
-use object::{LittleEndian, Object as _, ObjectSymbol as _, ReadCache};
+use object::read::elf::Sym as _;
+use object::{LittleEndian, ReadCache};
 
 use super::{LoadedLibrary, SharedLibrary, loaded_libraries};
 
@@ -47,8 +48,9 @@ fn exported_by_loaded(library: &LoadedLibrary, names: &BTreeSet<&str>) -> Option
 /// Files that are named as shared libraries are, sorted.
 fn shared_libraries(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| is_named(path)).take(MOST).collect();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| is_named(path)).collect();
     paths.sort_unstable();
+    paths.truncate(MOST);
     paths
 }
 
@@ -69,7 +71,13 @@ fn exported(path: &Path, names: &BTreeSet<&str>) -> Option<Vec<String>> {
     if elf.elf_header().e_machine.get(LittleEndian) != Machine(super::shared::MACHINE) {
         return None;
     }
-    let defined = elf.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.is_global());
-    let wanted = defined.filter_map(|symbol| names.get(symbol.name().ok()?).map(|name| (*name).to_owned()));
-    Some(wanted.collect())
+    // Whatever it is: functions that are resolved at run time and thread-local variables, too. Versions are in another table; a library
+    // that has the name is worth being named.
+    let table = elf.elf_dynamic_symbol_table();
+    let defined = table.iter().filter(|symbol| symbol.st_shndx.get(LittleEndian) != object::elf::SHN_UNDEF);
+    let visible = defined.filter(|symbol| symbol.st_bind() != object::elf::STB_LOCAL);
+    let exported: BTreeSet<&[u8]> =
+        visible.filter_map(|symbol| symbol.name(LittleEndian, table.strings()).ok()).collect();
+    let wanted = names.iter().filter(|name| exported.contains(name.split('@').next().unwrap_or(name).as_bytes()));
+    Some(wanted.map(|name| (*name).to_owned()).collect())
 }

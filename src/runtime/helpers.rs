@@ -7,7 +7,8 @@ use super::process;
 
 /// The address of a helper of compilers.
 pub(crate) fn of_compilers(name: &str) -> Option<u64> {
-    ATOMICS.iter().find(|(known, _)| *known == name).map(|(_, atomic)| *atomic as *const () as u64)
+    let atomic = ATOMICS.iter().find(|(known, _)| *known == name).map(|(_, atomic)| *atomic as *const ());
+    atomic.or_else(|| sync::address(name)).map(|atomic| atomic as u64)
 }
 
 /// The address of a helper of the C library.
@@ -35,6 +36,79 @@ const FILES: &[(&str, *const ())] = &[
 
 #[cfg(not(target_arch = "aarch64"))]
 const ATOMICS: &[(&str, unsafe extern "C" fn())] = &[];
+
+/// GCC's `__sync_fetch_and_add` and its like, on machines without LSE (`_sync`, in libgcc.a from GCC 12 on): with a full barrier behind them.
+#[cfg(target_arch = "aarch64")]
+mod sync {
+    use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst, fence};
+
+    macro_rules! helpers {
+        ($($size:literal $word:ident $atomic:ident;)*) => {
+            $(mod $word {
+                use super::{$atomic, SeqCst, fence};
+
+                pub(super) extern "C" fn cas(expected: $word, desired: $word, place: &$atomic) -> $word {
+                    let old = place.compare_exchange(expected, desired, SeqCst, SeqCst).unwrap_or_else(|old| old);
+                    fence(SeqCst);
+                    old
+                }
+
+                helpers!(@ $word $atomic swp swap (|value| value));
+                helpers!(@ $word $atomic ldadd fetch_add (|value| value));
+                helpers!(@ $word $atomic ldclr fetch_and (|value: $word| !value));
+                helpers!(@ $word $atomic ldeor fetch_xor (|value| value));
+                helpers!(@ $word $atomic ldset fetch_or (|value| value));
+            })*
+
+            pub(super) fn address(name: &str) -> Option<*const ()> {
+                Some(match name {
+                    $(
+                        concat!("__aarch64_cas", $size, "_sync") => $word::cas as *const (),
+                        concat!("__aarch64_swp", $size, "_sync") => $word::swp as *const (),
+                        concat!("__aarch64_ldadd", $size, "_sync") => $word::ldadd as *const (),
+                        concat!("__aarch64_ldclr", $size, "_sync") => $word::ldclr as *const (),
+                        concat!("__aarch64_ldeor", $size, "_sync") => $word::ldeor as *const (),
+                        concat!("__aarch64_ldset", $size, "_sync") => $word::ldset as *const (),
+                    )*
+                    "__aarch64_cas16_sync" => cas16 as *const (),
+                    _ => return None,
+                })
+            }
+        };
+        (@ $word:ident $atomic:ident $name:ident $operation:ident $value:tt) => {
+            pub(super) extern "C" fn $name(value: $word, place: &$atomic) -> $word {
+                let old = place.$operation($value(value), SeqCst);
+                fence(SeqCst);
+                old
+            }
+        };
+    }
+
+    helpers! {
+        "1" u8 AtomicU8;
+        "2" u16 AtomicU16;
+        "4" u32 AtomicU32;
+        "8" u64 AtomicU64;
+    }
+
+    #[allow(clashing_extern_declarations, reason = "of all others only the addresses are taken")]
+    extern "C" fn cas16(expected: u128, desired: u128, place: *mut u128) -> u128 {
+        unsafe extern "C" {
+            fn __aarch64_cas16_acq_rel(expected: u128, desired: u128, place: *mut u128) -> u128;
+        }
+        // SAFETY: by the compiled code that calls this.
+        let old = unsafe { __aarch64_cas16_acq_rel(expected, desired, place) };
+        fence(SeqCst);
+        old
+    }
+}
+
+#[cfg(not(target_arch = "aarch64"))]
+mod sync {
+    pub(super) fn address(_: &str) -> Option<*const ()> {
+        None
+    }
+}
 
 #[cfg(target_arch = "aarch64")]
 macro_rules! atomics {

@@ -17,6 +17,8 @@ use crate::{Error, Result, gate};
 #[derive(Debug, Clone)]
 pub(crate) struct SharedLibrary {
     library: Arc<Open>,
+    /// What it depends on is not looked in.
+    alone: bool,
 }
 
 #[derive(Debug)]
@@ -86,7 +88,7 @@ impl SharedLibrary {
     }
 
     fn opened(library: Library, path: &Path) -> Self {
-        Self { library: Arc::new(Open { handle: library.into_raw(), path: path.into() }) }
+        Self { library: Arc::new(Open { handle: library.into_raw(), path: path.into() }), alone: false }
     }
 
     /// What it was opened as.
@@ -94,10 +96,37 @@ impl SharedLibrary {
         &self.library.path
     }
 
+    /// The same, without what it depends on: looked in after the symbols that are given.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn alone(self) -> Self {
+        Self { alone: true, ..self }
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
+    }
+
     /// The address of a symbol of the library or of what it depends on, if it is not 0.
     pub(crate) fn symbol(&self, name: &str) -> Option<u64> {
         // SAFETY: the handle is open.
-        unsafe { process::symbol_of(self.library.handle, name) }
+        let address = unsafe { process::symbol_of(self.library.handle, name) }?;
+        (!self.alone || self.has(address)).then_some(address)
+    }
+
+    /// Whether an address is in the library itself.
+    fn has(&self, address: u64) -> bool {
+        /// `dladdr1`: the third argument is a place for a `struct link_map *` (glibc, dlfcn.h).
+        const RTLD_DL_LINKMAP: libc::c_int = 2;
+        let [mut own, mut of_address] = [std::ptr::null_mut::<c_void>(); 2];
+        let mut info = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
+        // SAFETY: the handle is open; places for what is asked for. The maps are compared, and not looked at.
+        let (asked, found) = gate::loading(|| unsafe {
+            (
+                libc::dlinfo(self.library.handle, libc::RTLD_DI_LINKMAP, (&raw mut own).cast()),
+                libc::dladdr1(address as *const c_void, info.as_mut_ptr(), &raw mut of_address, RTLD_DL_LINKMAP),
+            )
+        });
+        asked == 0 && found != 0 && own == of_address
     }
 }
 

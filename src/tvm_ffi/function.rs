@@ -49,6 +49,7 @@ impl Function {
     ///
     /// # Safety
     /// - The function may be run with these arguments, now and by this thread. It does not unwind: the convention has it catch exceptions.
+    /// - Objects that it returns and another library has made are dropped before that library's code goes.
     /// - Pointers in arguments are what the function takes them for. It writes to no tensor that was made of a shared slice, and
     ///   keeps nothing that is only there during the call.
     #[inline]

@@ -38,7 +38,7 @@ pub enum Value {
 }
 
 /// An object that a function returned: a tensor, a function, a container. Dropping it lets go of it. It keeps the code of the library whose
-/// function returned it, as that has what ends it.
+/// function returned it, as that has what ends it. What another library has made and this one passes on, that other library has to outlive.
 ///
 /// It may be passed on as an argument.
 #[derive(Clone)]

@@ -356,6 +356,28 @@ fn context_part() {
     assert_eq!(call(&library, "get"), 0);
     let provider = library.imports().unwrap()[0].provider.clone();
     assert_eq!(provider, Provider::SharedLibrary { path: "libcuda.so.1".into() });
+    // What the driver depends on is the process's matter, and symbols that are given come before it.
+    let source = "int getpid(void), cuDriverGetVersion(int *); int f(void) { int v = 0; cuDriverGetVersion(&v); return v + getpid(); }";
+    extern "C" fn version(version: &mut i32) -> i32 {
+        *version = 5;
+        0
+    }
+    // SAFETY: `version` is what the source declares.
+    let given = unsafe {
+        let builder = engine.library("given").device(&one).symbol("cuDriverGetVersion", version as *const ());
+        builder.build().unwrap()
+    };
+    given.add_object(compile_bytes("given.c", source, &[])).unwrap();
+    assert_eq!(call(&given, "f"), 5 + std::process::id() as i32);
+    let by = |name: &str| given.imports().unwrap().into_iter().find(|import| import.name == name).unwrap().provider;
+    assert_eq!(by("cuDriverGetVersion"), Provider::Given);
+    assert!(matches!(by("getpid"), Provider::Process { .. }), "{}", by("getpid"));
+    // SAFETY: nothing is opened.
+    let isolated = unsafe { engine.library("isolated").device(&one).isolated().build().unwrap() };
+    isolated.add_object(compile_bytes("given.c", source, &[])).unwrap();
+    let missing: Vec<_> = isolated.undefined_symbols().unwrap().into_iter().map(|symbol| symbol.name).collect();
+    assert_eq!(missing, ["getpid"]);
+    drop((given, isolated));
     freed(&library);
 
     // Within one another, and on the way out of a panic.
@@ -475,6 +497,26 @@ fn work_part() {
     let last_query = calls.iter().rposition(|call| call.ends_with("Query")).unwrap();
     assert!(last_query < calls.iter().position(|call| call == "cuModuleUnload").unwrap(), "{calls:?}");
     engine.assert_unchanged();
+
+    // As long as somebody can call the code, its modules stay, whatever the stream does.
+    let held = library_of(&engine);
+    let symbol = int(&held, "answer");
+    let module = fake.module(&device, stream);
+    // SAFETY: as above.
+    held.drain(unsafe { Work::on(&device).stream(stream).unwrap().module(module).unwrap() }).unwrap();
+    fake.forget();
+    assert!(matches!(held.remove().unwrap(), Removal::Waiting { .. }));
+    let error = held.remove_and_wait(Duration::from_millis(30)).unwrap_err();
+    assert!(matches!(error, Error::RemovalTimedOut { holders: 1, drains: 1, .. }), "{error}");
+    assert_eq!(fake.calls("cuModuleUnload") + fake.calls("cuStreamQuery"), 0);
+    // It launches once more.
+    fake.stream_is("busy", stream, true);
+    drop(symbol);
+    assert!(matches!(held.remove().unwrap(), Removal::Waiting { holders: 1 }));
+    assert_eq!(fake.calls("cuModuleUnload"), 0);
+    fake.stream_is("busy", stream, false);
+    assert_eq!(held.remove().unwrap(), Removal::Freed);
+    assert_eq!(fake.calls("cuModuleUnload"), 1);
 
     // The last user of a device may be the work itself; and who waits is told when a stream is done.
     let (library, user) = (library_of(&engine), Driver::load().unwrap().device(1).unwrap());

@@ -20,6 +20,7 @@ common::tests![
     modules_and_objects_together,
     loops_are_vectorized,
     constructors_variables_and_imports,
+    made_for_an_executable,
     what_llvm_does_not_read,
     what_the_verifier_refuses,
     made_for_something_else,
@@ -259,6 +260,32 @@ fn constructors_variables_and_imports() {
         "{error}"
     );
     drop(library);
+    engine.finish();
+}
+
+/// clang's default: its thread-local variables would take more of glibc's surplus than there is.
+fn made_for_an_executable() {
+    let engine = Checked::new();
+    let text = "
+        @own = internal thread_local global [65536 x i8] zeroinitializer
+        define i32 @f(i32 %i) {
+            %a = getelementptr i8, ptr @own, i32 %i
+            %b = load i8, ptr %a
+            %c = add i8 %b, 3
+            store i8 %c, ptr %a
+            %d = zext i8 %c to i32
+            ret i32 %d
+        }
+        !llvm.module.flags = !{!0, !1}
+        !0 = !{i32 8, !\"PIC Level\", i32 2}
+        !1 = !{i32 7, !\"PIE Level\", i32 2}";
+    let library = engine.add_bitcode(text).unwrap();
+    // SAFETY: that is its type.
+    let f = unsafe { library.get::<unsafe extern "C" fn(i32) -> i32>("f").unwrap() };
+    // SAFETY: within the variable.
+    assert_eq!(unsafe { (f(0), f(60_000), f(60_000)) }, (3, 3, 6));
+    drop(f);
+    freed(&library);
     engine.finish();
 }
 

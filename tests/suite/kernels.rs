@@ -282,6 +282,7 @@ fn signatures_that_make_no_sense() {
         (begin().in_out("z", F32, ["n"]).alias("z", "x"), Some("z"), "is no output"),
         (begin().output("z", ElementType::F64, ["n"]).alias("z", "x"), Some("z"), "can never be"),
         (begin().output("z", F32, ["n", "n"]).alias("z", "x"), Some("z"), "can never be"),
+        (begin().input("a", F32, [4]).output("z", F32, [8]).alias("z", "a"), Some("z"), "can never be"),
         (begin().in_place(), None, "no output is declared"),
         (begin().strides("n", Strides::Any), Some("n"), "a scalar"),
         (begin().strides("z", Strides::Any), Some("z"), "no argument of that name"),

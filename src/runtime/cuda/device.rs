@@ -6,13 +6,12 @@ use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use super::Driver;
 use super::functions::{Code, DEINITIALIZED};
-use crate::gate::Mutex;
 use crate::{Error, Result};
 
 /// A device of NVIDIA's, with its primary context: the one that the CUDA runtime uses, too.
@@ -39,7 +38,8 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// Contexts that are retained, by their devices' ordinals.
+/// Contexts that are retained, by their devices' ordinals. A fork waits for nobody here, as the driver may take its time; a child does not come
+/// this far.
 static CONTEXTS: Mutex<BTreeMap<usize, Weak<Context>>> = Mutex::new(BTreeMap::new());
 
 impl Device {
@@ -50,7 +50,7 @@ impl Device {
             _ => {}
         }
         // Whoever else wants a device meanwhile waits, so that none is retained twice.
-        let mut contexts = CONTEXTS.lock();
+        let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
         let context = match contexts.get(&ordinal).and_then(Weak::upgrade) {
             Some(context) => context,
             None => {

@@ -19,6 +19,7 @@ pub(super) const OUT_OF_MEMORY: Code = CUresult::CUDA_ERROR_OUT_OF_MEMORY as Cod
 pub(super) const DEINITIALIZED: Code = CUresult::CUDA_ERROR_DEINITIALIZED as Code;
 pub(super) const NO_DEVICE: Code = CUresult::CUDA_ERROR_NO_DEVICE as Code;
 pub(super) const NOT_READY: Code = CUresult::CUDA_ERROR_NOT_READY as Code;
+pub(super) const CAPTURED_EVENT: Code = CUresult::CUDA_ERROR_CAPTURED_EVENT as Code;
 pub(super) const CAPTURE_IMPLICIT: Code = CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT as Code;
 
 macro_rules! functions {

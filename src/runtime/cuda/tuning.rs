@@ -5,7 +5,8 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 use super::{Device, Memory};
-use crate::{Error, HostMemory, MemorySpace, Region, Result, TuningMemory};
+use crate::kernel::NotedRegion;
+use crate::{HostMemory, HostSaved, MemorySpace, Region, Result, TuningMemory};
 
 /// Has an [`Autotuner`](crate::Autotuner) tune kernels that run in one stream of a device: what they write is saved in the device's memory and
 /// restored in the stream, and their time is that between two events. Buffers of the host's and managed ones are saved by the host, when the stream has
@@ -39,8 +40,8 @@ pub struct Saved(Where);
 
 #[derive(Debug)]
 enum Where {
-    Host(Vec<u8>),
-    Device(Memory),
+    Host(HostSaved),
+    Device(NotedRegion, Memory),
 }
 
 impl TuningStream {
@@ -82,13 +83,10 @@ impl TuningMemory for TuningStream {
             MemorySpace::Device(ordinal) if ordinal as usize == self.device.ordinal() => {
                 let memory = self.device.allocate(region.bytes())?;
                 self.copy(region, &memory, false)?;
-                Ok(Saved(Where::Device(memory)))
+                Ok(Saved(Where::Device(region.noted(), memory)))
             }
-            MemorySpace::Device(_) => Err(Error::TuningMemory {
-                space: region.space(),
-                bytes: region.bytes(),
-                problem: format!("the tuner is for a stream of device {}; make one for each", self.device.ordinal()),
-            }),
+            MemorySpace::Device(_) => Err(region
+                .refused(&format!("the tuner is for a stream of device {}; make one for each", self.device.ordinal()))),
             MemorySpace::Host | MemorySpace::Managed => {
                 self.wait()?;
                 HostMemory.save(region).map(|saved| Saved(Where::Host(saved)))
@@ -98,7 +96,8 @@ impl TuningMemory for TuningStream {
 
     fn restore(&self, region: &Region, saved: &Saved) -> Result<()> {
         match &saved.0 {
-            Where::Device(memory) => self.copy(region, memory, true),
+            Where::Device(of, memory) if *of == region.noted() => self.copy(region, memory, true),
+            Where::Device(..) => Err(region.refused("what is to be restored there was saved of another region")),
             Where::Host(saved) => {
                 self.wait()?;
                 HostMemory.restore(region, saved)

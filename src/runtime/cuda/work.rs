@@ -10,7 +10,7 @@ use cudarc::driver::sys::{CUevent, CUmodule, CUstream, CUstreamCaptureMode};
 
 use super::Device;
 use super::device::report;
-use super::functions::{CAPTURE_IMPLICIT, Code, NOT_READY, SUCCESS};
+use super::functions::{CAPTURE_IMPLICIT, CAPTURED_EVENT, Code, NOT_READY, SUCCESS};
 use crate::{Drain, Error, Result};
 
 /// Work on a device that uses a library's code or data, as a [`Drain`]: the library stays until all of the streams and events that are
@@ -50,6 +50,8 @@ struct State {
     modules: Vec<CUmodule>,
     /// A module could not be unloaded.
     failed: bool,
+    /// All is over. Streams and events may be gone since.
+    finished: bool,
     /// The error that was reported last.
     reported: String,
 }
@@ -95,7 +97,8 @@ impl Work {
     /// [`Error::DeviceHandle`] if it is null.
     ///
     /// # Safety
-    /// It is an event of the device's primary context, and is not destroyed before this has finished.
+    /// It is an event of the device's primary context, was recorded last in a stream that was not being captured, and is not destroyed before this has
+    /// finished.
     pub unsafe fn event(mut self, event: *mut c_void) -> Result<Self> {
         not_null("CUevent", event)?;
         self.state().events.push(event.cast());
@@ -157,7 +160,7 @@ impl Work {
     /// Success is an answer; so is "not ready", and that a stream which waits for the legacy default stream is being captured.
     fn is_over(&self, function: &'static str, code: Code) -> Result<bool> {
         match code {
-            NOT_READY | CAPTURE_IMPLICIT => Ok(false),
+            NOT_READY | CAPTURE_IMPLICIT | CAPTURED_EVENT => Ok(false),
             _ => self.device.check(function, code).map(|()| true),
         }
     }
@@ -168,17 +171,25 @@ fn not_null(handle: &'static str, pointer: *mut c_void) -> Result<()> {
 }
 
 impl Drain for Work {
+    /// Whoever holds the code may launch more, out of the modules that would be unloaded.
+    fn is_finished_while_held(&self) -> bool {
+        false
+    }
+
     fn is_finished(&self) -> bool {
         // In a child nobody may hold the lock; and another thread that asks will act on the answer.
         if !self.device.driver().is_ours() {
             return false;
         }
         let Ok(mut state) = self.state.try_lock() else { return false };
-        if state.failed {
-            return false;
+        if state.failed || state.finished {
+            return state.finished;
         }
         let error = match self.finish(&mut state) {
-            Ok(finished) => return finished,
+            Ok(finished) => {
+                state.finished = finished;
+                return finished;
+            }
             Err(error) => error.to_string(),
         };
         // It is asked again and again, and says the same.
@@ -207,25 +218,21 @@ struct Relaxed<'a> {
 
 impl<'a> Relaxed<'a> {
     fn set(device: &'a Device) -> Result<Self> {
-        let mut relaxed = Self { device, previous: CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as u32 };
-        let code = relaxed.exchange();
-        device.check("cuThreadExchangeStreamCaptureMode", code)?;
-        Ok(relaxed)
+        let mut previous = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as u32;
+        device.check("cuThreadExchangeStreamCaptureMode", exchange(device, &mut previous))?;
+        Ok(Self { device, previous })
     }
+}
 
-    fn exchange(&mut self) -> Code {
-        // SAFETY: a mode, in place of which comes the one before. It is an enum of C's.
-        unsafe {
-            (self.device.driver().functions().cuThreadExchangeStreamCaptureMode)(
-                ptr::from_mut(&mut self.previous).cast(),
-            )
-        }
-    }
+/// Sets the thread's mode, and gives the one before.
+fn exchange(device: &Device, mode: &mut u32) -> Code {
+    // SAFETY: a mode, in place of which comes the one before. It is an enum of C's.
+    unsafe { (device.driver().functions().cuThreadExchangeStreamCaptureMode)(ptr::from_mut(mode).cast()) }
 }
 
 impl Drop for Relaxed<'_> {
     fn drop(&mut self) {
-        let code = self.exchange();
+        let code = exchange(self.device, &mut self.previous);
         report(self.device.check("cuThreadExchangeStreamCaptureMode", code), code);
     }
 }
