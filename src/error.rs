@@ -1294,6 +1294,9 @@ fn undefined_symbols(library: &str, symbols: &[UndefinedSymbol]) -> String {
             "\nTVMFFI... is libtvm_ffi.so's; what raises errors is also LibraryBuilder::tvm_ffi's (feature tvm-ffi)",
         );
     }
+    if symbols.iter().any(|u| u.name.starts_with("__cpu_")) {
+        s.push_str("\n__cpu_... is in libgcc.a: add that with Library::add_archive_file (gcc -print-libgcc-file-name)");
+    }
     s.push_str(
         "\nadd an object that defines them, or name a provider with LibraryBuilder::link, ::shared_library or ::symbol \
          (a Rust executable exports nothing without -rdynamic)",

@@ -18,7 +18,8 @@ common::tests![
     versions_of_objects,
     what_is_no_shared_library,
     atomics_out_of_line,
-    what_is_linked_statically_is_there;
+    what_is_linked_statically_is_there,
+    what_compilers_take_from_libgcc;
     alone: a_runtime_that_was_opened_for_others_only;
     parts: raw_order_fails, given_to_the_library, preloaded,
 ];
@@ -405,6 +406,25 @@ fn what_is_linked_statically_is_there() {
     unsafe { library.initialize().unwrap() };
     assert!(library.imports().unwrap().iter().all(|import| import.address != 0));
     drop(library);
+    engine.finish();
+}
+
+/// No shared library has it for others: each program and shared library has one of its own.
+fn what_compilers_take_from_libgcc() {
+    if cfg!(not(target_arch = "x86_64")) {
+        println!("not run: the names are those of x86-64");
+        return;
+    }
+    let engine = Checked::new();
+    let source = "int f(void) { __builtin_cpu_init(); return __builtin_cpu_supports(\"sse2\") ? 7 : 9; }";
+    let library = engine.add_object(compile_bytes("cpu.c", source, &[])).unwrap();
+    // SAFETY: nothing is found.
+    let error = unsafe { library.initialize() }.unwrap_err().to_string();
+    assert!(error.contains("__cpu_model") && error.contains("add_archive_file"), "{error}");
+    let libgcc = tool("gcc", &["-print-libgcc-file-name"]);
+    library.add_archive_file(libgcc.trim()).unwrap();
+    assert_eq!(call(&library, "f"), 7);
+    freed(&library);
     engine.finish();
 }
 
