@@ -91,7 +91,6 @@ mod sync {
         "8" u64 AtomicU64;
     }
 
-    #[allow(clashing_extern_declarations, reason = "of all others only the addresses are taken")]
     extern "C" fn cas16(expected: u128, desired: u128, place: *mut u128) -> u128 {
         unsafe extern "C" {
             fn __aarch64_cas16_acq_rel(expected: u128, desired: u128, place: *mut u128) -> u128;
@@ -113,6 +112,7 @@ mod sync {
 #[cfg(target_arch = "aarch64")]
 macro_rules! atomics {
     ($($name:ident)*) => {
+        #[allow(clashing_extern_declarations, reason = "one is called, above")]
         unsafe extern "C" {
             // Only their addresses are taken.
             $(fn $name();)*
