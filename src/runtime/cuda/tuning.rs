@@ -13,14 +13,12 @@ use crate::{HostMemory, HostSaved, MemorySpace, Region, Result, TuningMemory};
 /// come to its end.
 ///
 /// ```no_run
-/// # fn main() -> slabjit::Result<()> {
-/// # let (device, stream): (slabjit::cuda::Device, *mut std::ffi::c_void) = unimplemented!();
+/// # fn tune(device: &slabjit::cuda::Device, stream: *mut std::ffi::c_void) {
 /// use slabjit::Autotuner;
 /// use slabjit::cuda::TuningStream;
 ///
 /// // SAFETY: the stream lives longer than the tuner.
-/// let tuner = Autotuner::with_memory(unsafe { TuningStream::new(&device, stream) });
-/// # Ok(())
+/// let tuner = Autotuner::with_memory(unsafe { TuningStream::new(device, stream) });
 /// # }
 /// ```
 #[derive(Debug)]

@@ -17,21 +17,22 @@ use crate::{Drain, Error, Result};
 /// given here have come to their end, then the modules that are given here are unloaded, and then its memory goes.
 ///
 /// ```no_run
-/// # fn main() -> slabjit::Result<()> {
-/// # let (library, device): (slabjit::Library, slabjit::cuda::Device) = unimplemented!();
-/// # let (stream, module) = (std::ptr::null_mut(), std::ptr::null_mut());
+/// # use std::ffi::c_void;
+/// # use slabjit::{Library, cuda::Device};
+/// # fn drain(library: &Library, device: &Device, stream: *mut c_void, module: *mut c_void) -> slabjit::Result<()> {
 /// use slabjit::cuda::Work;
 ///
 /// // SAFETY: the stream lives until the library has gone, and nobody else unloads the module.
-/// library.drain(unsafe { Work::on(&device).stream(stream)?.module(module)? })?;
+/// library.drain(unsafe { Work::on(device).stream(stream)?.module(module)? })?;
 /// library.remove()?; // Removal::Waiting, while the stream is busy
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// Nothing blocks: streams and events are polled (`cuStreamQuery`, `cuEventQuery`), in a way that disturbs no capture of a graph; a stream
-/// that is being captured counts as busy. Where the driver answers with an error, which after a failed launch it does to the end of the
-/// process, the memory is kept, the error is reported once (`tracing`, at error level), and it is asked again:
+/// While something else holds the library (a [`Symbol`](crate::Symbol), a library that is linked with it), it has not finished, and the driver is
+/// not asked. Then streams and events are polled (`cuStreamQuery`, `cuEventQuery`), and nothing blocks. Captures of graphs by other threads are not
+/// disturbed, and a stream that is being captured counts as busy. Where the driver answers with an error, which after a failed launch it does
+/// to the end of the process, the memory is kept, the error is reported once (`tracing`, at error level), and it is asked again:
 /// [`Library::remove`](crate::Library::remove) says `Waiting`, [`remove_and_wait`](crate::Library::remove_and_wait) runs into its timeout.
 /// A module whose unloading failed is not unloaded again, and keeps the memory for good. In a child of `fork` the driver is not asked, and
 /// what waits is kept.
