@@ -20,10 +20,11 @@ llvm_prefix() { # major version: the variable that llvm-sys looks at, such as LL
     echo "LLVM_SYS_${release/-/}_PREFIX"
 }
 
-set_features() { # major version: sets `features` to cargo's arguments, for tests
-    features=(--no-default-features --features "llvm$(llvm_release "$1"),cli,cuda,faults,tvm-ffi")
+set_features() { # major version: sets `features` to cargo's arguments, and RUSTFLAGS, for tests
+    features=(--no-default-features --features "llvm$(llvm_release "$1"),cli,cuda,tvm-ffi")
     # The default, spelled so that what was built for it is used.
-    if [ "$1" = 19 ]; then features=(--features cli,cuda,faults,tvm-ffi); fi
+    if [ "$1" = 19 ]; then features=(--features cli,cuda,tvm-ffi); fi
+    case " ${RUSTFLAGS:-} " in *" slabjit_faults "*) ;; *) export RUSTFLAGS="${RUSTFLAGS:+$RUSTFLAGS }--cfg slabjit_faults" ;; esac
 }
 
 have_llvm() { # major version

@@ -102,7 +102,7 @@ impl JitEngine {
     /// Settings for an engine.
     pub fn builder() -> JitEngineBuilder {
         let builder = JitEngineBuilder::default();
-        #[cfg(feature = "faults")]
+        #[cfg(slabjit_faults)]
         let builder = builder.slab_layout_of_tests();
         builder
     }
@@ -262,7 +262,7 @@ impl JitEngineBuilder {
     }
 
     /// The suite runs with each layout.
-    #[cfg(feature = "faults")]
+    #[cfg(slabjit_faults)]
     fn slab_layout_of_tests(mut self) -> Self {
         if std::env::var_os("SLABJIT_TEST_LAYOUT").is_some_and(|layout| layout == "packed") {
             self.layout = SlabLayout::Packed;

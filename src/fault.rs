@@ -14,7 +14,7 @@ macro_rules! calls {
             $($(#[$only])? #[doc = $purpose] $call,)*
         }
 
-        #[cfg(feature = "faults")]
+        #[cfg(slabjit_faults)]
         impl Call {
             /// All of them that this architecture has.
             pub const ALL: &[Self] = &[$($(#[$only])? Self::$call,)*];
@@ -89,19 +89,19 @@ calls! {
 }
 
 /// Whether the call is to be made; else what the kernel says, in a test.
-#[cfg(not(any(test, feature = "faults")))]
+#[cfg(not(any(test, slabjit_faults)))]
 #[inline(always)]
 #[allow(clippy::unnecessary_wraps)] // as the one for tests
 pub(crate) fn check(_: Call) -> Result<(), Errno> {
     Ok(())
 }
 
-#[cfg(any(test, feature = "faults"))]
+#[cfg(any(test, slabjit_faults))]
 pub(crate) use injected::check;
-#[cfg(any(test, feature = "faults"))]
+#[cfg(any(test, slabjit_faults))]
 pub use injected::{with, with_errors};
 
-#[cfg(any(test, feature = "faults"))]
+#[cfg(any(test, slabjit_faults))]
 mod injected {
     use std::cell::RefCell;
 

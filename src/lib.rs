@@ -53,10 +53,10 @@ mod drain;
 mod elf;
 mod engine;
 mod error;
-#[cfg(feature = "faults")]
+#[cfg(slabjit_faults)]
 #[doc(hidden)]
 pub mod fault;
-#[cfg(not(feature = "faults"))]
+#[cfg(not(slabjit_faults))]
 mod fault;
 mod file;
 mod gate;
@@ -78,7 +78,7 @@ pub mod tvm_ffi;
 
 pub use cache::{CacheKey, CachedObject, ObjectCache};
 pub use drain::Drain;
-#[cfg(feature = "fuzzing")]
+#[cfg(slabjit_fuzzing)]
 #[doc(hidden)]
 pub use elf::exercise;
 pub use elf::{

@@ -116,6 +116,6 @@ pub fn print(reached: &[Reached]) {
     }
     println!(
         "  (mappings of a million objects: `cargo run --release --example million`; memory managers' own time: `cargo test \
-         --release --features faults --lib of_memory_managers -- --ignored --nocapture`)"
+         --release --lib of_memory_managers -- --ignored --nocapture`)"
     );
 }

@@ -40,7 +40,7 @@ fn load(engine: &JitEngine, bytes: &[u8]) -> slabjit::Result<()> {
         library = unsafe { given.build()? };
         library.add_object(bytes)?;
     }
-    // SAFETY: with the feature `fuzzing`, no initialiser runs.
+    // SAFETY: with `--cfg slabjit_fuzzing`, no initialiser runs.
     unsafe { library.initialize()? };
     ask(&library);
     library.remove()?;

@@ -12,7 +12,7 @@ pub(super) const POLICIES: [SectionConflicts; 3] =
     [SectionConflicts::Rename, SectionConflicts::Harmonize, SectionConflicts::Reject];
 
 /// Prepares and checks an object as for the machine that it names; panics where that shows a bug. Whether it loads.
-#[cfg(feature = "fuzzing")]
+#[cfg(slabjit_fuzzing)]
 pub fn exercise(bytes: &[u8]) -> bool {
     use super::raw::EM_AARCH64;
     let arm = bytes.get(18..20) == Some(&EM_AARCH64.to_le_bytes());

@@ -30,7 +30,7 @@ mod tls_image;
 mod validate;
 mod view;
 
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(any(test, slabjit_fuzzing))]
 mod exercise;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -38,7 +38,7 @@ pub(crate) mod testing;
 mod tests;
 
 pub(crate) use archive::{Archive, MemberId};
-#[cfg(feature = "fuzzing")]
+#[cfg(slabjit_fuzzing)]
 pub use exercise::exercise;
 pub(crate) use hide::hide_unmapped;
 pub(crate) use identity::machine_text;

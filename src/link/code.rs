@@ -133,7 +133,7 @@ impl Image {
         // SAFETY: the addresses are those of the same sections in the published memory.
         let arrays = unsafe { Arrays::read(&object.index.arrays, &linked.arrays, linked.slots) };
         // What a fuzzer makes up is linked, and never run.
-        let arrays = if cfg!(feature = "fuzzing") { Arrays::default() } else { arrays };
+        let arrays = if cfg!(slabjit_fuzzing) { Arrays::default() } else { arrays };
         Self {
             object: object.kept_name.clone(),
             number,

@@ -39,7 +39,7 @@ mod imports;
 mod indirect;
 pub(crate) mod library;
 mod life;
-#[cfg(feature = "llvm-suite")]
+#[cfg(slabjit_llvm_suite)]
 mod llvm_suite;
 
 mod names;

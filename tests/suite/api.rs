@@ -45,7 +45,24 @@ common::tests![
     explain_address,
     objects_without_a_name_are_told_apart,
     symbol_address_is_the_function,
+    features_are_those_of_the_readme,
 ];
+
+/// cargo switches a feature on for all that depend on the crate. So each is one that a user may want, as the README lists them; what only
+/// tests and fuzzers want is a `--cfg`.
+fn features_are_those_of_the_readme() {
+    let manifest = include_str!("../../Cargo.toml");
+    let features = manifest.split("[features]").nth(1).unwrap().split("\n[").next().unwrap();
+    let names = features.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" = "));
+    let names: Vec<&str> = names.map(|(name, _)| name).filter(|name| *name != "default").collect();
+    assert!(names.contains(&"llvm19-1") && names.contains(&"cli"), "{names:?}");
+    let rows = include_str!("../../README.md").lines().filter_map(|line| line.strip_prefix("| `"));
+    let listed: Vec<&str> = rows.flat_map(|row| row.split(" |").next().unwrap().split('`')).collect();
+    for name in names {
+        let plain = name.trim_end_matches("-prefer-static").trim_end_matches("-no-llvm-linking");
+        assert!(listed.contains(&plain), "the README does not list the feature '{name}'");
+    }
+}
 
 /// One name each, the same wherever it is shown, also from several threads at once and after removal.
 fn objects_without_a_name_are_told_apart() {

@@ -242,7 +242,7 @@ pub struct Checked {
 
 /// Whether engines pack objects if nothing else is asked for: the suite runs with both layouts.
 pub fn packed() -> bool {
-    cfg!(feature = "faults") && std::env::var_os("SLABJIT_TEST_LAYOUT").is_some_and(|layout| layout == "packed")
+    cfg!(slabjit_faults) && std::env::var_os("SLABJIT_TEST_LAYOUT").is_some_and(|layout| layout == "packed")
 }
 
 /// For what is true of one layout only.

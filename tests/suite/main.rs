@@ -20,7 +20,7 @@ mod cuda;
 mod dependences;
 mod distance;
 mod failed_links;
-#[cfg(feature = "faults")]
+#[cfg(slabjit_faults)]
 mod faults;
 mod forks;
 mod host_symbols;
@@ -75,7 +75,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("dependences", dependences::TESTS, dependences::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
     ("failed_links", failed_links::TESTS, failed_links::PARTS),
-    #[cfg(feature = "faults")]
+    #[cfg(slabjit_faults)]
     ("faults", faults::TESTS, faults::PARTS),
     ("forks", forks::TESTS, forks::PARTS),
     ("host_symbols", host_symbols::TESTS, host_symbols::PARTS),

@@ -52,7 +52,7 @@ impl State {
     }
 
     /// Takes that many bytes more for what they are from now on.
-    #[cfg(feature = "faults")]
+    #[cfg(slabjit_faults)]
     pub fn accept(&mut self, more: isize) {
         self.bytes = self.bytes.wrapping_add_signed(more);
     }
