@@ -236,6 +236,24 @@ pub enum Error {
         /// The name.
         symbol: String,
     },
+    /// An object asks for executable stacks, and its library does not [allow them](crate::LibraryBuilder::executable_stack).
+    #[error(
+        "'{object}' asks for executable stacks (section '.note.GNU-stack' is executable), which nested functions of GNU C need whose addresses are taken; use functions that are not nested (in assembly: .section .note.GNU-stack,\"\",@progbits), or allow it with LibraryBuilder::executable_stack"
+    )]
+    ExecutableStack {
+        /// The object's name.
+        object: String,
+    },
+    /// The system does not make stacks executable.
+    #[error(
+        "'{object}' asks for executable stacks, and the system does not make them so: {message}; glibc 2.41 and later do it only for processes started with GLIBC_TUNABLES=glibc.rtld.execstack=2, and security policies (SELinux's execstack, systemd's MemoryDenyWriteExecute) may forbid it"
+    )]
+    ExecutableStackRefused {
+        /// The object's name.
+        object: String,
+        /// What the dynamic loader or the system said.
+        message: String,
+    },
     /// An indirect function (`STT_GNU_IFUNC`) that has no resolver here.
     #[error(
         "'{object}' has the indirect function (IFUNC) '{symbol}', whose resolver is not a named function in a section of code, or which is made for the dynamic loader"

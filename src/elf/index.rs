@@ -5,6 +5,7 @@ use super::raw::{
     SHT_PROGBITS,
 };
 use super::relocations::{Kind, Table};
+use crate::{Error, Result};
 
 /// A prepared object's names, sections and initialisers. It owns what it holds; names lie in one arena.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +36,8 @@ pub(crate) struct ObjectIndex {
     pub thread_local: Option<Box<ThreadLocal>>,
     /// Whether unwind tables of signal frames were changed for JITLink and have to be restored.
     pub signal_frames: bool,
+    /// Whether it asks for executable stacks.
+    pub executable_stack: bool,
 }
 
 /// An object's thread-local variables, and how its code reaches such variables.
@@ -102,6 +105,12 @@ impl ObjectIndex {
     /// The kind of a lifted relocation, by the file offset of its field.
     pub(crate) fn lifted(&self, field: u64) -> Option<&'static Kind> {
         Some(Table::of(self.machine).get(self.lifted.at(field)?)?.1)
+    }
+
+    /// Refuses an object that asks for executable stacks, unless they are allowed.
+    pub(crate) fn check_stack(&self, object: &str, allowed: bool) -> Result<()> {
+        let refused = self.executable_stack && !allowed;
+        if refused { Err(Error::ExecutableStack { object: object.into() }) } else { Ok(()) }
     }
 
     /// The text of a name of this index.

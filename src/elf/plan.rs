@@ -38,6 +38,9 @@ pub struct LinkPlan {
     pub initializers: u64,
     /// Functions that run when it is unloaded.
     pub finalizers: u64,
+    /// Whether it asks for executable stacks; see [`LibraryBuilder::executable_stack`](crate::LibraryBuilder::executable_stack).
+    #[serde(default)]
+    pub executable_stack: bool,
     /// The relocation kinds it uses.
     pub relocations: Vec<PlannedRelocation>,
     /// The relocations of mapped sections one by one, each with a verdict; up to 100 000 of them.
@@ -232,6 +235,7 @@ impl LinkPlan {
                 .collect(),
             initializers: 0,
             finalizers: 0,
+            executable_stack: index.executable_stack,
             references_omitted: all.saturating_sub(listed.len() as u64),
             references: listed,
             relocations: view.zip(counts).map(|(view, counts)| relocations(&view, &counts)).unwrap_or_default(),
@@ -407,6 +411,9 @@ impl fmt::Display for LinkPlan {
         }
         if self.initializers + self.finalizers > 0 {
             writeln!(f, "initializers {}, finalizers {}", self.initializers, self.finalizers)?;
+        }
+        if self.executable_stack {
+            writeln!(f, "asks for executable stacks")?;
         }
         if !self.relocations.is_empty() {
             let width = self.relocations.iter().map(|r| r.kind.len()).max().unwrap_or(0);

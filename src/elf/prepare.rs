@@ -82,7 +82,10 @@ impl Preparation {
         let mut counts = None;
         let outcome = self.chain(name, &mut bytes, None, &mut report, Some((&mut counts, surroundings)));
         let (index, fatal) = match outcome {
-            Ok(index) => (index, None),
+            Ok(index) => {
+                let refused = index.check_stack(name, surroundings.executable_stack).err();
+                (index, refused)
+            }
             Err(error) => (ObjectIndex::default(), Some(error)),
         };
         // If a plugin's bytes cannot even be read, the plan has no sections.

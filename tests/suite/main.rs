@@ -19,6 +19,7 @@ mod common;
 mod cuda;
 mod dependences;
 mod distance;
+mod executable_stack;
 mod failed_links;
 #[cfg(slabjit_faults)]
 mod faults;
@@ -74,6 +75,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("cuda", cuda::TESTS, cuda::PARTS),
     ("dependences", dependences::TESTS, dependences::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
+    ("executable_stack", executable_stack::TESTS, executable_stack::PARTS),
     ("failed_links", failed_links::TESTS, failed_links::PARTS),
     #[cfg(slabjit_faults)]
     ("faults", faults::TESTS, faults::PARTS),

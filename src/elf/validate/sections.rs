@@ -84,6 +84,8 @@ pub(super) fn validate<'a>(
                 section: index,
             });
         }
+        // What `ld` looks at, and the dynamic loader then at what `ld` made of it (PT_GNU_STACK).
+        builder.index.executable_stack |= text == b".note.GNU-stack" && header.is(SHF_EXECINSTR);
         if is_retained(text, header.flags) {
             builder.index.retain.push(index);
         }
