@@ -69,6 +69,9 @@ mod link;
 mod memory;
 mod name;
 mod placement;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod program;
 mod read;
 mod runtime;
 mod symbol;

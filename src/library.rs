@@ -86,6 +86,11 @@ impl Library {
         Self { inner: inner::Library::new(Arc::clone(context), name, inner::Scope::default(), Vec::new()) }
     }
 
+    #[cfg(feature = "cli")]
+    pub(crate) fn inner(&self) -> &inner::Library {
+        &self.inner
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         self.inner.name()
@@ -153,13 +158,21 @@ impl Library {
         self.inner.add_archive("archive", bytes.as_ref())
     }
 
+    /// [`add_archive`](Self::add_archive) with a name for errors and traces, in which members are called `NAME(MEMBER)`.
+    ///
+    /// # Errors
+    /// As for [`add_archive`](Self::add_archive).
+    pub fn add_archive_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
+        self.inner.add_archive(name, bytes.as_ref())
+    }
+
     /// [`add_archive`](Self::add_archive) of a file, named by its path.
     ///
     /// # Errors
     /// As for [`add_archive`](Self::add_archive); [`Error::Io`] if the file cannot be read.
     pub fn add_archive_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        self.inner.add_archive(&path.display().to_string(), &read(path)?)
+        self.add_archive_named(&path.display().to_string(), read(path)?)
     }
 
     /// The function or object of this name, typed. Links and initialises first what has not been yet.

@@ -90,6 +90,13 @@ impl Archive {
         (member.name.clone(), self.bytes.get(member.range.clone()).unwrap_or_default())
     }
 
+    /// All members: what [`member`](Self::member) has for each.
+    #[cfg(feature = "cli")]
+    pub(crate) fn into_members(self) -> Vec<(String, Vec<u8>)> {
+        let bytes = |range: Range<usize>| self.bytes.get(range).unwrap_or_default().to_vec();
+        self.members.into_iter().map(|member| (member.name, bytes(member.range))).collect()
+    }
+
     /// All names that members define, in no order.
     #[cfg(test)]
     pub(crate) fn symbols(&self) -> impl Iterator<Item = (&str, MemberId)> {

@@ -2,17 +2,19 @@
 #![allow(unsafe_code)] // calls into linked code
 
 use std::any::Any;
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use once_cell::race::OnceBox;
 use slabjit_llvm_wrap as shim;
 
 use super::graph::take_text;
+#[cfg(feature = "cli")]
+use super::outermost;
 use crate::elf::{Array, ArrayKind};
 use crate::gate;
 use crate::name::Name;
+use crate::runtime::vectors::{Strings, Vectors};
 
 /// The functions of one object's initialiser and finaliser sections, in the order in which they are called.
 ///
@@ -77,7 +79,7 @@ impl Arrays {
         !self.finalisers.is_empty()
     }
 
-    /// Calls the initialisers as the dynamic loader does: with argc, argv and the environment.
+    /// Calls the initialisers as the dynamic loader does: with the process's argc, argv and environment ([`Vectors`]).
     ///
     /// # Safety
     /// The object is published, its frames are registered, and its initialisers may be run.
@@ -109,7 +111,8 @@ pub(super) unsafe fn call(function: usize) -> Result<(), String> {
     unsafe { catching(trampoline, ptr::without_provenance_mut(function)) }
 }
 
-/// Calls `function(argument)`, and turns a C++ exception or a Rust panic into its text.
+/// Calls `function(argument)`, and turns a C++ exception or a Rust panic into its text. In a program of `slabjit run` what leaves the
+/// function ends the process instead, as it ends any program.
 ///
 /// # Safety
 /// The call must be sound.
@@ -118,6 +121,12 @@ pub(super) unsafe fn catching(
     argument: *mut c_void,
 ) -> Result<(), String> {
     debug_assert!(!gate::has_pass(), "linked code may fork, or wait for whoever does");
+    #[cfg(feature = "cli")]
+    if outermost::is_program() {
+        // SAFETY: by the caller.
+        unsafe { outermost::call(function as *const (), [argument.addr(), 0, 0]) };
+        return Ok(());
+    }
     // C++ exceptions end in the shim; what passes it is a panic.
     // SAFETY: by the caller.
     let caught = catch_unwind(AssertUnwindSafe(|| unsafe { shim::slabjit_call_catching(function, argument) }));
@@ -128,43 +137,16 @@ pub(super) unsafe fn catching(
 }
 
 unsafe extern "C-unwind" fn trampoline(function: *mut c_void) {
-    type Initialiser = unsafe extern "C-unwind" fn(c_int, *const *const c_char, *const *const c_char);
-    let arguments = Arguments::of_process();
+    type Initialiser = unsafe extern "C-unwind" fn(c_int, Strings, Strings);
+    let Vectors { count, arguments, environment } = Vectors::of_process();
     // SAFETY: `call` passed the address of such a function.
     unsafe {
         let function: Initialiser = std::mem::transmute(function);
-        function(arguments.count, arguments.vector.as_ptr(), environ);
+        function(count, arguments, environment);
     }
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("panic: {}", text.unwrap_or("(no message)"))
-}
-
-unsafe extern "C" {
-    static environ: *const *const c_char;
-}
-
-struct Arguments {
-    count: c_int,
-    vector: Vec<*const c_char>,
-    _strings: Vec<CString>,
-}
-
-// SAFETY: the pointers lead to the strings beside them, and nothing is ever changed.
-unsafe impl Send for Arguments {}
-// SAFETY: as above.
-unsafe impl Sync for Arguments {}
-
-impl Arguments {
-    fn of_process() -> &'static Self {
-        static OF_PROCESS: OnceBox<Arguments> = OnceBox::new();
-        OF_PROCESS.get_or_init(|| {
-            use std::os::unix::ffi::OsStringExt;
-            let strings: Vec<_> = std::env::args_os().filter_map(|a| CString::new(a.into_vec()).ok()).collect();
-            let vector: Vec<_> = strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect();
-            Box::new(Self { count: c_int::try_from(strings.len()).unwrap_or(c_int::MAX), vector, _strings: strings })
-        })
-    }
 }

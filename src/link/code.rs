@@ -327,6 +327,8 @@ impl Code {
     /// # Safety
     /// They may be run, and are run by one thread.
     pub(super) unsafe fn initialise(self: &Arc<Self>, numbers: &[u32]) -> Result<(), (Name, String)> {
+        #[cfg(feature = "cli")]
+        super::outermost::forget_floating_point();
         // Before anything runs: a process that ends in an initialiser has handlers and finalisers to run, as with dlopen.
         if let Some(support) = self.support.get() {
             support.handlers().belong_to(self);

@@ -536,6 +536,46 @@ impl Library {
         self.find(name)
     }
 
+    /// Makes sure that the library defines a function, hidden or not, and takes the member of an archive that does. Links nothing.
+    #[cfg(feature = "cli")]
+    pub(crate) fn require_function(&self, name: &str) -> Result<()> {
+        self.add_archive_members()?;
+        loop {
+            let (kind, more) = {
+                let state = self.state();
+                (state.names.get(name).map(|symbol| symbol.kind), state.member_defining(name).is_some())
+            };
+            let (library, symbol) = (self.name.to_string(), name.to_owned());
+            match kind {
+                Some(SymbolKind::ThreadLocal) => return Err(Error::ThreadLocalSymbol { library, symbol }),
+                Some(SymbolKind::Data) => return Err(Error::WrongSymbolKind { library, symbol, requested: "main" }),
+                Some(_) => return Ok(()),
+                None if more => self.add_member_for(name)?,
+                None => {
+                    return Err(Error::SymbolNotFound { library, symbol, hint: self.hint(&self.state(), name) });
+                }
+            }
+        }
+    }
+
+    /// The address of a name that [was required](Self::require_function), hidden or not; links and initialises.
+    ///
+    /// # Safety
+    /// The initialisers may be run.
+    #[cfg(feature = "cli")]
+    pub(crate) unsafe fn entry(&self, name: &str) -> Result<u64> {
+        // SAFETY: by the caller.
+        unsafe { self.make_ready()? };
+        let address = self.state().names.get(name).and_then(|symbol| symbol.address).filter(|address| *address != 0);
+        address.ok_or_else(|| Error::NullSymbol { library: self.name.to_string(), symbol: name.to_owned() })
+    }
+
+    /// Members of archives that were taken so far.
+    #[cfg(feature = "cli")]
+    pub(crate) fn taken_members(&self) -> Vec<(String, Vec<u8>)> {
+        self.state().taken_members()
+    }
+
     /// A name asked for is as good as an import.
     fn add_member_for(&self, name: &str) -> Result<()> {
         let Some((archive, member)) = self.state().member_defining(name) else { return Ok(()) };

@@ -44,6 +44,8 @@ mod llvm_suite;
 
 mod names;
 mod object;
+#[cfg(feature = "cli")]
+pub(crate) mod outermost;
 mod own_stack;
 mod reach;
 mod registry;

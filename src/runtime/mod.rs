@@ -11,6 +11,7 @@ mod loaded;
 pub(crate) mod process;
 mod shared;
 pub(crate) mod thread_local;
+pub(crate) mod vectors;
 
 pub(crate) use exports::exporters;
 pub(crate) use loaded::{LoadedLibrary, loaded_libraries};

@@ -171,7 +171,7 @@ fn what_else(bytes: &[u8]) -> Option<String> {
     match bytes {
         [] => return Some("empty".into()),
         [b'\x7f', b'E', b'L', b'F', ..] => {}
-        _ if bytes.starts_with(b"!<arch>") => return Some("an archive, for Library::add_archive_file".into()),
+        _ if bytes.starts_with(b"!<arch>") => return Some("an archive: add it as one".into()),
         _ if ["/* GNU ld", "OUTPUT_FORMAT", "GROUP", "INPUT"]
             .iter()
             .any(|start| bytes.starts_with(start.as_bytes())) =>
@@ -183,9 +183,7 @@ fn what_else(bytes: &[u8]) -> Option<String> {
     let kinds = (bytes.get(4).copied(), bytes.get(5).copied(), half(18), half(16));
     match kinds {
         (Some(2), Some(1), Some(MACHINE), Some(ET_DYN)) => None,
-        (Some(2), Some(1), Some(MACHINE), Some(ET_REL)) => {
-            Some("a relocatable object, for Library::add_object_file".into())
-        }
+        (Some(2), Some(1), Some(MACHINE), Some(ET_REL)) => Some("a relocatable object: add it as one".into()),
         (Some(2), Some(1), Some(MACHINE), Some(ET_EXEC)) => Some("an executable".into()),
         (_, Some(2), ..) => Some("a big-endian file".into()),
         (Some(2), Some(1), Some(machine), _) if machine != MACHINE => {
@@ -216,7 +214,7 @@ mod tests {
             (b"/* GNU ld script".to_vec(), "script"),
             (b"GROUP ( libx.so.1 )".to_vec(), "script"),
             (b"text".to_vec(), "no ELF file"),
-            (header(2, 1, ET_REL, MACHINE), "add_object"),
+            (header(2, 1, ET_REL, MACHINE), "relocatable"),
             (header(2, 1, ET_EXEC, MACHINE), "executable"),
             (header(2, 1, ET_DYN, other), if other == EM_AARCH64 { "AArch64" } else { "x86-64" }),
             (header(1, 1, ET_DYN, 3), "32-bit"),

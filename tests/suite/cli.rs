@@ -16,6 +16,10 @@ common::tests![
     run_compiles_ir,
     run_of_a_founding_object,
     run_fails_with_125,
+    errors_speak_the_words_of_the_command_line,
+    names_are_printed_without_control_characters,
+    check_in_one_line_an_object,
+    check_outlives_its_reader,
     check_of_good_objects,
     check_of_bad_objects,
     check_as_json,
@@ -172,10 +176,187 @@ fn run_fails_with_125() {
         "int missing_a(void), missing_b(void); int main(void) { return missing_a() + missing_b(); }",
     );
     fails(&["run", &undefined], &["missing_a", "missing_b", "undefined_two.o"]);
-    fails(&["run", "--library", "libnowhere-at-all.so.9", good], &["libnowhere-at-all.so.9"]);
+    fails(&["run", "--entry", "add", "--library", "libnowhere-at-all.so.9", good], &["libnowhere-at-all.so.9"]);
     fails(&["run", &undefined, &undefined], &["twice", "main"]);
     fails(&["run"], &["OBJECT"]);
     fails(&["run", "--no-such-option", good], &["--no-such-option"]);
+}
+
+/// What a user of the program cannot write.
+#[track_caller]
+fn assert_no_method(text: &str) {
+    for word in ["::", "Builder", "JitEngine", "ArenaPlacement", "SlabLayout", "Limits"] {
+        assert!(!text.contains(word), "'{word}' is in: {text}");
+    }
+}
+
+fn errors_speak_the_words_of_the_command_line() {
+    let good = good_object();
+    let good = good.to_str().unwrap();
+    let temporary = temporary();
+    let in_folder = |name: &str| temporary.join(name).to_str().unwrap().to_owned();
+    let exported = compile("exported_word.c", "int exported_word(void) { return 33; }", &[]);
+    let shared = common::link_shared("libexported_word.so", &[&exported], &[]);
+    let (shared, folder) = (shared.to_str().unwrap(), shared.parent().unwrap().to_str().unwrap());
+    let missing = object(
+        "missing_word.c",
+        "int exported_word(void), __cpu_word(void), TVMFFIWord(void); int main(void) { return exported_word() + __cpu_word() + TVMFFIWord(); }",
+    );
+    let far = object("far_word.s", uses_far());
+    let large = |name: &str| {
+        object(
+            &format!("{name}.c"),
+            &format!("char {name}[1100 << 20]; int main_of_{name}(void) {{ return {name}[7]; }}"),
+        )
+    };
+    let (one, other) = (large("large_one"), large("large_other"));
+    let thin = in_folder("thin.a");
+    tool("ar", &["rcs", "--thin", &thin, good]);
+    let bitcode = in_folder("bitcode.o");
+    std::fs::write(&bitcode, b"BC\xc0\xde....").unwrap();
+    let archived = in_folder("archived.a");
+    tool("ar", &["rcs", &archived, good]);
+    let cases: &[(&[&str], &[&str])] = &[
+        (
+            &[&missing],
+            &["exported_word (from ", "archive that defines them", "--library", "-L FOLDER", "--define NAME=ADDR"],
+        ),
+        (&[&missing], &["gcc -print-libgcc-file-name", "libtvm_ffi.so"]),
+        (&["-L", folder, &missing], &["is exported by", &format!("add --library {shared}")]),
+        (&[good], &["'main'", "--entry", "add, counter"]),
+        (&["--entry", "counter", good], &["data", "--entry"]),
+        (&["--entry", "add", "--library", "nowhere/libx.so", good], &["nowhere/libx.so", "-L", "--library"]),
+        (&["--entry", "add", "--library", "libnowhere.so.9", good], &["libnowhere.so.9", "-L", "--library"]),
+        (&["--entry", "add", "--library", good, good], &["--library", "a relocatable object"]),
+        (&["--entry", "add", "--library", &archived, good], &["--library", "an archive"]),
+        (&["--entry", "add", "--define", "add=0", good], &["'add' has the address 0", "--define add=ADDR"]),
+        (&[shared], &["shared object", "--library"]),
+        (&["--entry", "use", "--define", "far=0x712345678", &far], &["'far'", "-fPIC", "--place near-libraries"]),
+        (&["--entry", "add", good, good], &["'add' is defined twice", "leave one of them out"]),
+        (&["--entry", "main_of_large_one", &one, &other], &["arena is exhausted", "give fewer objects"]),
+        (&[&thin], &["thin archive", "ar rcs"]),
+        (&[&bitcode], &["not valid LLVM IR"]),
+        (&[&in_folder("no such.o")], &["no such.o", "No such file"]),
+    ];
+    for (arguments, words) in cases {
+        let (code, stdout, stderr) = outcome(&[&["run"], *arguments].concat());
+        assert_eq!((code, stdout.as_str()), (Some(125), ""), "{arguments:?}: {stderr}");
+        words.iter().for_each(|word| assert!(stderr.contains(word), "'{word}' is not in: {stderr}"));
+        assert_no_method(&stderr);
+    }
+    for arguments in [
+        &[missing.as_str()][..],
+        &["-L", folder, &missing],
+        &[shared],
+        &[good, good],
+        &[&thin],
+        &["--define", "far=0x712345678", &far],
+    ] {
+        for quiet in [&["check", "-q"][..], &["check"]] {
+            let (code, stdout, stderr) = outcome(&[quiet, arguments].concat());
+            assert_eq!((code, stderr.as_str()), (Some(1), ""), "{arguments:?}: {stdout}");
+            assert_no_method(&stdout);
+        }
+    }
+    for of in ["run", "check", "map"] {
+        let (code, help, _) = outcome(&[of, "--help"]);
+        assert_eq!(code, Some(0));
+        assert_no_method(&help);
+        assert!(["--library", "-L", "--define", "--place"].iter().all(|option| help.contains(option)), "{help}");
+    }
+}
+
+/// No line of a text is one that a name has made, and no escape sequence is in it.
+#[track_caller]
+fn assert_no_control(text: &str) {
+    let acts = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+    assert!(!text.contains(acts), "{text:?}");
+    assert!(!text.lines().any(|line| line.starts_with("forged")), "{text}");
+}
+
+fn names_are_printed_without_control_characters() {
+    let hostile = "\u{1b}[31mred\nforged: loads\r\u{9b}2J\u{202e}";
+    // GNU's assembler takes such names.
+    let source = format!(
+        ".section \"s{hostile}\", \"aw\"\n.quad \"u{hostile}\"\n.globl \"d{hostile}\"\n\"d{hostile}\": .quad 0\n\
+         .text\n.globl main\nmain: nop\n"
+    );
+    let plain = object("hostile_names.s", &source);
+    let path = temporary().join(format!("{hostile}.o"));
+    std::fs::copy(&plain, &path).unwrap();
+    let path = path.to_str().unwrap();
+    for arguments in [
+        &["run", path][..],
+        &["run", "--entry", hostile, path],
+        &["run", path, path],
+        &["run", "--library", path, "--entry", &format!("d{hostile}"), path],
+        &["run", &format!("{path}.missing")],
+        &["check", path],
+        &["check", "-q", path],
+        &["check", path, path],
+        &["check", &format!("{path}.missing")],
+        &["map", path, "-o", &format!("/nowhere/{hostile}")],
+    ] {
+        let (code, stdout, stderr) = outcome(arguments);
+        assert!(matches!(code, Some(1 | 125)), "{stdout}{stderr}");
+        assert_no_control(&stdout);
+        assert_no_control(&stderr);
+        assert!(
+            format!("{stdout}{stderr}").contains("\\u{1b}[31mred\\nforged: loads\\r\\u{9b}2J\\u{202e}"),
+            "{stdout}{stderr}"
+        );
+    }
+    // For machines, names are what they are.
+    let (_, stdout, _) = outcome(&["check", "--format", "json", path]);
+    let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(json[0]["object"], path);
+    assert_eq!(json[0]["undefined"], serde_json::json!([format!("u{hostile}")]));
+}
+
+fn check_in_one_line_an_object() {
+    let good = good_object();
+    let good = good.to_str().unwrap();
+    let undefined =
+        object("quiet.c", "int missing_a(void), missing_b(void); int f(void) { return missing_a() + missing_b(); }");
+    let far = object("judged.s", uses_far());
+    for option in ["-q", "--quiet"] {
+        let (code, stdout, stderr) = outcome(&["check", option, good]);
+        assert_eq!((code, stdout, stderr), (Some(0), format!("{good}: loads\n"), String::new()));
+        let (code, stdout, _) =
+            outcome(&["check", option, "--define", "far=0x712345678", good, &undefined, &far, good, "/nowhere.o"]);
+        assert_eq!(code, Some(1));
+        let lines: Vec<_> = stdout.lines().collect();
+        let [first, second, third, fourth, fifth] = *lines else { panic!("{stdout}") };
+        assert_eq!(first, format!("{good}: loads"));
+        assert_eq!(second, format!("{undefined}: does not load: undefined: missing_a, missing_b"));
+        assert!(third.starts_with(&format!("{far}: does not load: ")) && third.contains("far"), "{third}");
+        assert!(fourth.starts_with(&format!("{good}: does not load: ")) && fourth.contains("twice"), "{fourth}");
+        assert!(fifth.starts_with("/nowhere.o: does not load: ") && fifth.contains("No such file"), "{fifth}");
+    }
+    assert_eq!(outcome(&["check", "-q", "--format", "json", good]).0, Some(2));
+}
+
+fn check_outlives_its_reader() {
+    let good = good_object();
+    let good = good.to_str().unwrap();
+    for (arguments, expected) in [
+        (&["check", good][..], 0),
+        (&["check", "-q", good, "/nowhere.o"], 1),
+        (&["check", "--format", "json", good], 0),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let program = env!("CARGO_BIN_EXE_slabjit");
+        let child = target::run(program).args(arguments).stdout(writer).stderr(std::process::Stdio::piped()).spawn();
+        let output = child.unwrap().wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*stderr), (Some(expected), ""), "{arguments:?}");
+    }
+    // A full disk is something else.
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = target::run(env!("CARGO_BIN_EXE_slabjit")).args(["check", good]).stdout(full).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && stderr.contains("No space left"), "{stderr}");
 }
 
 fn check_of_good_objects() {

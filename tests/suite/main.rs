@@ -40,6 +40,8 @@ mod packed;
 #[cfg(target_arch = "x86_64")]
 mod placement;
 mod plan;
+#[cfg(feature = "cli")]
+mod programs;
 mod random;
 mod reach;
 mod runtime_dyld;
@@ -94,6 +96,8 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     #[cfg(target_arch = "x86_64")]
     ("placement", placement::TESTS, placement::PARTS),
     ("plan", plan::TESTS, plan::PARTS),
+    #[cfg(feature = "cli")]
+    ("programs", programs::TESTS, programs::PARTS),
     ("random", random::TESTS, random::PARTS),
     ("reach", reach::TESTS, reach::PARTS),
     ("runtime_dyld", runtime_dyld::TESTS, runtime_dyld::PARTS),

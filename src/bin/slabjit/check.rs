@@ -1,17 +1,33 @@
 //! `slabjit check`.
 
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::ffi::c_int;
+use std::fmt::Write as _;
 
+use clap::ValueEnum;
 use serde_json::{Value, json};
-use slabjit::{Error, JitEngine, Library, LinkPlan, UndefinedSymbol};
+use slabjit::{ChangeKind, Error, Library, LinkPlan, Severity, UndefinedSymbol, program};
 
-use crate::input::Inputs;
-use crate::{Format, Scope};
+use crate::input::{Input, Inputs, name_of};
+use crate::output::{self, escaped, escaped_lines};
+use crate::scope::Scope;
+use crate::words;
+
+/// How to print.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Format {
+    Text,
+    Json,
+    /// One line an object.
+    #[value(skip)]
+    Quiet,
+}
 
 /// One object's verdict.
 pub(crate) struct Checked {
-    path: PathBuf,
+    /// As the library knows it.
+    name: String,
+    /// Its path, for machines.
+    path: String,
     pub(crate) plan: Result<LinkPlan, String>,
     /// Why it cannot join the objects before it: a name that is defined twice.
     conflict: Option<String>,
@@ -21,111 +37,194 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
+    /// Without a verdict yet.
+    fn new(name: String, path: String, native: bool) -> Self {
+        Self { name, path, plan: Err(String::new()), conflict: None, native, undefined: Vec::new() }
+    }
+
+    fn refused(name: String, path: String, error: &Error) -> Self {
+        Self { plan: Err(words::of(error)), ..Self::new(name, path, false) }
+    }
+
     fn loads(&self) -> bool {
         self.plan.as_ref().is_ok_and(LinkPlan::loads) && self.conflict.is_none() && self.undefined.is_empty()
     }
 }
 
-pub(crate) fn check(format: Format, scope: &Scope, inputs: &Inputs) -> ExitCode {
+pub(crate) fn check(format: Format, scope: &Scope, inputs: &Inputs) -> c_int {
+    output::outlive_readers();
     let checked = match check_all(scope, inputs) {
         Ok(checked) => checked,
         Err(error) => {
-            eprintln!("slabjit: {error}");
-            return ExitCode::FAILURE;
+            output::say(&error);
+            return 1;
         }
     };
-    match format {
-        Format::Text => checked.iter().for_each(print_text),
-        Format::Json => println!("{:#}", Value::Array(checked.iter().map(to_json).collect())),
-    }
-    if checked.iter().all(Checked::loads) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let text = match format {
+        Format::Text => checked.iter().map(text_of).collect(),
+        Format::Quiet => checked.iter().map(line_of).collect(),
+        Format::Json => format!("{:#}\n", Value::Array(checked.iter().map(json_of).collect())),
+    };
+    let printed = output::print(&text);
+    c_int::from(!printed || !checked.iter().all(Checked::loads))
 }
 
+/// The objects that are given, and members of archives: those that the objects need, or all where there is no object.
 pub(crate) fn check_all(scope: &Scope, inputs: &Inputs) -> slabjit::Result<Vec<Checked>> {
-    let engine = JitEngine::new()?;
+    let engine = scope.engine(None)?;
     let library = scope.library(&engine)?;
     // References are judged when the library has all objects.
-    let mut checked: Vec<_> = inputs.paths.iter().map(|path| add_one(&library, inputs, path)).collect();
+    let (mut checked, mut archives) = (Vec::new(), Vec::new());
+    for path in &inputs.paths {
+        let path_text = path.display().to_string();
+        match inputs.read(path) {
+            Ok(input) if input.is_archive() => archives.push((input, path_text)),
+            Ok(Input { name, bytes }) => checked.push(add_one(&library, name, path_text, bytes)),
+            Err(error) => checked.push((Checked::refused(name_of(path), path_text, &error), None)),
+        }
+    }
+    let alone = checked.is_empty();
+    for (archive, path) in &archives {
+        let added = match alone {
+            true => program::members(&archive.name, &archive.bytes).map(|members| {
+                checked.extend(members.into_iter().map(|(name, bytes)| add_member(&library, name, bytes)))
+            }),
+            false => archive.add_to(&library),
+        };
+        if let Err(error) = added {
+            checked.push((Checked::refused(archive.name.clone(), path.clone(), &error), None));
+        }
+    }
+    let undefined = library.undefined_symbols();
+    let taken = program::taken_members(&library).into_iter();
+    checked.extend(taken.map(|(name, bytes)| (Checked::new(name.clone(), name, true), Some(bytes))));
     for (object, bytes) in &mut checked {
         if let Some(bytes) = bytes {
-            let plan = library.check_object_named(&object.path.display().to_string(), bytes);
-            object.plan = plan.map_err(|error| error.to_string());
+            object.plan = library.check_object_named(&object.name, bytes).map_err(|error| words::of(&error));
         }
     }
     let mut checked: Vec<_> = checked.into_iter().map(|(object, _)| object).collect();
-    for symbol in library.undefined_symbols()? {
-        for object in &mut checked {
-            if object.native && symbol.referenced_by.iter().any(|by| *by == object.path.display().to_string()) {
-                object.undefined.push(symbol.clone());
+    match undefined {
+        Ok(symbols) => {
+            for symbol in symbols {
+                for object in &mut checked {
+                    if object.native && symbol.referenced_by.contains(&object.name) {
+                        object.undefined.push(symbol.clone());
+                    }
+                }
             }
+        }
+        // A member that is needed, and cannot be taken.
+        Err(error) => {
+            let names: Vec<_> = archives.iter().map(|(archive, _)| &*archive.name).collect();
+            let names = names.join(", ");
+            checked.push(Checked::refused(names.clone(), names, &error));
         }
     }
     Ok(checked)
 }
 
-/// An object and its bytes, if it can be read.
-fn add_one(library: &Library, inputs: &Inputs, path: &Path) -> (Checked, Option<Vec<u8>>) {
-    let name = path.display().to_string();
-    let mut checked = Checked {
-        path: path.to_owned(),
-        plan: Err(String::new()),
-        conflict: None,
-        native: false,
-        undefined: Vec::new(),
-    };
-    let bytes = match inputs.read(path) {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            checked.plan = Err(error.to_string());
-            return (checked, None);
-        }
-    };
-    match library.add_object_named(&name, &bytes) {
-        Ok(()) => checked.native = true,
-        Err(error @ Error::DuplicateDefinition { .. }) => {
-            checked.native = true;
-            checked.conflict = Some(error.to_string());
-        }
-        // The plan says it; or it is an object for the other machine.
-        Err(_) => {}
-    }
-    (checked, Some(bytes))
+type AndBytes = (Checked, Option<Vec<u8>>);
+
+fn add_member(library: &Library, name: String, bytes: Vec<u8>) -> AndBytes {
+    add_one(library, name.clone(), name, bytes)
 }
 
-fn print_text(checked: &Checked) {
-    match &checked.plan {
-        Ok(plan) => println!("{plan}"),
-        Err(error) => println!("{}: {error}", checked.path.display()),
-    }
+/// An object and its bytes, for its plan.
+fn add_one(library: &Library, name: String, path: String, bytes: Vec<u8>) -> AndBytes {
+    let (native, conflict) = match library.add_object_named(&name, &bytes) {
+        Ok(()) => (true, None),
+        Err(error @ Error::DuplicateDefinition { .. }) => (true, Some(words::of(&error))),
+        // The plan says it; or it is an object for the other machine.
+        Err(_) => (false, None),
+    };
+    (Checked { conflict, ..Checked::new(name, path, native) }, Some(bytes))
+}
+
+fn text_of(checked: &Checked) -> String {
+    let mut s = String::new();
+    let _ = match &checked.plan {
+        Ok(plan) => writeln!(s, "{}", with_names_escaped(plan)),
+        Err(error) => writeln!(s, "{}: {error}", escaped(&checked.name)),
+    };
     if let Some(conflict) = &checked.conflict {
-        println!("  conflict: {conflict}");
+        let _ = writeln!(s, "  conflict: {conflict}");
     }
-    for UndefinedSymbol { name, exported_by, .. } in &checked.undefined {
-        match exported_by.as_slice() {
-            [] => println!("  undefined: {name} (nothing given defines it; see --library and --define)"),
-            paths => println!("  undefined: {name} (exported by {}; add --library)", paths_text(paths)),
-        }
+    for symbol in &checked.undefined {
+        let _ = writeln!(s, "  undefined: {}", undefined(symbol));
     }
     let prepares = checked.plan.as_ref().is_ok_and(LinkPlan::loads);
     if prepares && !checked.native {
-        println!("  imports are not judged: the object is for another machine");
+        s.push_str("  imports are not judged: the object is for another machine\n");
     }
     if prepares && !checked.loads() {
-        println!("does not load with what was given");
+        s.push_str("does not load with what was given\n");
     }
-    println!();
+    s.push('\n');
+    s
 }
 
-fn paths_text(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+fn undefined(symbol: &UndefinedSymbol) -> String {
+    let name = escaped(&symbol.name);
+    match symbol.exported_by.as_slice() {
+        [] => format!("{name} (nothing given defines it; see --library and --define)"),
+        paths => format!("{name} (exported by {}; add --library)", words::paths(paths)),
+    }
 }
 
-fn to_json(checked: &Checked) -> Value {
+fn line_of(checked: &Checked) -> String {
+    let name = escaped(&checked.name);
+    if checked.loads() {
+        return format!("{name}: loads\n");
+    }
+    let mut reasons: Vec<String> = Vec::new();
+    match &checked.plan {
+        Ok(plan) => {
+            let errors = plan.problems.iter().filter(|problem| problem.severity == Severity::Error);
+            reasons.extend(errors.map(|problem| problem.text.clone()));
+        }
+        Err(error) => reasons.push(error.clone()),
+    }
+    reasons.extend(checked.conflict.clone());
+    if !checked.undefined.is_empty() {
+        let names: Vec<_> = checked.undefined.iter().map(|symbol| &*symbol.name).collect();
+        reasons.push(format!("undefined: {}", names.join(", ")));
+    }
+    // Texts may have lines.
+    let reasons = reasons.iter().flat_map(|reason| reason.lines()).map(|line| escaped(line.trim()));
+    format!("{name}: does not load: {}\n", reasons.collect::<Vec<_>>().join(" "))
+}
+
+/// A plan to be printed: its names come from a file.
+fn with_names_escaped(plan: &LinkPlan) -> LinkPlan {
+    let mut plan = plan.clone();
+    let mut names: Vec<&mut String> = vec![&mut plan.object];
+    names.extend(plan.sections.iter_mut().map(|section| &mut section.name));
+    for change in &mut plan.changes {
+        names.extend(change.section.iter_mut().map(|section| &mut section.name));
+        match &mut change.what {
+            ChangeKind::Renamed { to } => names.push(to),
+            ChangeKind::Symbol { name, to } => names.extend([name, to]),
+            _ => {}
+        }
+    }
+    names.extend(plan.definitions.iter_mut().map(|definition| &mut definition.name));
+    names.extend(plan.imports.iter_mut().map(|import| &mut import.name));
+    for reference in &mut plan.references {
+        names.extend([&mut reference.section, &mut reference.symbol]);
+        names.extend(reference.function.iter_mut().chain(&mut reference.note));
+    }
+    names.into_iter().for_each(|name| *name = escaped(name));
+    plan.problems.iter_mut().for_each(|problem| problem.text = escaped_lines(&problem.text));
+    plan
+}
+
+fn json_of(checked: &Checked) -> Value {
     let mut value = match &checked.plan {
         Ok(plan) => json!({ "plan": plan }),
         Err(error) => json!({ "error": error }),
     };
-    value["object"] = json!(checked.path.display().to_string());
+    value["object"] = json!(checked.path);
     value["loads"] = json!(checked.loads());
     value["imports_judged"] = json!(checked.native);
     value["undefined"] = checked.undefined.iter().map(|symbol| json!(symbol.name)).collect();

@@ -4,16 +4,18 @@
 //! object to their left, names from elsewhere to their right.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_int;
 use std::io;
 use std::path::Path;
-use std::process::ExitCode;
 
 use slabjit::{LinkPlan, PlannedReference, PlannedSection, Verdict};
 
-use crate::Scope;
 use crate::check::check_all;
-use crate::input::Inputs;
+use crate::input::{Inputs, name_of};
+use crate::output;
+use crate::scope::Scope;
 use crate::svg::{Element, Number};
+use crate::words;
 
 /// In pixels.
 const WIDTH: f64 = 1120.0;
@@ -39,13 +41,13 @@ const SEGMENTS: [(&str, &str, &str); 4] = [
     ("RWX", "writable and executable: refused", "#f9dcdc"),
 ];
 
-pub(crate) fn map(scope: &Scope, inputs: &Inputs, output: &Path) -> ExitCode {
-    match draw_all(scope, inputs).and_then(|svg| write(output, &svg).map_err(|e| format!("{}: {e}", output.display())))
-    {
-        Ok(()) => ExitCode::SUCCESS,
+pub(crate) fn map(scope: &Scope, inputs: &Inputs, output: &Path) -> c_int {
+    let drawn = draw_all(scope, inputs);
+    match drawn.and_then(|svg| write(output, &svg).map_err(|e| format!("{}: {e}", name_of(output)))) {
+        Ok(()) => 0,
         Err(error) => {
-            eprintln!("slabjit: {error}");
-            ExitCode::FAILURE
+            output::complain(&error);
+            1
         }
     }
 }
@@ -69,7 +71,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 fn draw_all(scope: &Scope, inputs: &Inputs) -> Result<String, String> {
     let mut root = Element::new("g");
     let mut y = MARGIN;
-    for checked in check_all(scope, inputs).map_err(|error| error.to_string())? {
+    for checked in check_all(scope, inputs).map_err(|error| words::of(&error))? {
         y = draw(&mut root, &checked.plan?, y) + 2.0 * LINE;
     }
     y = legend(&mut root, y) + MARGIN;

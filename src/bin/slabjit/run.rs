@@ -1,56 +1,58 @@
 //! `slabjit run`.
 #![allow(unsafe_code)] // running the objects is what the user asked for
 
-use std::ffi::{CString, c_char, c_int};
-use std::process::ExitCode;
+use std::ffi::{CString, OsString, c_int};
+use std::os::unix::ffi::OsStringExt as _;
 
-use slabjit::{JitEngine, Library, LibraryBuilder, Symbol};
+use slabjit::program;
 
-use crate::Scope;
 use crate::input::Inputs;
+use crate::output;
+use crate::scope::{Layout, Scope};
 
 /// Exit status for failures that are not the object's own.
-pub(crate) const OUR_FAILURE: u8 = 125;
+pub(crate) const OUR_FAILURE: c_int = 125;
 
-pub(crate) fn run(entry: &str, scope: &Scope, inputs: &Inputs, arguments: Vec<String>) -> ExitCode {
-    match call(entry, scope, inputs, arguments) {
-        // Exit handlers and finalisers run in the order in which a process's do, and what C code buffers is written.
-        Ok(status) => std::process::exit(status),
-        Err(error) => {
-            eprintln!("slabjit: {error}");
-            ExitCode::from(OUR_FAILURE)
-        }
-    }
+/// Returns what the entry does: the caller ends the process with that, so that exit handlers and finalisers run in the order in which a
+/// process's do, and what C code buffers is written.
+pub(crate) fn run(
+    entry: &str,
+    scope: &Scope,
+    layout: Option<Layout>,
+    inputs: &Inputs,
+    arguments: Vec<OsString>,
+) -> c_int {
+    call(entry, scope, layout, inputs, arguments).unwrap_or_else(|error| {
+        output::say(&error);
+        OUR_FAILURE
+    })
 }
 
-fn call(entry: &str, scope: &Scope, inputs: &Inputs, arguments: Vec<String>) -> slabjit::Result<c_int> {
-    type Main = unsafe extern "C-unwind" fn(c_int, *const *const c_char) -> c_int;
+fn call(
+    entry: &str,
+    scope: &Scope,
+    layout: Option<Layout>,
+    inputs: &Inputs,
+    arguments: Vec<OsString>,
+) -> slabjit::Result<c_int> {
+    let own_name = inputs.paths.first().map(|path| path.as_os_str().to_owned());
+    let arguments = own_name.into_iter().chain(arguments);
+    // The system hands over no argument with a NUL byte.
+    let arguments = arguments.filter_map(|argument| CString::new(argument.into_vec()).ok()).collect();
+    // SAFETY: there is one thread.
+    unsafe { program::set_arguments(arguments) };
 
-    let engine = JitEngine::new()?;
-    let library = scope.library(&engine)?;
-    for path in &inputs.paths {
-        library.add_object_named(&path.display().to_string(), inputs.read(path)?)?;
-    }
-    let own_name = inputs.paths.first().map(|o| o.display().to_string()).unwrap_or_default();
-    let arguments: Vec<CString> = std::iter::once(own_name)
-        .chain(arguments)
-        // The system hands over no argument with a NUL byte.
-        .filter_map(|a| CString::new(a).ok())
-        .collect();
-    let mut vector: Vec<*const c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
-    vector.push(std::ptr::null());
-    // SAFETY: the user asked for this function to be called so, and for the objects' initialisers to run.
-    let status = unsafe {
-        let main: Symbol<Main> = library.get(entry)?;
-        main(c_int::try_from(arguments.len()).unwrap_or(c_int::MAX), vector.as_ptr())
+    let read = inputs.paths.iter().map(|path| inputs.read(path)).collect::<slabjit::Result<Vec<_>>>()?;
+    let engine = scope.engine(layout)?;
+    // Of a program without an entry nothing runs, no initialiser of a shared library either.
+    let library = match read.iter().any(|input| program::defines(&input.bytes, entry)) {
+        true => scope.library(&engine)?,
+        false => scope.library_without_shared(&engine)?,
     };
+    read.into_iter().try_for_each(|input| input.add_to(&library))?;
+    // SAFETY: the user asked for this function to be called so, and for the objects' initialisers to run.
+    let status = unsafe { program::run(&library, entry)? };
     // It is to be there when the process ends.
     std::mem::forget(library);
     Ok(status)
-}
-
-/// Opens the shared libraries that the user named.
-pub(crate) fn build(builder: LibraryBuilder) -> slabjit::Result<Library> {
-    // SAFETY: the user named the shared libraries, and answers for the addresses.
-    unsafe { builder.build() }
 }

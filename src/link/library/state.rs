@@ -278,6 +278,21 @@ impl State {
         source.is_some_and(|source| source.taken.contains(&member))
     }
 
+    /// Names and bytes of the members that were taken, archive by archive.
+    #[cfg(feature = "cli")]
+    pub(super) fn taken_members(&self) -> Vec<(String, Vec<u8>)> {
+        let of_source = |source: &Source| {
+            let mut taken: Vec<MemberId> = source.taken.iter().copied().collect();
+            taken.sort_unstable();
+            let member = |id: MemberId| {
+                let (name, bytes) = source.archive.member(id);
+                (name, bytes.to_vec())
+            };
+            taken.into_iter().map(member).collect::<Vec<_>>()
+        };
+        self.archives().iter().flat_map(of_source).collect()
+    }
+
     pub(super) fn take_member(&mut self, archive: &Arc<Archive>, member: MemberId) {
         let mut sources = self.work.iter_mut().flat_map(|work| &mut work.archives);
         if let Some(source) = sources.find(|source| Arc::ptr_eq(&source.archive, archive)) {

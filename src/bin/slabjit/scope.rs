@@ -1,0 +1,93 @@
+//! Where objects are put, and what they find there.
+#![allow(unsafe_code)] // opens shared libraries
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use slabjit::{ArenaPlacement, JitEngine, JitEngineBuilder, Library, LibraryBuilder, SlabLayout};
+
+/// Where imports are looked for, beside the objects and the process, and where the arena lies from which they have to be reached.
+#[derive(clap::Args)]
+pub(crate) struct Scope {
+    /// A shared library to look in. Opened RTLD_LOCAL; its initialisers run.
+    #[arg(long = "library", value_name = "SO")]
+    libraries: Vec<PathBuf>,
+    /// A folder in which shared libraries are looked for: those given by name, and those that export what is missing, to name them.
+    #[arg(short = 'L', long = "library-path", value_name = "DIR")]
+    folders: Vec<PathBuf>,
+    /// A symbol at a fixed address.
+    #[arg(long = "define", value_name = "NAME=ADDR", value_parser = definition)]
+    definitions: Vec<(String, usize)>,
+    /// Where objects lie: within 2 GiB of all shared libraries, for code that refers to them directly; anywhere; or in the low
+    /// 2 GiB, for code that was compiled with -fno-pic.
+    #[arg(long, value_enum)]
+    place: Option<Place>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Place {
+    NearLibraries,
+    Anywhere,
+    Low2g,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Layout {
+    PerObject,
+    Packed,
+}
+
+impl Scope {
+    /// An engine that lies where the user wants it.
+    pub(crate) fn engine(&self, layout: Option<Layout>) -> slabjit::Result<JitEngine> {
+        let placed = |builder: JitEngineBuilder, place| {
+            builder.arena_placement(match place {
+                Place::NearLibraries => ArenaPlacement::NearLibraries,
+                Place::Anywhere => ArenaPlacement::Anywhere,
+                Place::Low2g => ArenaPlacement::Low2GiB,
+            })
+        };
+        let laid_out = |builder: JitEngineBuilder, layout| {
+            builder.slab_layout(match layout {
+                Layout::PerObject => SlabLayout::PerObject,
+                Layout::Packed => SlabLayout::Packed,
+            })
+        };
+        let builder = self.place.into_iter().fold(JitEngine::builder(), placed);
+        layout.into_iter().fold(builder, laid_out).build()
+    }
+
+    /// A library that looks where the user wants it to. Opens the shared libraries.
+    pub(crate) fn library(&self, engine: &JitEngine) -> slabjit::Result<Library> {
+        let builder = self.libraries.iter().fold(self.without_shared(engine), |b, path| b.shared_library(path));
+        // SAFETY: the user named the shared libraries, and answers for the addresses.
+        unsafe { builder.build() }
+    }
+
+    /// The same, but that no shared library is opened: nothing of them runs.
+    pub(crate) fn library_without_shared(&self, engine: &JitEngine) -> slabjit::Result<Library> {
+        // SAFETY: the user answers for the addresses.
+        unsafe { self.without_shared(engine).build() }
+    }
+
+    fn without_shared(&self, engine: &JitEngine) -> LibraryBuilder {
+        let builder = self.folders.iter().fold(engine.library("slabjit"), |b, folder| b.search_path(folder));
+        let define = |b: LibraryBuilder, (name, address): &(String, usize)| {
+            b.symbol(name, std::ptr::without_provenance(*address))
+        };
+        self.definitions.iter().fold(builder, define)
+    }
+}
+
+fn definition(text: &str) -> Result<(String, usize), String> {
+    let (name, address) = text.split_once('=').ok_or("expected NAME=ADDR, such as host_log=0x401000")?;
+    let parsed = match address.strip_prefix("0x").or_else(|| address.strip_prefix("0X")) {
+        Some(hex) => usize::from_str_radix(hex, 16),
+        None => address.parse(),
+    };
+    match parsed {
+        Ok(_) if name.is_empty() => Err("the name is empty".to_owned()),
+        Ok(address) => Ok((name.to_owned(), address)),
+        Err(error) => Err(format!("'{address}' is no address: {error}")),
+    }
+}

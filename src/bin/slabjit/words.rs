@@ -1,0 +1,163 @@
+//! Errors in the words of the command line: the library's own name its methods, of which a user of the program has none.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use slabjit::{Error, FarReference, UndefinedSymbol};
+
+use crate::input::name_of;
+use crate::output::{escaped as e, escaped_lines};
+
+/// What went wrong, and which option or input helps.
+pub(crate) fn of(error: &Error) -> String {
+    match error {
+        Error::Io { path, source } => format!("cannot read '{}': {source}", name_of(path)),
+        Error::ArchiveNotObject { object } => {
+            format!("'{}' is an archive in an archive; extract it (ar x), and give it by itself", e(object))
+        }
+        Error::LinkedFileNotObject { object, kind } => format!(
+            "'{}' is a linked ELF file ({kind}), not a relocatable object; give a shared object with --library, or compile with -c",
+            e(object)
+        ),
+        Error::BitcodeNotObject { object } => format!(
+            "'{}' is LLVM bitcode, not an object; compile it first (llc -filetype=obj, clang without -flto), or give it by itself and not in an archive",
+            e(object)
+        ),
+        Error::ObjectTooLarge { object, bytes, limit } => too_much(object, *bytes, "bytes", *limit),
+        Error::TooManySections { object, count, limit } => too_much(object, *count, "sections", *limit),
+        Error::TooManyRelocations { object, count, limit } => too_much(object, *count, "relocations", *limit),
+        Error::DecompressedTooLarge { object, bytes, limit, .. } => {
+            too_much(object, *bytes, "bytes of decompressed sections", *limit)
+        }
+        Error::DuplicateDefinition { symbol, first, second, .. } => format!(
+            "'{}' is defined twice: by '{}' and by '{}'; leave one of them out, or make one weak",
+            e(symbol),
+            e(first),
+            e(second)
+        ),
+        Error::UndefinedSymbols { symbols, .. } => undefined(symbols),
+        Error::SymbolNotFound { symbol, hint, .. } => format!(
+            "no object or archive defines the entry '{}'{}; name the function to call with --entry",
+            e(symbol),
+            e(hint)
+        ),
+        Error::WrongSymbolKind { symbol, .. } => {
+            format!("the entry '{}' is data; name a function with --entry", e(symbol))
+        }
+        Error::ThreadLocalSymbol { symbol, .. } => {
+            format!("the entry '{}' is a thread-local variable; name a function with --entry", e(symbol))
+        }
+        Error::NullSymbol { symbol, .. } => {
+            format!("'{0}' has the address 0, where nothing can be; give it another with --define {0}=ADDR", e(symbol))
+        }
+        Error::SharedLibraryNotFound { path } => format!(
+            "there is no shared library at '{}'; give --library the path it has, or its name alone and its folder with -L, or a name that the dynamic loader finds (LD_LIBRARY_PATH)",
+            name_of(path)
+        ),
+        Error::NotASharedLibrary { path, what } => {
+            format!("--library '{}' is no shared library for this machine, but {}", name_of(path), e(what))
+        }
+        Error::SharedLibrary { path, source } => format!(
+            "cannot open shared library '{}': {}; give --library a path, or a name and its folder with -L, or a name that the dynamic loader finds (LD_LIBRARY_PATH)",
+            name_of(path),
+            e(&innermost(source))
+        ),
+        Error::ReferencesOutOfRange { object, references, more } => out_of_range(object, references, *more),
+        Error::ArenaPlacement { place, window, requested, minimum, largest_free, source } => format!(
+            "cannot place an arena {place}, of {requested} bytes or of fewer down to {minimum}: it has to lie in {:#x}..{:#x}, the largest free piece there has {largest_free} bytes ({source}); choose another --place",
+            window.start, window.end
+        ),
+        Error::LibrariesApart { lowest, highest, span } => format!(
+            "no arena can be within 2 GiB of all loaded libraries: '{}' begins at {:#x} and '{}' ends at {:#x}; compile with -fPIC and choose --place anywhere",
+            e(lowest),
+            span.start,
+            e(highest),
+            span.end
+        ),
+        Error::ArenaExhausted { object, requested, section, section_bytes, largest_free, arena_bytes } => format!(
+            "the arena is exhausted: '{}' needs {requested} bytes in one piece (its largest section is '{}' with {section_bytes}), the largest free piece has {largest_free} of the arena's {arena_bytes}; give fewer objects, or put large data into a large section (-mcmodel=medium or large), which may lie outside",
+            e(object),
+            e(section)
+        ),
+        Error::MappingLimit { object, mappings, limit } => format!(
+            "'{}' needs mappings of its own, and the process has {mappings} of the {limit} that vm.max_map_count allows (the last ones are left to malloc and the dynamic loader); choose --layout packed, give fewer objects, or raise the limit (sysctl vm.max_map_count)",
+            e(object)
+        ),
+        // LLVM's words may have lines.
+        Error::Link { .. } | Error::InvalidIr { .. } | Error::CodeGeneration { .. } => {
+            escaped_lines(&error.to_string())
+        }
+        _ => e(&error.to_string()),
+    }
+}
+
+fn too_much(object: &str, count: u64, what: &str, limit: u64) -> String {
+    format!("'{}' has {count} {what}, and at most {limit} are taken", e(object))
+}
+
+fn undefined(symbols: &[UndefinedSymbol]) -> String {
+    let mut s = format!("{} undefined symbol(s):", symbols.len());
+    for symbol in symbols {
+        let from: Vec<_> = symbol.referenced_by.iter().map(|from| e(from)).collect();
+        let _ = write!(s, "\n  {} (from {})", e(&symbol.name), from.join(", "));
+        for path in &symbol.exported_by {
+            let _ = write!(s, "\n    is exported by {0}; add --library {0}", name_of(path));
+        }
+    }
+    if symbols.iter().any(|symbol| symbol.name.starts_with("TVMFFI")) {
+        s.push_str("\nTVMFFI... is libtvm_ffi.so's: give that with --library");
+    }
+    if symbols.iter().any(|symbol| symbol.name.starts_with("__cpu_")) {
+        s.push_str("\n__cpu_... is in libgcc.a: give that, too (gcc -print-libgcc-file-name says where it is)");
+    }
+    s.push_str(
+        "\ngive an object or archive that defines them, a shared library with --library (-L FOLDER finds out which), or an address with \
+         --define NAME=ADDR",
+    );
+    s
+}
+
+fn out_of_range(object: &str, references: &[FarReference], more: usize) -> String {
+    const SHOWN: usize = 16;
+    let count = references.len() + more;
+    let mut s = format!("'{}' has {count} reference(s) that cannot be made:", e(object));
+    for reference in references.iter().take(SHOWN) {
+        let mut reference = reference.clone();
+        reference.remedy = remedy(&reference);
+        for name in [&mut reference.section, &mut reference.symbol].into_iter().chain(&mut reference.function) {
+            *name = e(name);
+        }
+        let _ = write!(s, "\n  {reference}");
+    }
+    if count > SHOWN {
+        let _ = write!(s, "\n  and {} more", count - SHOWN);
+    }
+    s
+}
+
+fn remedy(reference: &FarReference) -> &'static str {
+    let (least, greatest) = reference.limit;
+    if (least..=greatest).contains(&reference.value) {
+        // It is in range, and misaligned, for which there is no option.
+        reference.remedy
+    } else if reference.target == Some(reference.value as u64) {
+        "a field of this width holds low addresses only: compile with -fPIC (-fPIE is not enough for code outside the objects), or \
+         choose --place low2g if the target is in the objects"
+    } else {
+        "nothing can be put between: compile with -fPIC, or choose --place near-libraries if the target is in a library"
+    }
+}
+
+/// What the last in a chain of errors says: wrappers say less.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}
+
+/// Paths, one after the other.
+pub(crate) fn paths<P: AsRef<Path>>(paths: &[P]) -> String {
+    paths.iter().map(|path| name_of(path.as_ref())).collect::<Vec<_>>().join(", ")
+}

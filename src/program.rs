@@ -1,0 +1,71 @@
+//! What the `slabjit` program needs beside the public interface. Not public.
+#![allow(unsafe_code)] // an unsafe fn, whose contract is the caller's
+
+use std::ffi::{CString, c_int};
+
+use object::read::elf::ElfFile64;
+use object::{Object as _, ObjectSymbol as _};
+
+use crate::elf::Archive;
+use crate::link::outermost;
+use crate::runtime::vectors::{Vectors, program};
+use crate::{Library, Result};
+
+/// Whether bytes are those of an archive, thin ones with them.
+pub fn is_archive(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"!<arch>\n") || bytes.starts_with(b"!<thin>\n")
+}
+
+/// Whether an object, or a member of an archive, defines a name for others. True also where nobody can tell.
+pub fn defines(bytes: &[u8], name: &str) -> bool {
+    if is_archive(bytes) {
+        return Archive::parse("", bytes).map_or(true, |archive| archive.find(name).is_some());
+    }
+    let Ok(object) = ElfFile64::<object::LittleEndian>::parse(bytes) else { return true };
+    object.symbols().any(|symbol| symbol.is_global() && !symbol.is_undefined() && symbol.name() == Ok(name))
+}
+
+/// The objects in an archive, and their names. What is no ELF object is passed over, as a linker does.
+///
+/// # Errors
+/// Those of [`Library::add_archive_named`].
+pub fn members(name: &str, bytes: &[u8]) -> Result<Vec<(String, Vec<u8>)>> {
+    let members = Archive::parse(name, bytes)?.into_members();
+    Ok(members.into_iter().filter(|(_, bytes)| bytes.starts_with(b"\x7fELF")).collect())
+}
+
+/// The objects that a library has taken out of archives so far, and their names.
+pub fn taken_members(library: &Library) -> Vec<(String, Vec<u8>)> {
+    library.inner().taken_members()
+}
+
+/// Makes these the arguments of the process, for what is loaded from now on: `argv` of initialisers and of `main`, with the environment and
+/// the auxiliary vector behind it.
+///
+/// # Safety
+/// No other thread reads or changes the environment meanwhile.
+pub unsafe fn set_arguments(arguments: Vec<CString>) {
+    // SAFETY: by the caller.
+    unsafe { program::begin(arguments) }
+}
+
+/// Runs a library as this process's program: its initialisers, and the function of this name as `main(argc, argv, envp)`, hidden or not.
+/// Exceptions that they do not catch end the process, as they end any program; the entry may end its thread. Returns what it returns.
+///
+/// # Errors
+/// [`Error::SymbolNotFound`](crate::Error::SymbolNotFound), [`Error::WrongSymbolKind`](crate::Error::WrongSymbolKind),
+/// [`Error::ThreadLocalSymbol`](crate::Error::ThreadLocalSymbol) before anything is linked; what can go wrong in linking, before any of the
+/// library's code has run.
+///
+/// # Safety
+/// The function is such a `main`. All of the library may be run, by this thread, which is the process's first.
+pub unsafe fn run(library: &Library, entry: &str) -> Result<c_int> {
+    library.inner().require_function(entry)?;
+    outermost::begin_program();
+    // SAFETY: by the caller.
+    let address = unsafe { library.inner().entry(entry)? };
+    let Vectors { count, arguments, environment } = Vectors::of_process();
+    let function = std::ptr::with_exposed_provenance(address as usize);
+    // SAFETY: by the caller.
+    Ok(unsafe { outermost::call(function, [count as usize, arguments.addr(), environment.addr()]) })
+}
