@@ -237,8 +237,9 @@ impl JitEngineBuilder {
         self
     }
 
-    /// Where the arena is to lie. Sizes are tried as [`arena_size`](Self::arena_size) says; where none can be had there,
-    /// [`build`](Self::build) fails. No arena has a page that begins at a multiple of 4 GiB: libgcc cannot unwind a function there.
+    /// Where the arena is to lie: near the loaded libraries if there is room, unless said otherwise. Sizes are tried as
+    /// [`arena_size`](Self::arena_size) says; where none can be had there, [`build`](Self::build) fails, but for the default, which then takes
+    /// any place. No arena has a page that begins at a multiple of 4 GiB: libgcc cannot unwind a function there.
     #[must_use]
     pub fn arena_placement(mut self, placement: ArenaPlacement) -> Self {
         self.placement = placement;

@@ -616,7 +616,7 @@ pub enum Error {
         limit: u64,
     },
     /// The system refused a call.
-    #[error("{call} failed for '{object}': {source}{}", system_advice(source))]
+    #[error("{call} failed for '{object}': {source}{}", system_advice(call, source))]
     System {
         /// The system call.
         call: &'static str,
@@ -1356,11 +1356,20 @@ fn arena_advice(requested: u64, arena: u64) -> &'static str {
     }
 }
 
-fn system_advice(source: &io::Error) -> &'static str {
-    if source.raw_os_error() == Some(libc::ENOMEM) {
-        "; the process may have reached vm.max_map_count (see /proc/self/maps) or a memory limit"
-    } else {
-        ""
+fn system_advice(call: &str, source: &io::Error) -> &'static str {
+    match (call, source.raw_os_error()) {
+        (_, Some(libc::ENOMEM)) => {
+            "; the process may have reached vm.max_map_count (see /proc/self/maps) or a memory limit"
+        }
+        ("mprotect", Some(libc::EPERM | libc::EACCES)) => {
+            "; this process may not make memory executable (systemd's MemoryDenyWriteExecute, prctl(PR_SET_MDWE), SELinux's execmem, \
+             or a seccomp filter): ask again, as the engine maps code from memory files from now on, or lift it for this process"
+        }
+        ("memfd_create" | "mmap", Some(libc::EPERM | libc::EACCES)) => {
+            "; this process may not map memory files as executable (vm.memfd_noexec, SELinux, or a seccomp filter), which is the one way \
+             left where memory may not be made executable either: allow it memfd_create with MFD_EXEC and mmap with PROT_EXEC"
+        }
+        _ => "",
     }
 }
 

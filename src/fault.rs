@@ -48,6 +48,7 @@ calls! {
     Unmap = "munmap", "an arena, or a section outside";
     UnmapLater = "munmap", "the same that was refused before";
     Protect = "mprotect", "pages get another protection";
+    TryExecution = "mprotect", "whether a page may become executable";
     Replace = "mmap", "freed pages are replaced";
     Deny = "mprotect", "freed pages, where they cannot be replaced";
     Discard = "madvise", "the memory of freed pages";
@@ -57,9 +58,10 @@ calls! {
     CreateCode = "memfd_create", "memory for packed code and constants";
     CreateOldCode = "memfd_create", "the same where the kernel does not know all flags";
     SizeCode = "ftruncate", "its size";
+    OpenCode = "open", "it is opened for reading only";
     MapCode = "mmap", "a view of it";
     KeepFromChildren = "madvise", "its writable view is not inherited";
-    DiscardCode = "fallocate", "the memory of packed code that was removed";
+    DiscardCode = "madvise", "the memory of packed code that was removed";
     OpenMaps = "open", "the list of mappings";
     ReadMaps = "read", "the list of mappings";
     OpenSetting = "open", "the lowest address that may be mapped, or how many mappings there may be";

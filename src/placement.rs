@@ -14,8 +14,14 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ArenaPlacement {
-    /// Wherever the kernel puts it.
+    /// As [`NearLibraries`](Self::NearLibraries), if there is room for at least half of what
+    /// [`arena_size`](crate::JitEngineBuilder::arena_size) says, and else as [`Anywhere`](Self::Anywhere), in its full size. Never an
+    /// error: code that refers directly to data of libc, such as what a plain `gcc -c` makes of `stderr`, has it in its reach, or is told that it
+    /// has not. On each side of the libraries 256 MiB stay free, for stacks of threads, malloc and libraries that are loaded later. So with
+    /// the usual size there is room for one or two engines of a process, and the next ones lie anywhere.
     #[default]
+    PreferNearLibraries,
+    /// Wherever the kernel puts it.
     Anywhere,
     /// Every byte of the arena is within 2 GiB − 1 MiB of the address, so that signed 32-bit PC-relative references
     /// (`R_X86_64_PC32`, `R_AARCH64_PREL32`) reach it; as near as there is room.
@@ -43,21 +49,31 @@ impl ArenaPlacement {
             Self::Near { address } => {
                 Ok(Some(Place::near(&(address..address), format!("within 2 GiB of {address:#x}"))))
             }
+            Self::PreferNearLibraries => Ok(rather_near_all(&loaded_libraries())),
             Self::NearLibraries => near_all(&loaded_libraries()),
             Self::Low2GiB => Ok(Some(Place::low_2_gib())),
         }
     }
 }
 
+const NAME: &str = "within 2 GiB of the loaded libraries";
+
+/// The first and the last of all. There is one with glibc's dynamic loader, which is a library itself.
+fn ends(libraries: &[LoadedLibrary]) -> Option<(&LoadedLibrary, &LoadedLibrary)> {
+    let lowest = libraries.iter().min_by_key(|l| l.addresses.start)?;
+    Some((lowest, libraries.iter().max_by_key(|l| l.addresses.end)?))
+}
+
+fn rather_near_all(libraries: &[LoadedLibrary]) -> Option<Place> {
+    let (lowest, highest) = ends(libraries)?;
+    Some(Place::rather_near(&(lowest.addresses.start..highest.addresses.end), NAME.to_owned()))
+}
+
 fn near_all(libraries: &[LoadedLibrary]) -> Result<Option<Place>> {
-    let lowest = libraries.iter().min_by_key(|l| l.addresses.start);
-    let highest = libraries.iter().max_by_key(|l| l.addresses.end);
-    let (Some(lowest), Some(highest)) = (lowest, highest) else {
-        // Not with glibc's dynamic loader, which is a library itself; near none of them is anywhere.
-        return Ok(None);
-    };
+    // Near none of them is anywhere.
+    let Some((lowest, highest)) = ends(libraries) else { return Ok(None) };
     let span: Range<usize> = lowest.addresses.start..highest.addresses.end;
-    let place = Place::near(&span, "within 2 GiB of the loaded libraries".to_owned());
+    let place = Place::near(&span, NAME.to_owned());
     if place.window.len() < ArenaConfig::MIN {
         let (lowest, highest) = (lowest.name.clone(), highest.name.clone());
         return Err(Error::LibrariesApart { lowest, highest, span });

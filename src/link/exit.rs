@@ -245,7 +245,7 @@ impl Support {
         let slab = arena.allocate(&library.text(), &[request], crate::memory::Company::ALONE, |_| {
             crate::memory::BlamedSection { name: "__dso_handle".to_owned(), bytes: 4 * SLOT as u64 }
         })?;
-        let dso = slab.placements().first().map_or(0, |p| p.address);
+        let (dso, written) = slab.placements().first().map_or((0, 0), |p| (p.address, p.written));
         let targets = [
             (atexit as *const () as usize, 1),
             (at_quick_exit as *const () as usize, 1),
@@ -253,9 +253,9 @@ impl Support {
         ];
         for (i, (target, register)) in targets.into_iter().enumerate() {
             let code = thunk(dso, register, target);
-            // SAFETY: the slab is writable, ours alone, and has four slots.
+            // SAFETY: the slab is writable where it says, ours alone, and has four slots.
             unsafe {
-                let slot = std::slice::from_raw_parts_mut((dso + (i + 1) * SLOT) as *mut u8, SLOT);
+                let slot = std::slice::from_raw_parts_mut((written + (i + 1) * SLOT) as *mut u8, SLOT);
                 slot[..code.len()].copy_from_slice(&code);
             }
         }

@@ -101,6 +101,8 @@ pub(crate) struct Arena {
     packs: bool,
     /// The kernel knows MADV_POPULATE_WRITE (Linux 5.14), as far as was seen.
     populates: AtomicBool,
+    /// The system lets no page become executable, as far as was seen.
+    exec_gain_refused: AtomicBool,
     history: History,
     state: Mutex<State>,
 }
@@ -139,13 +141,16 @@ impl Arena {
     pub(crate) fn reserve(config: &ArenaConfig) -> Result<Arc<Self>> {
         let page = os::page_size();
         let requested = config.size.clamp(ArenaConfig::MIN, ArenaConfig::MAX).next_multiple_of(page);
-        let mapping = match &config.place {
-            None => halving(requested, page, place::anywhere).map_err(|source| Error::AddressSpace {
+        let place = config.place.as_ref();
+        let preferred = place.filter(|place| place.or_anywhere).and_then(|place| place::preferred(place, requested));
+        let mapping = match (preferred, place.filter(|place| !place.or_anywhere)) {
+            (Some(mapping), _) => mapping,
+            (None, None) => halving(requested, page, place::anywhere).map_err(|source| Error::AddressSpace {
                 requested,
                 minimum: ArenaConfig::MIN,
                 source,
             })?,
-            Some(place) => {
+            (None, Some(place)) => {
                 let mut search = Search::new(place).map_err(|source| Error::Io { path: maps::PATH.into(), source })?;
                 halving(requested, page, |size| search.reserve(size)).map_err(|source| Error::ArenaPlacement {
                     place: place.name.clone(),
@@ -170,7 +175,9 @@ impl Arena {
         let generation = gate::generation();
         let state = State { ranges, ready: 0..0, carved: None, quarantine, packing, writer, stats, generation };
         let (packs, populates) = (config.packed.is_some(), AtomicBool::new(true));
-        Ok(Arc::new(Self { mapping, page, packs, populates, history, state: Mutex::new(state) }))
+        let exec_gain_refused = AtomicBool::new(os::refuses_to_make_executable());
+        let state = Mutex::new(state);
+        Ok(Arc::new(Self { mapping, page, packs, populates, exec_gain_refused, history, state }))
     }
 
     /// The addresses.
@@ -181,7 +188,8 @@ impl Arena {
     pub(crate) fn stats(&self) -> ArenaStats {
         let state = self.state();
         let packed = state.packing.as_ref().map(|packing| packing.mode());
-        ArenaStats { quarantined_bytes: state.quarantine.bytes(), packed, ..state.stats }
+        let exec_gain_refused = self.writes_code_elsewhere();
+        ArenaStats { quarantined_bytes: state.quarantine.bytes(), packed, exec_gain_refused, ..state.stats }
     }
 
     /// What lies, or lay last, at an address. Takes no lock and allocates nothing.
@@ -233,6 +241,7 @@ impl Arena {
         let small =
             (1..=READY_LIMIT.max(READY_LIMIT_PAGES * self.page)).contains(&layout.size) && layout.align <= self.page;
         if small
+            && !self.writes_code_elsewhere()
             && layout.is_all_content(self.page)
             && let Some((span, neighbour)) = self.take_ready(layout.size)
         {
@@ -262,6 +271,9 @@ impl Arena {
     ) -> Option<WritableSlab> {
         let mode = self.state().packing.as_ref()?.mode();
         if mode == PackedMode::PageStriped {
+            if self.writes_code_elsewhere() {
+                return None;
+            }
             limit::admit().ok()?;
         }
         let placing = {
@@ -304,16 +316,18 @@ impl Arena {
         let mut state = self.state();
         state.stats.slab_bytes -= runs.bytes();
         let Some(packing) = &mut state.packing else { return };
-        let mut clean = true;
+        let (mut clean, mut writes) = (true, false);
         if packing.is_current(epoch) {
-            clean = packing.begin_write().is_ok();
-            if clean {
-                let overwritten = packing.overwrite(&self.mapping, &runs, generation);
-                clean = overwritten.is_ok();
-                packing.end_write(epoch);
+            writes = packing.begin_write().is_ok();
+            clean = writes;
+            if writes {
+                clean = packing.overwrite(&self.mapping, &runs, generation).is_ok();
             }
         }
         clean &= packing.rest(&self.mapping, &runs, epoch).is_ok();
+        if writes {
+            packing.end_write(epoch);
+        }
         if inherited || !clean {
             state.stats.lost_bytes += runs.bytes();
         }
@@ -400,6 +414,24 @@ impl Arena {
         self.page
     }
 
+    /// Whether pages that are written are never run, and so code is written through another view of its memory.
+    pub(super) fn writes_code_elsewhere(&self) -> bool {
+        self.exec_gain_refused.load(Ordering::Relaxed)
+    }
+
+    /// The system has refused to make pages executable.
+    pub(super) fn write_code_elsewhere(&self) {
+        self.exec_gain_refused.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the memory of pages away that are of slabs.
+    fn take_pages_away(&self, range: &Range<usize>) -> io::Result<()> {
+        match self.writes_code_elsewhere() {
+            false => self.mapping.take_away(range),
+            true => self.mapping.take_view_away(range),
+        }
+    }
+
     /// Brings pages in that are about to be written. A hint: they come by faults otherwise.
     pub(super) fn populate(&self, range: &Range<usize>) {
         if self.populates.load(Ordering::Relaxed) {
@@ -421,7 +453,7 @@ impl Arena {
         if range.is_empty() {
             return;
         }
-        let clean = self.mapping.take_away(&range);
+        let clean = self.take_pages_away(&range);
         let mut state = self.state();
         match clean {
             Ok(()) => state.ranges.free(range),
@@ -441,7 +473,7 @@ impl Arena {
             self.history.remove(record);
         }
         // What stays accessible stays as it was.
-        let _ = self.mapping.take_away(range);
+        let _ = self.take_pages_away(range);
         let mut state = self.state();
         state.stats.slab_bytes -= range.len();
         state.stats.lost_bytes += range.len();
@@ -468,7 +500,7 @@ impl Arena {
     ) -> io::Result<()> {
         // Before the memory goes: who traps there asks why.
         records.into_iter().for_each(|record| self.history.remove(record));
-        self.mapping.take_away(range)
+        self.take_pages_away(range)
     }
 
     /// The addresses of a slab that was noted rest, and then are free again. Its memory goes, if it has not [gone](Self::take_away).

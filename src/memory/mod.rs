@@ -12,11 +12,13 @@
 //!
 //! Addresses of a removed object rest (`quarantine`) before others get them, and it stays known what lay there (`history`).
 //!
-//! One concern a file: `os` has the system calls on memory (`leftover` what they refused to give back), `cores` what other threads need to see new code, `place` and `maps` find
+//! One concern a file: `os` has the system calls on memory (`leftover` what they refused to give back), `cores` what other threads need to see new code, `code_view` where code is
+//! written that no page may become executable for, `place` and `maps` find
 //! the arena's addresses, `ranges` is the free list, `layout` the arithmetic, `runs` what is kept of it,
 //! `limit` how many mappings there may be.
 
 mod arena;
+mod code_view;
 mod cores;
 mod history;
 mod layout;

@@ -6,10 +6,10 @@
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 
-use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, Mode, OFlags, ftruncate, memfd_create, open};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
 
@@ -25,6 +25,14 @@ pub(super) fn page_size() -> usize {
 pub(super) fn stack_limit() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
     limit.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
+}
+
+/// Whether the system lets no page become executable that was mapped without: `PR_SET_MDWE`, a seccomp filter (both are systemd's
+/// MemoryDenyWriteExecute), SELinux (`execmem`). A page is tried, as each of them has a question of its own, or none.
+pub(super) fn refuses_to_make_executable() -> bool {
+    let Ok(page) = Mapping::reserve(page_size()) else { return false };
+    let tried = page.set_access(Call::TryExecution, &page.range(), MprotectFlags::READ | MprotectFlags::EXEC);
+    tried.is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
 }
 
 const NONE: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
@@ -155,9 +163,20 @@ impl Mapping {
         })
     }
 
+    /// The same for what is [shared](Self::show). Its memory goes with its last view, and no view of it can be written through here: what
+    /// cannot be replaced is not to be used again.
+    pub(super) fn take_view_away(&self, range: &Range<usize>) -> io::Result<()> {
+        self.replace(range).inspect_err(|_| drop(self.deny(range)))
+    }
+
     /// Returns the memory of whole pages; they read as zero afterwards.
     pub(super) fn discard(&self, range: &Range<usize>) -> io::Result<()> {
         self.advise(Call::Discard, range, Advice::LinuxDontNeed)
+    }
+
+    /// The same for a writable view, and for all other views of the memory.
+    pub(super) fn discard_shared(&self, range: &Range<usize>) -> io::Result<()> {
+        self.advise(Call::DiscardCode, range, Advice::LinuxRemove)
     }
 
     /// Brings writable pages in at once, instead of by one fault each. `InvalidInput` before Linux 5.14.
@@ -229,9 +248,14 @@ impl Mapping {
 }
 
 /// Memory that is mapped more than once: a mapping of it stays where it is while another, with other rights, comes and goes.
+///
+/// It lives as long as its mappings. Whoever has the descriptor could write all of it, or map it writable and executable, so nobody keeps
+/// one: this is dropped when the views are [there](Mapping::show).
 #[derive(Debug)]
 pub(super) struct SharedMemory {
     file: OwnedFd,
+    /// What is mapped through it is never writable, whatever a process or its child asks for (Linux, mm/mmap.c: no `VM_MAYWRITE`).
+    read_only: Option<OwnedFd>,
 }
 
 impl SharedMemory {
@@ -249,38 +273,33 @@ impl SharedMemory {
             _ => Err(error),
         })?;
         retry_on_intr(|| check(Call::SizeCode).and_then(|()| ftruncate(&file, len as u64)))?;
-        Ok(Self { file })
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let reading = || open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let read_only = retry_on_intr(|| check(Call::OpenCode).and_then(|()| reading())).ok();
+        Ok(Self { file, read_only })
     }
 
-    /// Returns the memory of whole pages; they read as zero afterwards.
-    pub(super) fn discard(&self, offset: usize, len: usize) -> io::Result<()> {
-        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(retry_on_intr(|| {
-            check(Call::DiscardCode).and_then(|()| fallocate(&self.file, punch, offset as u64, len as u64))
-        })?)
+    /// Whether a view that is not writable stays so. It may not where there is no /proc, or no descriptor.
+    pub(super) fn has_lasting_rights(&self) -> bool {
+        self.read_only.is_some()
     }
 }
 
 impl Mapping {
-    /// Puts memory in the place of what is there, from `offset` on.
-    pub(super) fn show(
-        &self,
-        range: &Range<usize>,
-        memory: &SharedMemory,
-        offset: usize,
-        protection: Protection,
-    ) -> io::Result<()> {
+    /// Puts memory in the place of what is there.
+    pub(super) fn show(&self, range: &Range<usize>, memory: &SharedMemory, protection: Protection) -> io::Result<()> {
         let at = self.checked(range)?;
         check(Call::MapCode)?;
-        let access = match protection {
-            Protection::ReadExecute => ProtFlags::READ | ProtFlags::EXEC,
-            Protection::Read => ProtFlags::READ,
-            Protection::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        let read_only = memory.read_only.as_ref().unwrap_or(&memory.file);
+        let (access, file) = match protection {
+            Protection::ReadExecute => (ProtFlags::READ | ProtFlags::EXEC, read_only),
+            Protection::Read => (ProtFlags::READ, read_only),
+            Protection::ReadWrite => (ProtFlags::READ | ProtFlags::WRITE, &memory.file),
         };
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: `checked` keeps it inside this mapping, so MAP_FIXED replaces only memory of ours, in which nothing lies yet: the pool
-        // that asks has just taken the range (`packed`).
-        unsafe { mmap(at, range.len(), access, flags, &memory.file, offset as u64) }?;
+        // (`packed`) or the slab (`slab.rs`) that asks has just taken the range, or nothing alive is in it.
+        unsafe { mmap(at, range.len(), access, flags, file, 0) }?;
         Ok(())
     }
 

@@ -26,8 +26,12 @@ pub(super) fn anywhere(size: usize) -> io::Result<Mapping> {
 pub(crate) struct Place {
     /// All bytes of the arena lie in it.
     pub(crate) window: Range<usize>,
+    /// None of them lies in it.
+    pub(crate) left_out: Range<usize>,
     /// As near to this as possible.
     pub(crate) anchor: usize,
+    /// Where there is less room than half of what is asked for, anywhere will do.
+    pub(crate) or_anywhere: bool,
     /// For errors: "within 2 GiB of ...".
     pub(crate) name: String,
 }
@@ -37,17 +41,39 @@ impl Place {
     /// addends, which count from the end of an instruction and into a target.
     pub(crate) const REACH: usize = (2 << 30) - (1 << 20);
 
+    /// Room that is left on each side of libraries: for stacks of threads, malloc's arenas, and libraries to come.
+    pub(crate) const ROOM: usize = 256 << 20;
+
     /// From each of its bytes every one of `targets` is in reach. The window is empty where there is no such byte.
     pub(crate) fn near(targets: &Range<usize>, name: String) -> Self {
         let window = targets.end.saturating_sub(Self::REACH)..targets.start.saturating_add(Self::REACH);
-        Self { window, anchor: targets.start + targets.len() / 2, name }
+        Self { window, left_out: 0..0, anchor: targets.start + targets.len() / 2, or_anywhere: false, name }
+    }
+
+    /// The same, and only where much is free, with room beside the targets for what the process maps there later. Rather above them: the kernel
+    /// gives out addresses from the libraries downwards (`mmap_base` in arch/x86/mm/mmap.c and mm/util.c), and none between
+    /// them and the stack, of which there are up to 1 TiB.
+    pub(crate) fn rather_near(targets: &Range<usize>, name: String) -> Self {
+        let left_out = targets.start.saturating_sub(Self::ROOM)..targets.end.saturating_add(Self::ROOM);
+        Self { left_out, anchor: targets.end, or_anywhere: true, ..Self::near(targets, name) }
     }
 
     /// Each of its addresses is a positive signed number of 32 bits (and so is one behind the end, less addends). From the
     /// upper end, because executables that are not position-independent, and their heap, are at the lower one.
     pub(crate) fn low_2_gib() -> Self {
-        Self { window: 0..Self::REACH, anchor: Self::REACH, name: "in the lowest 2 GiB".to_owned() }
+        let window = 0..Self::REACH;
+        Self { window, left_out: 0..0, anchor: Self::REACH, or_anywhere: false, name: "in the lowest 2 GiB".to_owned() }
     }
+}
+
+/// Addresses that a place has without being tight: as many as are asked for, or at least half of them.
+pub(super) fn preferred(place: &Place, size: usize) -> Option<Mapping> {
+    let mut search = Search::new(place).ok()?;
+    let room = search.largest_free().min(size);
+    if room < size / 2 {
+        return None;
+    }
+    search.reserve(room).ok()
 }
 
 /// The search for one arena, over the sizes that are tried.
@@ -72,11 +98,16 @@ impl<'a> Search<'a> {
 
     fn read(&mut self) -> io::Result<()> {
         let (page, mut rest) = (os::page_size(), maps::free(&maps::taken()?, &self.window));
+        let left_out = |piece: &Range<usize>| {
+            let Range { start, end } = self.place.left_out;
+            let (start, end) = (start.max(piece.start) & !(page - 1), end.min(piece.end).next_multiple_of(page));
+            (start < end).then_some(start..end)
+        };
         self.free.clear();
         while let Some(piece) = rest.pop() {
-            match blind(&piece) {
-                Some(blind) => {
-                    rest.extend([piece.start..blind, blind + page..piece.end].into_iter().filter(|r| !r.is_empty()))
+            match left_out(&piece).or_else(|| blind(&piece).map(|blind| blind..blind + page)) {
+                Some(not) => {
+                    rest.extend([piece.start..not.start, not.end..piece.end].into_iter().filter(|r| !r.is_empty()))
                 }
                 None => self.free.push(piece),
             }

@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::arena::Arena;
+use super::code_view::CodeView;
 use super::history::RecordId;
 use super::layout::{Layout, Run, SegmentRequest};
 use super::limit::Counted;
-use super::os::Mapping;
+use super::os::{Mapping, SharedMemory};
 use super::outside::Outside;
 use super::packed::{PackedSlab, Placing};
 use super::runs::{Runs, SlabRun};
@@ -49,6 +50,8 @@ pub(crate) struct WritableSlab {
     placements: Vec<Placed>,
     /// Contents of executable segments.
     code: Vec<Range<usize>>,
+    /// Where they are written, if they are executable already.
+    views: Vec<CodeView>,
 }
 
 /// A slab with its final protections.
@@ -140,13 +143,27 @@ impl WritableSlab {
             counted: Counted::new(layout.runs.len()),
         };
         let arena = &memory.arena;
+        let mut views = Vec::new();
         if !span.is_empty() && !ready {
-            arena.mapping().protect(&span, Protection::ReadWrite).map_err(|e| failed(object, "mprotect", e))?;
+            let protect = |range: &Range<usize>| {
+                let done = arena.mapping().protect(range, Protection::ReadWrite);
+                done.map_err(|e| failed(object, "mprotect", e))
+            };
+            if !arena.writes_code_elsewhere() {
+                protect(&span)?;
+            } else {
+                for run in memory.ranges() {
+                    match run.protection {
+                        Protection::ReadExecute => views.push(code_view(object, arena.mapping(), run.addresses)?),
+                        _ => protect(&run.addresses)?,
+                    }
+                }
+            }
             for segment in layout.segments.iter().filter(|s| !s.has_own_mapping()) {
                 keep_huge_pages_out(arena.mapping(), &span, &at(&segment.zero_pages(page)));
             }
             for pages in layout.content_pages(page) {
-                if pages.len() > page {
+                if pages.len() > page && views.is_empty() {
                     arena.populate(&at(&pages));
                 }
             }
@@ -161,6 +178,9 @@ impl WritableSlab {
                 let start = mapped.range.start;
                 let zero = segment.zero_pages(page);
                 keep_huge_pages_out(mapped.mapping(), &mapped.range, &(start + zero.start..start + zero.end));
+                if request.protection == Protection::ReadExecute && memory.arena.writes_code_elsewhere() {
+                    views.push(code_view(object, mapped.mapping(), mapped.range.clone())?);
+                }
                 memory.arena.count_outside(&mapped);
                 memory.outside.get_or_insert_default().push(mapped);
                 start
@@ -170,9 +190,10 @@ impl WritableSlab {
             if request.protection == Protection::ReadExecute && segment.content > 0 {
                 code.push(address..address + segment.content);
             }
-            placements.push(Placed { address, written: address, size: segment.size });
+            let written = views.iter().find_map(|view| view.written(address)).unwrap_or(address);
+            placements.push(Placed { address, written, size: segment.size });
         }
-        Ok(Self { memory: Memory::Own(memory), object: object.into(), placements, code })
+        Ok(Self { memory: Memory::Own(memory), object: object.into(), placements, code, views })
     }
 
     /// Takes room among others that was made for `requests`.
@@ -196,7 +217,7 @@ impl WritableSlab {
             Placed { address, written, size: size as usize }
         };
         let placements = requests.iter().map(placed).collect();
-        Self { memory: Memory::Packed(memory), object: object.into(), placements, code }
+        Self { memory: Memory::Packed(memory), object: object.into(), placements, code, views: Vec::new() }
     }
 
     /// Where each segment lies, in the order of the requests. An empty segment has an address, but no memory.
@@ -233,6 +254,7 @@ impl WritableSlab {
         }
         Self::protect(slabs)?;
         for slab in &mut *slabs {
+            slab.views.clear();
             match &mut slab.memory {
                 Memory::Packed(packed) => packed.end_write(),
                 Memory::Own(own) => own.counted.has_come(),
@@ -244,15 +266,25 @@ impl WritableSlab {
         Ok(())
     }
 
-    /// Takes the right to write away, or to run. Neighbours that get the same protection get it by one call.
+    /// Takes the right to write away, or to run. What is written elsewhere has its rights. Neighbours that get the same protection get it by one call.
     fn protect(slabs: &[Self]) -> Result<()> {
         let set = |(slab, run): (&Self, SlabRange)| {
             let set = slab.memory.mapping_of(run.addresses.start).protect(&run.addresses, run.protection);
-            set.map_err(|e| failed(&slab.object, "mprotect", e))
+            set.map_err(|e| {
+                if run.protection == Protection::ReadExecute && e.kind() == io::ErrorKind::PermissionDenied {
+                    slab.memory.arena().write_code_elsewhere();
+                }
+                failed(&slab.object, "mprotect", e)
+            })
         };
         let mut neighbours: Option<(&Self, SlabRange)> = None;
         for slab in slabs.iter().filter(|slab| slab.memory.has_final_protections_to_come()) {
-            for run in slab.memory.ranges().into_iter().filter(|run| run.protection != Protection::ReadWrite) {
+            let is_to_come = |run: &SlabRange| match run.protection {
+                Protection::ReadExecute => slab.views.is_empty(),
+                Protection::Read => true,
+                Protection::ReadWrite => false,
+            };
+            for run in slab.memory.ranges().into_iter().filter(is_to_come) {
                 match &mut neighbours {
                     Some((_, before)) if before.joins(&run) => before.addresses.end = run.addresses.end,
                     _ => neighbours.replace((slab, run)).map_or(Ok(()), set)?,
@@ -261,6 +293,12 @@ impl WritableSlab {
         }
         neighbours.map_or(Ok(()), set)
     }
+}
+
+/// Replaces pages that are to have code by memory with two views.
+fn code_view(object: &str, mapping: &Mapping, code: Range<usize>) -> Result<CodeView> {
+    let memory = SharedMemory::create(code.len()).map_err(|e| failed(object, "memfd_create", e))?;
+    CodeView::map(mapping, code, &memory).map_err(|e| failed(object, "mmap", e))
 }
 
 fn failed(object: &str, call: &'static str, source: io::Error) -> Error {
@@ -289,6 +327,13 @@ impl Memory {
                 });
                 own.ranges().chain(outside).collect()
             }
+        }
+    }
+
+    fn arena(&self) -> &Arena {
+        match self {
+            Self::Packed(packed) => packed.arena(),
+            Self::Own(own) => &own.arena,
         }
     }
 
@@ -380,10 +425,7 @@ impl PublishedSlab {
 
     /// The addresses that its arena has.
     pub(crate) fn arena(&self) -> Range<usize> {
-        match &self.memory {
-            Memory::Packed(packed) => packed.arena().range(),
-            Memory::Own(own) => own.arena.range(),
-        }
+        self.memory.arena().range()
     }
 
     /// Gives the segments back that were needed for finalisation only.

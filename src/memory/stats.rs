@@ -20,6 +20,9 @@ pub struct ArenaStats {
     pub quarantined_bytes: usize,
     /// How objects are packed that share pages; none where no object does.
     pub packed: Option<PackedMode>,
+    /// The system lets no page become executable (systemd's `MemoryDenyWriteExecute`, `PR_SET_MDWE`, SELinux's `execmem`), as was seen when
+    /// the engine was made, or when it was first refused: all code is written through a second view of its memory.
+    pub exec_gain_refused: bool,
     /// Bytes of addresses that are never used again: the system refused to clean them, or they were somebody's before this process was
     /// forked.
     pub lost_bytes: usize,

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 pub(super) use self::held::PackedSlab;
 pub(super) use self::pool::UNIT;
-use self::pool::{Carved, Growth, Pool};
+use self::pool::{Carved, FIRST_STEP, Growth, Pool};
 pub(super) use self::runs::{PackedRun, PackedRuns, Placing};
 use self::views::Views;
 use super::os::Mapping;
@@ -160,7 +160,8 @@ impl Packing {
         Ok(())
     }
 
-    /// An object's room is not alive any more. After an error it is not clean: see [`wake`](Self::wake).
+    /// An object's room is not alive any more; if it is of the current epoch, between `begin_write` and `end_write`. After an error it is not
+    /// clean: see [`wake`](Self::wake).
     pub(super) fn rest(&mut self, arena: &Mapping, runs: &PackedRuns, epoch: u32) -> io::Result<()> {
         let is_current = self.is_current(epoch);
         let Some(found) = self.epoch(epoch) else { return Ok(()) };
@@ -170,7 +171,8 @@ impl Packing {
             for unit in pool.rest(&run.addresses, is_current) {
                 let denied = match &found.views {
                     // Whoever else has the memory keeps it.
-                    _ if !is_current => arena.take_away(&unit),
+                    _ if !is_current && run.protection == Protection::ReadWrite => arena.take_away(&unit),
+                    _ if !is_current => arena.take_view_away(&unit),
                     Some(_) => arena.deny(&unit),
                     None => Ok(()),
                 };
@@ -218,10 +220,16 @@ impl Packing {
         let current = self.current.take_if(|epoch| epoch.outstanding == 0);
         let older = self.older.extract_if(.., |epoch| epoch.outstanding == 0);
         for epoch in older.chain(current) {
-            for area in epoch.pools.into_iter().flat_map(Pool::into_areas) {
-                // What cannot be cleaned is not used again.
-                if arena.take_away(&area).is_ok() {
-                    ranges.free(area);
+            for (protection, pool) in runs::PROTECTIONS.into_iter().zip(epoch.pools) {
+                for area in pool.into_areas() {
+                    let clean = match protection {
+                        Protection::ReadWrite => arena.take_away(&area),
+                        _ => arena.take_view_away(&area),
+                    };
+                    // What cannot be cleaned is not used again.
+                    if clean.is_ok() {
+                        ranges.free(area);
+                    }
                 }
             }
         }
@@ -243,7 +251,11 @@ impl Epoch {
         let views = || Views::new(arena.range(), packing.hardened).ok();
         let views = if packing.striped { None } else { views() };
         let granule = if views.is_some() { LINE } else { packing.page };
-        let pools = std::array::from_fn(|_| Pool::new(granule));
+        let pools = runs::PROTECTIONS.map(|protection| match protection {
+            // Each growth takes memory of its own, hence a mapping: an area grows at once.
+            Protection::ReadExecute | Protection::Read if views.is_some() => Pool::new(granule, usize::MAX),
+            _ => Pool::new(granule, FIRST_STEP),
+        });
         Self { number: packing.epochs, forks: gate::forks(), views, pools, outstanding: 0 }
     }
 
@@ -362,7 +374,8 @@ impl Epoch {
             return if carved.fresh { Ok(()) } else { arena.protect(&carved.range, Protection::ReadWrite) };
         };
         for unit in &carved.away {
-            arena.protect(unit, protection)?;
+            // Where nothing may become executable again, it gets new memory.
+            arena.protect(unit, protection).or_else(|_| views.grow(arena, unit, protection))?;
             if protection == Protection::ReadExecute {
                 views.fill(&self.pools[protection as usize].used_part(unit, carved), TRAP)?;
             }

@@ -5,12 +5,14 @@ use std::ops::Range;
 
 use super::super::Protection;
 use super::super::os::{Mapping, SharedMemory};
+use super::UNIT;
 use crate::gate;
 
 /// The memory of one engine's packed code and constants. An address of the arena has the same place in the writable view.
+///
+/// There is no descriptor of it: what grows gets memory of its own, and memory is returned through the writable view.
 #[derive(Debug)]
 pub(super) struct Views {
-    memory: SharedMemory,
     /// `None` once it is taken down.
     writable: Option<Mapping>,
     arena: Range<usize>,
@@ -28,9 +30,13 @@ const ADDRESS_BITS: u32 = 47;
 
 impl Views {
     pub(super) fn new(arena: Range<usize>, hardened: bool) -> io::Result<Self> {
-        let memory = SharedMemory::create(arena.len())?;
+        // To see whether there is such memory.
+        let memory = SharedMemory::create(UNIT)?;
+        if hardened && !memory.has_lasting_rights() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let writable = somewhere(arena.len())?;
-        Ok(Self { memory, writable: Some(writable), arena, hardened, writers: 0, generation: gate::generation() })
+        Ok(Self { writable: Some(writable), arena, hardened, writers: 0, generation: gate::generation() })
     }
 
     /// Where a range of the arena can be written.
@@ -40,17 +46,20 @@ impl Views {
         at(range.start)..at(range.end)
     }
 
-    /// Maps a range of the arena, and its place in the writable view.
+    /// Maps new memory at a range of the arena, and at its place in the writable view.
     pub(super) fn grow(&self, arena: &Mapping, range: &Range<usize>, protection: Protection) -> io::Result<()> {
         let Some(view) = &self.writable else { return Err(io::ErrorKind::NotFound.into()) };
-        let offset = range.start - self.arena.start;
+        let memory = SharedMemory::create(range.len())?;
+        if self.hardened && !memory.has_lasting_rights() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let writable = self.writable(range);
-        view.show(&writable, &self.memory, offset, Protection::ReadWrite)?;
+        view.show(&writable, &memory, Protection::ReadWrite)?;
         view.keep_from_children(&writable)?;
         if self.hardened && self.writers == 0 {
             view.deny(&writable)?;
         }
-        arena.show(range, &self.memory, offset, protection)
+        arena.show(range, &memory, protection)
     }
 
     /// Lets somebody write in what is mapped, until [`end_write`](Self::end_write).
@@ -85,9 +94,10 @@ impl Views {
         view.fill(&self.writable(range), word)
     }
 
-    /// Returns the memory of a range of the arena.
+    /// Returns the memory of a range of the arena, between `begin_write` and `end_write`.
     pub(super) fn discard(&self, range: &Range<usize>) -> io::Result<()> {
-        self.memory.discard(range.start - self.arena.start, range.len())
+        let Some(view) = &self.writable else { return Ok(()) };
+        view.discard_shared(&self.writable(range))
     }
 }
 
@@ -109,7 +119,7 @@ fn somewhere(len: usize) -> io::Result<Mapping> {
         if rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK) != Ok(random.len()) {
             break;
         }
-        let address = usize::from_ne_bytes(random) & ((1 << (ADDRESS_BITS - attempt / 2)) - 1) & !(super::UNIT - 1);
+        let address = usize::from_ne_bytes(random) & ((1 << (ADDRESS_BITS - attempt / 2)) - 1) & !(UNIT - 1);
         if let Ok(view) = Mapping::reserve_at(address, len) {
             return Ok(view);
         }

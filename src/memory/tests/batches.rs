@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::error::Error;
-use crate::fault::{self, Call};
 
 const COUNT: usize = 4;
 

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use super::*;
-use crate::fault::{self, Call};
 use crate::memory::ranges::Ranges;
 
 /// Nanoseconds for each of `rounds` calls, the best of five passes.

@@ -3,10 +3,9 @@
 use super::super::slab::Placed;
 use super::*;
 use crate::error::Error;
-use crate::fault::{self, Call};
 
 /// All kinds of segments, in the arena and outside.
-fn object() -> Vec<SegmentRequest> {
+pub(super) fn object() -> Vec<SegmentRequest> {
     let mut object = small_object().to_vec();
     let more_than_a_page = os::page_size() as u64 + 904;
     object.push(SegmentRequest { lifetime: Lifetime::Finalize, ..segment(Protection::Read, more_than_a_page) });
@@ -26,9 +25,9 @@ fn object() -> Vec<SegmentRequest> {
 }
 
 /// The life of a slab from its beginning to its end.
-fn life(arena: &Arc<Arena>) -> Result<()> {
+pub(super) fn life(arena: &Arc<Arena>) -> Result<()> {
     let slab = allocate(arena, &object())?;
-    slab.placements().iter().for_each(|p| write(p.address, b"contents"));
+    slab.placements().iter().for_each(|p| write(p.written, b"contents"));
     let mut slab = slab.publish()?;
     slab.release_finalize_segments();
     Ok(())

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::error::Error;
-use crate::fault::{self, Call};
 
 #[test]
 fn alignment_up_to_two_mib() {

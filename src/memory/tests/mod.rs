@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // Plays the part of the linker: writes, reads and calls what lies at an address.
 
 mod batches;
+mod code_view;
 mod cost;
 mod failures;
 mod limits;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::error::Result;
+use crate::fault::{self, Call};
 
 const MIB: usize = 1 << 20;
 
@@ -125,6 +127,14 @@ fn resting_arena(size: usize, quarantine: usize) -> Arc<Arena> {
     Arena::reserve(&ArenaConfig { size, place: None, quarantine, packed: None }).unwrap()
 }
 
+/// The same where no page may become executable, as far as the arena knows.
+fn refusing_arena(config: &ArenaConfig) -> Arc<Arena> {
+    let refuse = |_, call| (call == Call::TryExecution).then_some(libc::EACCES);
+    let (arena, _) = fault::with_errors(refuse, || Arena::reserve(config).unwrap());
+    assert!(arena.stats().exec_gain_refused);
+    arena
+}
+
 fn segment(protection: Protection, content_bytes: u64) -> SegmentRequest {
     SegmentRequest {
         protection,
@@ -152,6 +162,8 @@ fn allocate(arena: &Arc<Arena>, segments: &[SegmentRequest]) -> Result<WritableS
 fn assert_pristine(arena: &Arc<Arena>) {
     assert_eq!(access(&arena.range()), "---p");
     assert_eq!(rss(&arena.range()), 0);
-    assert_eq!(arena.stats(), ArenaStats { reserved_bytes: arena.range().len(), ..ArenaStats::default() });
+    let ArenaStats { exec_gain_refused, .. } = arena.stats();
+    let reserved_bytes = arena.range().len();
+    assert_eq!(arena.stats(), ArenaStats { reserved_bytes, exec_gain_refused, ..ArenaStats::default() });
     assert_eq!(arena.largest_free(), arena.range().len());
 }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
+use super::code_view::code_elsewhere;
 use super::slabs::{check_contents, pattern, request};
 use super::*;
 use crate::error::Error;
@@ -91,8 +92,11 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 }
 
 impl Model {
-    fn new(quarantine: usize) -> Self {
-        let arena = resting_arena(8 * MIB, quarantine);
+    fn new(quarantine: usize, refuses: bool) -> Self {
+        let arena = match refuses {
+            true => refusing_arena(&ArenaConfig { size: 8 * MIB, quarantine, ..ArenaConfig::default() }),
+            false => resting_arena(8 * MIB, quarantine),
+        };
         let (live, resting, woken) = Default::default();
         Self { arena, limit: quarantine, live, resting, woken, generation: 0, seed: 0 }
     }
@@ -160,7 +164,7 @@ impl Model {
         for (i, (placed, request)) in slab.placements().iter().zip(&requests).enumerate() {
             assert_eq!(placed.address as u64 % request.alignment, 0);
             if write_contents {
-                write(placed.address, &pattern(self.seed + i, request.content_bytes as usize));
+                write(placed.written, &pattern(self.seed + i, request.content_bytes as usize));
             }
             if request.outside && placed.size > 0 {
                 let len = placed.size.next_multiple_of(self.arena.page());
@@ -273,7 +277,7 @@ impl Model {
         }
 
         if let Some(live) = self.live.get(which % self.live.len().max(1)) {
-            live.check();
+            live.check(self.arena.stats().exec_gain_refused);
         }
         if let Some((_, note)) = self.resting.get(which % self.resting.len().max(1)) {
             assert_eq!((access(&note.addresses), rss(&note.addresses)), ("---p".to_owned(), 0));
@@ -288,10 +292,15 @@ impl Live {
         span.into_iter().chain(self.far.iter().map(|far| &far.addresses))
     }
 
-    fn check(&self) {
+    fn check(&self, refuses: bool) {
         let alive = |request: &SegmentRequest| !self.released || request.lifetime == Lifetime::Standard;
         check_contents(&self.placed, &self.requests, self.seed, alive);
         match &self.slab {
+            // Code is in its place, and written elsewhere.
+            Slab::Writable(_) if refuses => self.ranges().for_each(|range| {
+                let code = code_elsewhere();
+                assert!(mapped(range).iter().all(|m| m.access == "rw-p" || m.access == code), "{:?}", mapped(range));
+            }),
             Slab::Writable(_) => self.ranges().for_each(|range| assert_eq!(access(range), "rw-p")),
             Slab::Published(slab) => {
                 let ranges = slab.ranges();
@@ -299,7 +308,11 @@ impl Live {
                     ranges.iter().map(|r| r.addresses.len()).sum::<usize>(),
                     self.ranges().map(Range::len).sum::<usize>()
                 );
-                ranges.iter().for_each(|r| assert_eq!(access(&r.addresses), expected_access(r.protection)));
+                for range in &ranges {
+                    let elsewhere = refuses && range.protection == Protection::ReadExecute;
+                    let expected = if elsewhere { code_elsewhere() } else { expected_access(range.protection) };
+                    assert_eq!(access(&range.addresses), expected);
+                }
             }
         }
     }
@@ -312,9 +325,10 @@ proptest! {
     #[test]
     fn agrees_with_a_few_lists(
         quarantine in prop_oneof![Just(0), Just(1), Just(256 << 10), Just(MIB), Just(64 * MIB)],
+        refuses: bool,
         steps in prop::collection::vec((step(), any::<usize>()), 1..80),
     ) {
-        let mut model = Model::new(quarantine);
+        let mut model = Model::new(quarantine, refuses);
         for (step, which) in steps {
             model.step(step);
             model.check(which);

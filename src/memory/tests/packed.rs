@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::fault::{self, Call};
 use crate::memory::packed::{LINE, MOST, UNIT};
 use crate::memory::slab::Placed;
 

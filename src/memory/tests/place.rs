@@ -9,7 +9,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::Error;
-use crate::fault::{self, Call};
 use crate::memory::maps;
 use crate::memory::os::Mapping;
 use crate::memory::place::{blind, candidates};
@@ -140,7 +139,7 @@ fn an_arena_has_no_page_at_a_multiple_of_4_gib() {
     assert_eq!((blind(&(at..at + page)), blind(&(at - page..at + 1))), (Some(at), Some(at)));
     assert_eq!((blind(&(at - page..at)), blind(&(at + page..at + (4 << 30)))), (None, None));
     let arena = |window: Range<usize>, anchor| {
-        let place = Some(Place { window, anchor, name: "there".to_owned() });
+        let place = Some(there(window, anchor));
         Arena::reserve(&ArenaConfig { size: 16 * MIB, place, quarantine: 0, packed: None }).unwrap().range()
     };
     let around = at - 64 * MIB..at + 64 * MIB;
@@ -169,8 +168,12 @@ fn a_reservation_has_none_of_certain_pages() {
     }
 }
 
+fn there(window: Range<usize>, anchor: usize) -> Place {
+    Place { window, anchor, left_out: 0..0, or_anywhere: false, name: "in the window".to_owned() }
+}
+
 fn placed(size: usize, window: Range<usize>, anchor: usize) -> Result<Arc<Arena>> {
-    let place = Some(Place { window, anchor, name: "in the window".to_owned() });
+    let place = Some(there(window, anchor));
     Arena::reserve(&ArenaConfig { size, place, quarantine: 0, packed: None })
 }
 

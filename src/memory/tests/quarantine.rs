@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use super::*;
-use crate::fault::{self, Call};
 use crate::memory::history::Occupant;
 use crate::name::Name;
 

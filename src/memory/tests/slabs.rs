@@ -4,7 +4,6 @@ use super::super::slab::Placed;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fault::{self, Call};
 
 pub(super) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i.wrapping_mul(31) ^ seed.wrapping_mul(97)) as u8 | 1).collect()

@@ -1,0 +1,157 @@
+//! Code that is written where it is not run, because no page may become executable.
+
+use super::failures::{life, object};
+use super::*;
+use crate::error::Error;
+use crate::memory::packed::UNIT;
+
+/// What the kernel shows of such code.
+pub(super) fn code_elsewhere() -> &'static str {
+    if under_qemu() { "r--s" } else { "r-xs" }
+}
+
+fn refusing(size: usize, packed: Option<PackedConfig>) -> Arc<Arena> {
+    refusing_arena(&ArenaConfig { size, quarantine: 0, packed, place: None })
+}
+
+#[test]
+fn code_is_never_writable_where_it_runs() {
+    let arena = refusing(16 * MIB, None);
+    let requests = object();
+    let slab = allocate(&arena, &requests).unwrap();
+    for (placed, request) in slab.placements().iter().zip(&requests) {
+        let code = request.protection == Protection::ReadExecute;
+        assert_eq!(code, placed.address != placed.written, "{request:?}");
+        let page = placed.address & !(arena.page() - 1);
+        let expected = if code { code_elsewhere() } else { "rw-p" };
+        assert_eq!(access(&(page..page + arena.page())), expected, "{request:?}");
+        write(placed.written, b"contents");
+    }
+    let (placements, views) = (slab.placements().to_vec(), placed_elsewhere(&slab));
+    let (slab, calls) = fault::with(|_, _| false, || slab.publish().unwrap());
+    assert!(!calls.contains(&Call::TryExecution) && !views.is_empty());
+    for (placed, request) in placements.iter().zip(&requests) {
+        assert_eq!(read(placed.address, 8), b"contents");
+        let page = placed.address & !(arena.page() - 1);
+        if request.protection == Protection::ReadExecute {
+            assert_eq!(access(&(page..page + arena.page())), code_elsewhere());
+        }
+    }
+    // The views are gone.
+    let shared = |range: &Range<usize>| mapped(range).iter().any(|m| m.access == "rw-s");
+    assert!(!views.iter().any(shared));
+    drop(slab);
+    assert_pristine(&arena);
+}
+
+/// The pages at which code is written.
+fn placed_elsewhere(slab: &WritableSlab) -> Vec<Range<usize>> {
+    let elsewhere = slab.placements().iter().filter(|placed| placed.address != placed.written);
+    elsewhere.map(|placed| placed.written & !(os::page_size() - 1)..placed.written + placed.size).collect()
+}
+
+/// Each call in turn: an error, or nothing; and nothing is left.
+#[test]
+fn any_one_call_may_fail() {
+    let (mut refused, mut failing) = (std::collections::BTreeSet::new(), 0);
+    loop {
+        let arena = refusing(16 * MIB, None);
+        let (result, calls) =
+            fault::with_errors(move |index, _| (index == failing).then_some(libc::EPERM), || life(&arena));
+        let Some(&failed) = calls.get(failing) else {
+            result.unwrap();
+            assert_pristine(&arena);
+            break;
+        };
+        match result {
+            Ok(()) => {}
+            Err(Error::System { call, source, .. }) => {
+                assert_eq!((call, source.raw_os_error()), (failed.function_of_error(), Some(libc::EPERM)));
+                refused.insert(failed);
+            }
+            Err(other) => panic!("{other}"),
+        }
+        let stats = arena.stats();
+        assert_eq!((stats.slabs, stats.slab_bytes, stats.outside_bytes), (0, 0, 0), "{failed:?}");
+        let lost = arena.range().len() - arena.largest_free();
+        assert!(lost == 0 || failed == Call::Replace, "{failed:?} lost {lost:#x} bytes");
+        failing += 1;
+    }
+    let expected = [Call::Reserve, Call::MapWritable, Call::Protect, Call::CreateCode, Call::SizeCode, Call::MapCode];
+    assert!(expected.iter().all(|call| refused.contains(call)), "{refused:?}");
+}
+
+trait OfError {
+    /// What an error names for it.
+    fn function_of_error(self) -> &'static str;
+}
+
+impl OfError for Call {
+    fn function_of_error(self) -> &'static str {
+        match self {
+            Call::Protect => "mprotect",
+            Call::CreateCode | Call::CreateOldCode | Call::SizeCode => "memfd_create",
+            _ => "mmap",
+        }
+    }
+}
+
+/// Later than the engine: the first object is refused, and says why; the next is not.
+#[test]
+fn what_is_refused_once_is_not_tried_again() {
+    let arena = arena(16 * MIB);
+    let publish = |refused| {
+        let slab = allocate(&arena, &small_object()).unwrap();
+        fault::with_errors(move |_, call| (call == Call::Protect && refused).then_some(libc::EACCES), || slab.publish())
+            .0
+    };
+    drop(publish(false).unwrap());
+    assert!(!arena.stats().exec_gain_refused);
+    let error = publish(true).unwrap_err().to_string();
+    assert!(error.contains("MemoryDenyWriteExecute") && error.contains("ask again"), "{error}");
+    assert!(arena.stats().exec_gain_refused);
+    let slab = publish(false).unwrap();
+    assert_eq!(access(&slab.ranges()[0].addresses), code_elsewhere());
+    drop(slab);
+    assert_pristine(&arena);
+}
+
+/// What is packed at pages would have to change their protection.
+#[test]
+fn what_would_be_striped_has_pages_of_its_own() {
+    let arena = refusing(16 * MIB, Some(PackedConfig { hardened: false, striped: true }));
+    let slab = allocate(&arena, &small_object()).unwrap();
+    assert_ne!(slab.placements()[0].address, slab.placements()[0].written);
+    let slab = slab.publish().unwrap();
+    assert_eq!(access(&slab.ranges()[0].addresses), code_elsewhere());
+}
+
+/// A unit whose memory was returned cannot have its protection again; it gets other memory.
+#[test]
+fn units_come_back_where_no_page_may_become_executable() {
+    for hardened in [false, true] {
+        let arena = refusing(64 * MIB, Some(PackedConfig { hardened, striped: false }));
+        let object = [segment(Protection::ReadExecute, UNIT as u64)];
+        let mut seen = std::collections::HashSet::new();
+        for round in 1..6_u8 {
+            let refuse = move |_, call| (call == Call::Protect && !hardened).then_some(libc::EACCES);
+            let load = |seed: u8| {
+                let slab = allocate(&arena, &object).unwrap();
+                write(slab.placements()[0].written, &[seed; UNIT]);
+                slab.publish().unwrap()
+            };
+            let ((), _) = fault::with_errors(refuse, || {
+                let all: Vec<_> = (0..12).map(|i| load(16 * round + i)).collect();
+                for (slab, i) in all.iter().zip(0..) {
+                    let code = &slab.ranges()[0].addresses;
+                    assert_eq!(read(code.start, UNIT), [16 * round + i; UNIT]);
+                    assert_eq!(&access(code)[..3], &code_elsewhere()[..3]);
+                    seen.insert(code.start);
+                }
+            });
+        }
+        assert!(seen.len() < 40, "none came back: {}", seen.len());
+        assert_eq!(arena.stats().lost_bytes, 0);
+        assert_eq!(access(&arena.range()), "---p");
+    }
+}
