@@ -332,6 +332,44 @@ pub enum Error {
         /// The limit.
         limit: u64,
     },
+    /// Mapped sections and common symbols of more bytes than [`Limits::mapped_bytes`](crate::Limits::mapped_bytes).
+    #[error(
+        "'{object}': {part} brings the mapped memory to {bytes} bytes, the limit is {limit}; raise Limits::mapped_bytes if it is genuine"
+    )]
+    MappedTooLarge {
+        /// The object's name.
+        object: String,
+        /// The section or common symbol, in words.
+        part: String,
+        /// Bytes so far, this one included.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// More parts than can be prepared and linked in [`Limits::working_bytes`](crate::Limits::working_bytes).
+    #[error(
+        "'{object}' may take {bytes} bytes of memory while it is prepared and linked, the limit is {limit}; raise Limits::working_bytes if it is genuine"
+    )]
+    WorkingMemoryTooLarge {
+        /// The object's name.
+        object: String,
+        /// How many it may take.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Relocations that refer to more bytes of names than [`Limits::work`](crate::Limits::work).
+    #[error(
+        "'{object}': its relocations refer to names of {work} bytes, each counted as often as it is referred to, the limit is {limit}; raise Limits::work if it is genuine"
+    )]
+    TooMuchWork {
+        /// The object's name.
+        object: String,
+        /// How many.
+        work: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// A caller's [`ObjectPlugin`](crate::ObjectPlugin) refused the object.
     #[error("plugin '{plugin}' refused '{object}': {source}")]
     Plugin {

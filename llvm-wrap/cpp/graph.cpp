@@ -30,17 +30,25 @@ void bindDefined(slabjit_graph &G, Symbol &S, SmallVectorImpl<Symbol *> &Discard
   G.Link->Symbols.push_back({&S, D.cookie});
 }
 
-// Externals by the name they were given.
-using Given = DenseMap<StringRef, Symbol *>;
+// Externals by the name they were given, and those that stand for another one of the same name.
+struct Given {
+  DenseMap<StringRef, Symbol *> ByName;
+  DenseMap<Symbol *, Symbol *> Second;
+};
 
-void retarget(LinkGraph &G, Symbol &From, Symbol &To) {
+// Leads references to second names to the first, all in one go.
+void retarget(LinkGraph &G, const DenseMap<Symbol *, Symbol *> &Second) {
+  if (Second.empty())
+    return;
   for (auto *B : G.blocks())
     for (auto &E : B->edges())
-      if (&E.getTarget() == &From)
-        E.setTarget(To);
+      if (auto *First = Second.lookup(&E.getTarget()))
+        E.setTarget(*First);
+  for (auto &[S, First] : Second)
+    G.removeAbsoluteSymbol(*S);
 }
 
-void bindExternal(slabjit_graph &G, Symbol &S, Given &Renamed) {
+void bindExternal(slabjit_graph &G, Symbol &S, Given &Given) {
   auto Name = slabjit::symbolName(S);
   slabjit_decision D{};
   G.Link->Callbacks->external(G.Link->Object, Name.data(), Name.size(), &D);
@@ -51,10 +59,9 @@ void bindExternal(slabjit_graph &G, Symbol &S, Given &Renamed) {
     slabjit::makeAbsolute(*G.Graph, S, ExecutorAddr());
     StringRef New(D.name, D.name_len);
     // Two names may mean one definition (`f` and `f@VERSION`), and a graph has one external of a name.
-    auto Same = Renamed.try_emplace(New, &S);
+    auto Same = Given.ByName.try_emplace(New, &S);
     if (!Same.second) {
-      retarget(*G.Graph, S, *Same.first->second);
-      G.Graph->removeAbsoluteSymbol(S);
+      Given.Second[&S] = Same.first->second;
       return;
     }
     slabjit::setSymbolName(*G.Graph, S, New);
@@ -134,9 +141,10 @@ extern "C" void slabjit_graph_bind(slabjit_graph *Graph, const slabjit_callbacks
     G.makeExternal(*S);
   }
   SmallVector<Symbol *, 8> Externals(G.external_symbols().begin(), G.external_symbols().end());
-  Given Renamed;
+  Given Given;
   for (auto *S : Externals)
-    bindExternal(*Graph, *S, Renamed);
+    bindExternal(*Graph, *S, Given);
+  retarget(G, Given.Second);
 }
 
 extern "C" void slabjit_graph_dispose(slabjit_graph *Graph) noexcept { delete Graph; }

@@ -12,7 +12,7 @@ use super::raw::{
     SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHF_WRITE, SHF_X86_64_LARGE, SHT_NOBITS, SHT_NULL, SectionHeader, field,
 };
 use super::report::ChangeKind;
-use super::view::{NameBudget, View, flag_letters, lossy};
+use super::view::{View, flag_letters, in_message, lossy};
 use crate::{Error, Result, SectionConflicts};
 
 pub(crate) const NAME: &str = "harmonizer";
@@ -91,7 +91,6 @@ fn traits_of(index: u32, header: &SectionHeader) -> (u64, bool) {
 
 /// The families that need something done.
 fn families<'a>(view: &View<'a>) -> Result<Vec<Family<'a>>> {
-    let mut budget = NameBudget::new(view.names().len(), view.count() as usize);
     let mut conflicting: Vec<&[u8]> = Vec::new();
     let mut clash = |name: &'a [u8]| {
         if !conflicting.contains(&name) {
@@ -103,7 +102,6 @@ fn families<'a>(view: &View<'a>) -> Result<Vec<Family<'a>>> {
         let mut known = 0;
         for (section, header) in view.sections().filter(|(_, h)| h.kind != SHT_NULL) {
             let name = view.name_of(&header)?;
-            budget.spend(view, name)?;
             match seen.iter().take(known).find(|(other, _)| *other == name) {
                 Some((_, traits)) if *traits != traits_of(section, &header) => clash(name),
                 Some(_) => {}
@@ -123,7 +121,6 @@ fn families<'a>(view: &View<'a>) -> Result<Vec<Family<'a>>> {
         let mut clashes = HashSet::new();
         for (section, header) in view.sections().filter(|(_, h)| h.kind != SHT_NULL) {
             let name = view.name_of(&header)?;
-            budget.spend(view, name)?;
             let traits = traits_of(section, &header);
             if (*seen.entry(name).or_insert(traits) != traits || is_reserved(name)) && clashes.insert(name) {
                 conflicting.push(name);
@@ -162,7 +159,7 @@ fn difference(family: &Family<'_>) -> String {
 fn reject(view: &View<'_>, family: &Family<'_>, report: &mut ObjectReport) -> Result<()> {
     report.refuse(|| Error::SectionConflict {
         object: view.object.into(),
-        section: lossy(family.name).into_owned(),
+        section: in_message(family.name),
         count: family.members.len(),
         difference: difference(family),
     })
@@ -185,10 +182,8 @@ fn unite(
     // Of a name that has a meaning the parts are made one, whatever the policy.
     let forbidden = SHF_WRITE | SHF_EXECINSTR;
     if common & forbidden == forbidden && common & SHF_ALLOC != 0 {
-        return report.refuse(|| Error::WritableAndExecutable {
-            object: view.object.into(),
-            section: lossy(family.name).into_owned(),
-        });
+        return report
+            .refuse(|| Error::WritableAndExecutable { object: view.object.into(), section: in_message(family.name) });
     }
     for (index, header) in &family.members {
         let flags = header.flags & !COMPARED | common;
@@ -206,13 +201,13 @@ fn unite(
 /// Marks every section that differs from the first of its name for a name of its own, the same for those that agree.
 fn separate<'a>(family: &Family<'a>, renames: &mut Vec<(u32, &'a [u8], usize)>) {
     // Whoever has a name of JITLink's own gives it up.
-    let mut groups: Vec<(u64, bool)> = if is_reserved(family.name) { vec![(u64::MAX, false)] } else { Vec::new() };
+    let mut groups: HashMap<(u64, bool), usize> = HashMap::new();
+    if is_reserved(family.name) {
+        groups.insert((u64::MAX, false), 0);
+    }
     for (index, header) in &family.members {
-        let traits = traits_of(*index, header);
-        let group = groups.iter().position(|known| *known == traits).unwrap_or_else(|| {
-            groups.push(traits);
-            groups.len() - 1
-        });
+        let next = groups.len();
+        let group = *groups.entry(traits_of(*index, header)).or_insert(next);
         if group > 0 {
             renames.push((*index, family.name, group));
         }
@@ -246,6 +241,8 @@ fn rename(
     // (name, group) -> the new name and where it begins in `strings`.
     let mut fresh: HashMap<Fresh<'_>, (Vec<u8>, u32)> = HashMap::new();
     let mut targets: HashMap<u32, Fresh<'_>> = HashMap::new();
+    // The first number that was not tried for a name.
+    let mut untried: HashMap<&[u8], usize> = HashMap::new();
     let base = view.names().len();
     let offset_of = |strings: &[u8]| {
         u32::try_from(base + strings.len())
@@ -253,15 +250,17 @@ fn rename(
     };
     for (index, name, group) in renames {
         if !fresh.contains_key(&(*name, *group)) {
-            let mut number = *group;
+            let untried = untried.entry(name).or_default();
+            let mut number = (*untried).max(*group);
             let new = loop {
                 let mut candidate = name.to_vec();
                 candidate.extend_from_slice(format!(".slabjit.{number}").as_bytes());
+                number += 1;
                 if !existing.contains(candidate.as_slice()) && taken.insert(candidate.clone()) {
                     break candidate;
                 }
-                number += 1;
             };
+            *untried = number;
             let offset = offset_of(&strings)?;
             strings.extend_from_slice(&new);
             strings.push(0);

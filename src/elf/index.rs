@@ -30,7 +30,7 @@ pub(crate) struct ObjectIndex {
     pub large_sections: Vec<u32>,
     /// Relocations that another kind carries, because this LLVM's JITLink lacks theirs.
     pub lifted: Lifted,
-    /// Indirect functions, also local ones: the name, and the file offset of the resolver, in order of the offsets.
+    /// Indirect functions, also local ones: the name, and the file offset of the resolver, in order of the offsets and the names' texts.
     pub indirect: Vec<(Name, u64)>,
     /// What the object has, or wants, of thread-local storage.
     pub thread_local: Option<Box<ThreadLocal>>,
@@ -117,6 +117,18 @@ impl ObjectIndex {
     pub(crate) fn name(&self, name: Name) -> &str {
         let start = name.start as usize;
         self.names.get(start..start + name.len as usize).unwrap_or_default()
+    }
+
+    /// Whether an indirect function of this name has its resolver at this offset of the prepared bytes.
+    pub(crate) fn is_indirect(&self, name: &str, resolver: u64) -> bool {
+        self.indirect.binary_search_by(|(known, at)| (*at, self.name(*known)).cmp(&(resolver, name))).is_ok()
+    }
+
+    /// Puts indirect functions in order.
+    pub(super) fn sort_indirect(&mut self) {
+        let mut indirect = std::mem::take(&mut self.indirect);
+        indirect.sort_unstable_by(|(a, at), (b, bt)| (at, self.name(*a)).cmp(&(bt, self.name(*b))));
+        self.indirect = indirect;
     }
 
     /// A section's name; empty for an index that is not there.

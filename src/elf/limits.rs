@@ -42,10 +42,28 @@ pub struct Limits {
     /// Bytes that compressed sections expand to, together; 1 GiB by default. See
     /// [`Error::DecompressedTooLarge`](crate::Error::DecompressedTooLarge).
     pub decompressed_bytes: u64,
+    /// Bytes of memory that its mapped sections and common symbols take, alignment included; 64 GiB by default. See
+    /// [`Error::MappedTooLarge`](crate::Error::MappedTooLarge).
+    pub mapped_bytes: u64,
+    /// Bytes that preparing and linking it may take meanwhile, beside what is mapped or decompressed: twice its own bytes, 2 KiB for
+    /// each section, 512 bytes for each symbol, 256 for each relocation, and 64 for each byte of its unwind tables; 8 GiB by default. See
+    /// [`Error::WorkingMemoryTooLarge`](crate::Error::WorkingMemoryTooLarge).
+    pub working_bytes: u64,
+    /// The one thing that grows faster than the object: bytes of the names that relocations refer to, of each relocation anew, as LLVM
+    /// looks up some of them by name each time; 2³⁴ by default. See [`Error::TooMuchWork`](crate::Error::TooMuchWork).
+    pub work: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { object_bytes: 1 << 30, sections: 1 << 20, relocations: 1 << 26, decompressed_bytes: 1 << 30 }
+        Self {
+            object_bytes: 1 << 30,
+            sections: 1 << 20,
+            relocations: 1 << 26,
+            decompressed_bytes: 1 << 30,
+            mapped_bytes: 1 << 36,
+            working_bytes: 1 << 33,
+            work: 1 << 34,
+        }
     }
 }

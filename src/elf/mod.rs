@@ -6,6 +6,7 @@
 //! and an index of what the linker needs to know.
 
 mod archive;
+mod bounds;
 mod builder;
 mod crel;
 mod decompress;

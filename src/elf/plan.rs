@@ -1,6 +1,7 @@
 //! What preparation found out about an object, for people and for programs.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +44,7 @@ pub struct LinkPlan {
     pub executable_stack: bool,
     /// The relocation kinds it uses.
     pub relocations: Vec<PlannedRelocation>,
-    /// The relocations of mapped sections one by one, each with a verdict; up to 100 000 of them.
+    /// The relocations of mapped sections one by one, each with a verdict; up to 100 000 of them, and 64 MiB of text.
     pub references: Vec<PlannedReference>,
     /// How many more there are.
     pub references_omitted: u64,
@@ -116,21 +117,23 @@ pub struct PlannedRelocation {
 }
 
 /// A relocation of a [`LinkPlan`], and whether it reaches its target.
+///
+/// Texts are shared between the references of a plan. Names of more than 4096 bytes are cut off there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PlannedReference {
     /// The section that it applies to.
-    pub section: String,
+    pub section: Arc<str>,
     /// That section's index.
     pub section_index: u32,
     /// Offset of the field in the section, in bytes.
     pub offset: u64,
     /// The function or datum that it lies in, where one is named.
-    pub function: Option<String>,
+    pub function: Option<Arc<str>>,
     /// The kind, as the ABI names it, or its number.
-    pub relocation: String,
+    pub relocation: Arc<str>,
     /// The symbol that it refers to; of a section symbol the section's name, of another without a name `#` and its number.
-    pub symbol: String,
+    pub symbol: Arc<str>,
     /// The index of the section that defines the symbol, if the object does.
     pub target_section: Option<u32>,
     /// Added to the symbol's address, in bytes.
@@ -143,7 +146,7 @@ pub struct PlannedReference {
     /// The least and the greatest value that the field can hold, where there are such.
     pub limit: Option<(i64, i64)>,
     /// What the verdict depends on, or why it is [`Verdict::Refused`].
-    pub note: Option<String>,
+    pub note: Option<Arc<str>>,
 }
 
 impl fmt::Display for PlannedReference {

@@ -12,7 +12,7 @@ use super::reach::Surroundings;
 use super::report::{Change, ChangeKind};
 use super::validate::{self, Context, Counts, Judge};
 use super::view::View;
-use super::{SectionConflicts, crel, decompress, harmonize, identity, marks, signal_frames};
+use super::{SectionConflicts, bounds, crel, decompress, harmonize, identity, marks, signal_frames};
 use crate::{Error, Limits, Result};
 
 /// What objects are prepared for.
@@ -124,6 +124,7 @@ impl Preparation {
             }
         }
         let limits = &self.limits;
+        bounds::check(&View::parse(name, bytes, limits.sections)?, limits)?;
         self.step(name, bytes, |view| crel::prepare(view, limits, report))?;
         self.step(name, bytes, |view| decompress::prepare(view, limits, report))?;
         self.step(name, bytes, |view| marks::prepare(view, self.target.llvm, report))?;
@@ -135,7 +136,7 @@ impl Preparation {
         let none = Lifted::default();
         let mut context = Context { limits, llvm: self.target.llvm, lifted: &none };
         let native = view.machine == self.target.machine;
-        let mut judge = counts.map(|(slot, around)| Judge::new(slot.insert(Counts::new(&view)), around, native));
+        let mut judge = counts.map(|(slot, around)| Judge::new(&view, slot.insert(Counts::new(&view)), around, native));
         let mut valid = validate::validate(&view, &context, report, judge.as_mut())?;
         if !valid.patch.is_empty() {
             apply(name, bytes, valid.patch)?;

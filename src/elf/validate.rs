@@ -43,7 +43,8 @@ pub(crate) fn validate(
     report.begin(NAME);
     let mut patch = Patch::new(view.bytes.len());
     let (mut builder, tables) = sections::validate(view, context, report)?;
-    let symbols = symbols::validate(view, &tables, &mut builder, &mut patch, report)?;
+    let symbols = symbols::validate(view, &tables, context.limits, &mut builder, &mut patch, report)?;
+    symbols.refuse_too_much_work(view, &tables, tables.relocations, context.limits.work)?;
     sections::groups(view, &tables, &symbols, &mut builder, report)?;
     let found = relocations::validate(view, context, &tables, &mut patch, report, judge)?;
     unwind::validate(view, report)?;
@@ -51,6 +52,6 @@ pub(crate) fn validate(
     let mut index = builder.finish(view)?;
     index.lifted = found.lifted;
     index.keep_near_what_is_lifted();
-    index.indirect.sort_unstable_by_key(|(_, resolver)| *resolver);
+    index.sort_indirect();
     Ok(Valid { index, patch })
 }

@@ -143,8 +143,8 @@ impl<'a> View<'a> {
 
     /// A section's name for messages.
     pub(crate) fn label(&self, index: u32) -> String {
-        match self.header(index).and_then(|h| self.name_of(&h).ok()) {
-            Some(name) if !name.is_empty() => String::from_utf8_lossy(name).into_owned(),
+        match self.header(index).and_then(|h| self.names.get(h.name as usize..)) {
+            Some(name) if !matches!(name.first(), None | Some(0)) => in_message(name),
             _ => format!("#{index}"),
         }
     }
@@ -236,9 +236,22 @@ impl NameBudget {
     }
 }
 
-/// For messages.
+/// A name as text.
 pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
+}
+
+/// The most bytes of a name that a message has: hostile names have megabytes, and there may be as many messages as relocations.
+const MOST_IN_MESSAGE: usize = 4096;
+
+/// The name that begins these bytes, for messages: up to a NUL byte if there is one, and not all of one that is very long.
+pub(crate) fn in_message(bytes: &[u8]) -> String {
+    let shown = bytes.get(..MOST_IN_MESSAGE).unwrap_or(bytes);
+    match shown.iter().position(|byte| *byte == 0) {
+        Some(end) => lossy(shown.get(..end).unwrap_or_default()).into_owned(),
+        None if shown.len() < bytes.len() => format!("{}…", lossy(shown)),
+        None => lossy(shown).into_owned(),
+    }
 }
 
 /// The letters that `readelf` prints for a section's flags.

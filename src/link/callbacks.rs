@@ -134,14 +134,14 @@ unsafe extern "C" fn retain_block(
         let offset = offset.filter(|o| *o < link.object.bytes.len()).map(|o| o as u64);
         let object = &link.object;
         if let Some(array) = offset.and_then(|o| object.array_at(o)) {
-            let dead = object.index.arrays.get(array).is_some_and(|a| link.dead_sections.contains(&a.section));
+            let dead = object.index.arrays.get(array).is_some_and(|a| link.is_dead(a.section));
             return if dead { 0 } else { array as u64 + 1 };
         }
         if let Some(section) = object.thread_local(section) {
-            return if link.dead_sections.contains(&section) { 0 } else { THREAD_LOCAL + u64::from(section) };
+            return if link.is_dead(section) { 0 } else { THREAD_LOCAL + u64::from(section) };
         }
         match object.retained(section, offset) {
-            Some(section) if !link.dead_sections.contains(&section) => RETAINED,
+            Some(section) if !link.is_dead(section) => RETAINED,
             _ => 0,
         }
     })
@@ -153,9 +153,7 @@ unsafe extern "C" fn indirect(object: *mut c_void, name: *const c_char, len: usi
     guarded(0, || {
         let index = &link.object.index;
         let offset = (content as usize).wrapping_sub(link.object.bytes.as_ptr() as usize) as u64;
-        let first = index.indirect.partition_point(|(_, resolver)| *resolver < offset);
-        let here = index.indirect.iter().skip(first).take_while(|(_, resolver)| *resolver == offset);
-        here.into_iter().any(|(known, _)| index.name(*known) == name).into()
+        index.is_indirect(name, offset).into()
     })
 }
 

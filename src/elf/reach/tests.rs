@@ -27,7 +27,7 @@ fn plan(target: Target, object: &[u8], bridges: bool, arena: std::ops::Range<u64
 /// The one reference of a section.
 #[track_caller]
 fn only<'p>(plan: &'p LinkPlan, section: &str) -> &'p PlannedReference {
-    let mut of = plan.references.iter().filter(|reference| reference.section == section);
+    let mut of = plan.references.iter().filter(|reference| *reference.section == *section);
     let found = of.next().unwrap_or_else(|| panic!("{section} has no reference: {plan}"));
     assert!(of.next().is_none(), "{plan}");
     found

@@ -1,10 +1,11 @@
 //! A verdict on each relocation, for a link plan. Loading needs none: there the linker judges at final addresses.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::relocations::{Counts, Entry, Site};
 use super::sections::Tables;
-use super::symbols::{Place, place};
+use super::symbols::{Place, place, symbol_name};
 use crate::Error;
 use crate::elf::plan::PlannedReference;
 use crate::elf::raw::{
@@ -13,11 +14,13 @@ use crate::elf::raw::{
 use crate::elf::reach::{Judgement, Reference, Surroundings, Target, Verdict, Whereabouts};
 use crate::elf::relocations::bridge::{bridgeable, goes_through_stub};
 use crate::elf::relocations::{Kind, Repair};
-use crate::elf::view::{View, lossy, string_at};
+use crate::elf::view::{View, string_at};
 use crate::error::FarReference;
 
 /// The most references that a plan lists.
 pub(crate) const MOST_REFERENCES: usize = 100_000;
+/// The most bytes of text in them together, when they are printed.
+const MOST_TEXT: usize = 64 << 20;
 /// The most that are told as a problem.
 const MOST_FAILURES: usize = 1000;
 /// What lies between the parts of an object beside their bytes: protections change on pages of at most 64 KiB.
@@ -32,26 +35,50 @@ pub(crate) struct Judge<'j> {
     surroundings: &'j Surroundings<'j>,
     /// Whether the object is for this process.
     native: bool,
-    /// Where undefined symbols are, by index.
-    found: HashMap<u32, Whereabouts>,
+    /// Names of the object's sections.
+    sections: HashSet<&'j [u8]>,
+    /// Where undefined symbols lead, by index.
+    found: HashMap<u32, Target>,
     /// Functions and data of each section that was asked about: offset, size, index of the symbol; sorted.
     named: HashMap<u32, Vec<(u64, u64, u32)>>,
     /// See [`Reference::extent`]; once it is known.
     extent: Option<u64>,
+    texts: Texts,
     /// What validation has passed and no place in the arena mends, and how many more there are.
     failures: Vec<FarReference>,
     more: usize,
 }
 
+/// What references have in common, made once.
+#[derive(Default)]
+struct Texts {
+    /// Names of sections and of symbols, by index.
+    sections: HashMap<u32, Arc<str>>,
+    symbols: HashMap<u32, Arc<str>>,
+    /// Kinds of relocations, by number.
+    kinds: HashMap<u32, Arc<str>>,
+    notes: HashMap<&'static str, Arc<str>>,
+    /// Bytes of what was listed, each text as often as it is printed.
+    listed: usize,
+}
+
 impl<'j> Judge<'j> {
-    pub(crate) fn new(counts: &'j mut Counts, surroundings: &'j Surroundings<'j>, native: bool) -> Self {
+    /// For an object that was not refused for its headers.
+    pub(crate) fn new(
+        view: &View<'j>,
+        counts: &'j mut Counts,
+        surroundings: &'j Surroundings<'j>,
+        native: bool,
+    ) -> Self {
         Self {
             counts,
             surroundings,
             native,
+            sections: view.sections().filter_map(|(_, header)| view.name_of(&header).ok()).collect(),
             found: HashMap::new(),
             named: HashMap::new(),
             extent: None,
+            texts: Texts::default(),
             failures: Vec::new(),
             more: 0,
         }
@@ -59,7 +86,7 @@ impl<'j> Judge<'j> {
 
     /// Whether no more references are listed.
     pub(super) fn is_full(&self) -> bool {
-        self.counts.references.len() >= MOST_REFERENCES
+        self.counts.references.len() >= MOST_REFERENCES || self.texts.listed >= MOST_TEXT
     }
 
     /// The references that the linker will refuse, all in one.
@@ -83,13 +110,13 @@ impl<'j> Judge<'j> {
             (Some((_, kind)), Ok(repair)) => {
                 let (reference, section) = self.reference(site, kind, repair);
                 let judgement = reference.judge();
-                (judgement, section, judgement.note.map(str::to_owned))
+                (judgement, section, judgement.note.map(|note| self.texts.note(note)))
             }
             (kind, checked) => {
                 let judgement = Judgement { verdict: Verdict::Refused, value: None, note: None };
                 let (note, value) = checked.err().map_or((None, None), reason);
                 let value = value.filter(|_| kind.is_some());
-                (Judgement { value, ..judgement }, defined_in(site), note)
+                (Judgement { value, ..judgement }, defined_in(site), note.map(Arc::from))
             }
         };
         self.counts.judged(kind.map(|(position, _)| position), site.entry.kind, judgement.verdict);
@@ -102,27 +129,32 @@ impl<'j> Judge<'j> {
             return;
         }
         let function = self.function(site.view, site.tables, site.target, site.entry.offset);
+        let function = function.map(|symbol| self.texts.symbol(site, symbol));
         if let Some((_, kind)) = kind.filter(|_| impossible && failed) {
             let (least, greatest) = judgement.value.unwrap_or_default();
             let worst = if least.abs() > greatest.abs() { least } else { greatest };
-            self.failures.push(site.far(kind, clamp(worst), function.clone(), remedy(judgement.note)));
+            let function = function.as_deref().map(str::to_owned);
+            self.failures.push(site.far(kind, clamp(worst), function, remedy(judgement.note)));
         }
         if !full {
-            let limit = kind.map(|(_, kind)| kind).filter(|kind| kind.is_limited());
-            self.counts.references.push(PlannedReference {
-                section: site.view.label(site.target),
+            let (number, kind) = (site.entry.kind, kind.map(|(_, kind)| kind));
+            let limit = kind.filter(|kind| kind.is_limited());
+            let listed = PlannedReference {
+                section: self.texts.section(site),
                 section_index: site.target,
                 offset: site.entry.offset,
                 function,
-                relocation: kind.map_or_else(|| format!("kind {}", site.entry.kind), |(_, kind)| kind.name.into()),
-                symbol: site.symbol(),
+                relocation: self.texts.kind(number, kind),
+                symbol: self.texts.symbol(site, site.entry.symbol),
                 target_section: target,
                 addend: site.entry.addend,
                 verdict: judgement.verdict,
                 distance: judgement.value.map(clamped),
                 limit: limit.map(|kind| clamped(kind.limit())),
                 note,
-            });
+            };
+            self.texts.list(&listed);
+            self.counts.references.push(listed);
         }
     }
 
@@ -137,7 +169,7 @@ impl<'j> Judge<'j> {
         let large =
             |header: &SectionHeader| header.is(SHF_X86_64_LARGE) && site.view.machine == crate::elf::raw::EM_X86_64;
         // JITLink splits unwind tables into records and drops some.
-        let split = site.view.label(site.target) == ".eh_frame";
+        let split = site.view.name_begins_with(site.header, b".eh_frame\0");
         let section = defined_in(site);
         let target = match (section, symbol) {
             (Some(section), Some(symbol)) => match site.view.header(section) {
@@ -183,25 +215,37 @@ impl<'j> Judge<'j> {
             Place::Undefined => {}
             _ => return Target::Object,
         }
+        if let Some(target) = self.found.get(&index) {
+            return *target;
+        }
         let name = string_at(site.tables.strings, symbol.name).unwrap_or_default();
-        if made_by_jitlink(site.view, name) {
+        let target = self.leads_to(name, symbol.binding == STB_WEAK);
+        self.found.insert(index, target);
+        target
+    }
+
+    fn leads_to(&self, name: &[u8], weak: bool) -> Target {
+        if self.made_by_jitlink(name) {
             return Target::Object;
         }
         let Some(host) = self.host() else { return Target::Arena };
-        let weak = symbol.binding == STB_WEAK;
-        let find = || std::str::from_utf8(name).map_or(Whereabouts::Unknown, |name| (host.find)(name, weak));
-        match self.found.entry(index).or_insert_with(find) {
-            Whereabouts::Address(at) => Target::Address(*at),
+        match std::str::from_utf8(name).map_or(Whereabouts::Unknown, |name| (host.find)(name, weak)) {
+            Whereabouts::Address(at) => Target::Address(at),
             Whereabouts::Arena | Whereabouts::Unknown => Target::Arena,
         }
     }
 
-    /// The function or datum around an offset of a section.
-    fn function(&mut self, view: &View<'_>, tables: &Tables<'_>, section: u32, offset: u64) -> Option<String> {
+    /// Names that JITLink defines in the object itself (`createDefineExternalSectionStartAndEndSymbolsPass`, GOT passes).
+    fn made_by_jitlink(&self, name: &[u8]) -> bool {
+        let of_section = name.strip_prefix(b"__start_").or_else(|| name.strip_prefix(b"__stop_"));
+        name == b"_GLOBAL_OFFSET_TABLE_" || of_section.is_some_and(|section| self.sections.contains(section))
+    }
+
+    /// The symbol of the function or datum around an offset of a section.
+    fn function(&mut self, view: &View<'_>, tables: &Tables<'_>, section: u32, offset: u64) -> Option<u32> {
         if self.named.is_empty() {
             // AArch64's mapping symbols ($x, $d) name nothing (AAELF64, "Mapping symbols").
-            let is_name =
-                |at| string_at(tables.strings, at).is_some_and(|name| !matches!(name.first(), None | Some(b'$')));
+            let is_name = |at: u32| !matches!(tables.strings.get(at as usize), None | Some(0 | b'$'));
             for (index, raw) in (0u32..).zip(tables.symbols) {
                 let symbol = Symbol::decode(raw);
                 if let (Place::Section(at), STT_FUNC | STT_OBJECT | STT_NOTYPE) =
@@ -221,9 +265,35 @@ impl<'j> Judge<'j> {
         // What has no size reaches to the next symbol. Symbols may lie inside others; hostile ones deeper than this.
         let around = named.get(..after)?.iter().rev().take(8);
         let covering = around.filter(|(start, size, _)| *size == 0 || offset - start < *size);
-        let (.., index) = covering.max_by_key(|(start, size, _)| (*start, *size != 0))?;
-        let name = string_at(tables.strings, Symbol::decode(tables.symbols.get(*index as usize)?).name)?;
-        Some(lossy(name).into_owned())
+        covering.max_by_key(|(start, size, _)| (*start, *size != 0)).map(|(.., index)| *index)
+    }
+}
+
+impl Texts {
+    fn section(&mut self, site: &Site<'_, '_>) -> Arc<str> {
+        Arc::clone(self.sections.entry(site.target).or_insert_with(|| site.view.label(site.target).into()))
+    }
+
+    fn symbol(&mut self, site: &Site<'_, '_>, index: u32) -> Arc<str> {
+        Arc::clone(self.symbols.entry(index).or_insert_with(|| symbol_name(site.view, site.tables, index).into()))
+    }
+
+    fn kind(&mut self, number: u32, kind: Option<&'static Kind>) -> Arc<str> {
+        match kind {
+            Some(kind) => Arc::clone(self.kinds.entry(number).or_insert_with(|| kind.name.into())),
+            // There may be any number of them.
+            None => format!("kind {number}").into(),
+        }
+    }
+
+    fn note(&mut self, note: &'static str) -> Arc<str> {
+        Arc::clone(self.notes.entry(note).or_insert_with(|| note.into()))
+    }
+
+    fn list(&mut self, listed: &PlannedReference) {
+        let PlannedReference { section, function, relocation, symbol, note, .. } = listed;
+        let texts = [Some(section), function.as_ref(), Some(relocation), Some(symbol), note.as_ref()];
+        self.listed += texts.into_iter().flatten().map(|text| text.len()).sum::<usize>();
     }
 }
 
@@ -235,13 +305,6 @@ fn defined_in(site: &Site<'_, '_>) -> Option<u32> {
         Place::Section(section) => Some(section),
         _ => None,
     }
-}
-
-/// Names that JITLink defines in the object itself (`createDefineExternalSectionStartAndEndSymbolsPass`, GOT passes).
-fn made_by_jitlink(view: &View<'_>, name: &[u8]) -> bool {
-    let of_section = name.strip_prefix(b"__start_").or_else(|| name.strip_prefix(b"__stop_"));
-    let is = |wanted: &[u8]| view.sections().any(|(_, header)| view.name_of(&header).is_ok_and(|name| name == wanted));
-    name == b"_GLOBAL_OFFSET_TABLE_" || of_section.is_some_and(is)
 }
 
 /// No object takes more bytes in the arena, whatever its sections' order and the size of pages.

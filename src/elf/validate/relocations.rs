@@ -1,6 +1,6 @@
 //! Relocations: bounds, symbols, kinds, addends, and the instruction that each one patches.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::Context;
 use super::judge::Judge;
@@ -11,8 +11,8 @@ use crate::elf::patch::{Patch, Value};
 use crate::elf::plan::PlannedReference;
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
-    LE, RELA_SIZE, RawRela, SHF_ALLOC, SHF_EXECINSTR, SHF_GROUP, SHF_TLS, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_GLOBAL,
-    STB_LOCAL, STB_WEAK, STT_FILE, STT_TLS, SectionHeader, Symbol,
+    LE, RELA_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHF_GROUP, SHF_TLS, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_GLOBAL, STB_LOCAL,
+    STB_WEAK, STT_FILE, STT_TLS, SectionHeader, Symbol,
 };
 use crate::elf::reach::{MISALIGNED, Verdict, misalignment};
 use crate::elf::relocations::bridge::bridgeable;
@@ -93,7 +93,7 @@ pub(super) fn validate(
     let mut found = Found::default();
     let table = Table::of(view.machine);
     // Of each kind that cannot be linked the first occurrence is enough.
-    let mut told = vec![];
+    let mut told = HashSet::new();
     for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_RELA) {
         let malformed = |offset: Option<u64>, problem: String| view.malformed(Some(index), offset, problem);
         let entries = if header.entry_size == RELA_SIZE { view.relocations(index, &header)? } else { None };
@@ -195,10 +195,9 @@ pub(super) fn validate(
                 *error,
                 Error::UnsupportedRelocation { .. } | Error::ThreadLocal { .. } | Error::IndirectFunction { .. }
             ) {
-                if told.contains(&entry.kind) {
+                if !told.insert(entry.kind) {
                     continue;
                 }
-                told.push(entry.kind);
             }
             report.refuse(|| *error)?;
             if report.is_full() && judge.as_deref().is_none_or(Judge::is_full) {
@@ -213,12 +212,6 @@ pub(super) fn validate(
         report.refuse(|| view.malformed(None, None, "two relocations apply to one field"))?;
     }
     Ok(Found { lifted, ..found })
-}
-
-/// The relocations of a section, as far as they can be read.
-pub(super) fn entries_for<'a>(view: &View<'a>, section: u32) -> impl Iterator<Item = &'a RawRela> {
-    let tables = view.sections().filter(move |(_, header)| header.kind == SHT_RELA && header.info == section);
-    tables.flat_map(|(index, header)| view.relocations(index, &header).ok().flatten().unwrap_or_default())
 }
 
 /// What the relocations of an object bring.

@@ -6,12 +6,12 @@ use crate::elf::builder::IndexBuilder;
 use crate::elf::index::{Array, Group, Name, Section, array_kind, is_retained};
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
-    GRP_COMDAT, HEADER_SIZE, RELA_SIZE, RawSymbol, SECTION_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHF_LINK_ORDER, SHF_TLS,
-    SHF_WRITE, SHF_X86_64_LARGE, SHT_ANDROID_REL, SHT_ANDROID_RELA, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_PROGBITS,
-    SHT_REL, SHT_RELA, SHT_RELR, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX, SYMBOL_SIZE, SectionHeader,
+    GRP_COMDAT, RELA_SIZE, RawSymbol, SHF_ALLOC, SHF_EXECINSTR, SHF_LINK_ORDER, SHF_TLS, SHF_WRITE, SHF_X86_64_LARGE,
+    SHT_ANDROID_REL, SHT_ANDROID_RELA, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_PROGBITS, SHT_REL, SHT_RELA, SHT_RELR,
+    SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX, SYMBOL_SIZE, SectionHeader,
 };
 use crate::elf::view::{View, is_string_table};
-use crate::{Error, Result};
+use crate::{Error, Limits, Result};
 
 /// The largest alignment of a mapped section or common symbol.
 pub(crate) const MAX_ALIGNMENT: u64 = 2 << 20;
@@ -28,15 +28,33 @@ pub(super) struct Tables<'a> {
     pub strings: &'a [u8],
     /// Contents of the extended section-index table, four bytes for each symbol.
     pub extended: Option<&'a [u8]>,
-    /// Bytes that the object's mapped sections take.
-    pub mapped: u64,
+    pub mapped: Mapped,
+    /// How many relocations there are.
+    pub relocations: u64,
 }
 
-impl Tables<'_> {
-    /// Counts bytes that will be mapped; false when they are more than can be.
-    pub(super) fn map(&mut self, size: u64) -> bool {
-        self.mapped = self.mapped.saturating_add(size);
-        self.mapped <= MAX_MAPPED
+/// Bytes of memory that mapped sections and common symbols take.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Mapped(u64);
+
+impl Mapped {
+    /// Counts a part, and what may lie before it so that it is aligned.
+    pub(super) fn add(
+        &mut self,
+        (size, align): (u64, u64),
+        view: &View<'_>,
+        limits: &Limits,
+        part: impl Fn() -> String,
+    ) -> Result<()> {
+        self.0 = self.0.saturating_add(size).saturating_add(align.saturating_sub(1));
+        let (bytes, limit) = (self.0, limits.mapped_bytes);
+        if bytes > MAX_MAPPED {
+            return Err(view.malformed(None, None, format!("{} takes more memory than there can be", part())));
+        }
+        if bytes > limit {
+            return Err(Error::MappedTooLarge { object: view.object.into(), part: part(), bytes, limit });
+        }
+        Ok(())
     }
 }
 
@@ -49,7 +67,6 @@ pub(super) fn validate<'a>(
     let mut builder =
         IndexBuilder::new(view.names().len() + tables.strings.len(), view.count() as usize + tables.symbols.len());
     builder.index.sections.reserve_exact(view.count() as usize);
-    let mut relocations = 0_u64;
     if let Some(null) = view.header(0) {
         // LLVM takes it for what it says it is.
         if null.kind != SHT_NULL {
@@ -66,11 +83,12 @@ pub(super) fn validate<'a>(
         }
         view.contents(index, &header)?;
         check(view, index, &header, text, report)?;
-        if header.is(SHF_ALLOC) && !tables.map(header.size) {
-            report.refuse(|| view.malformed(Some(index), None, "the sections take more memory than there can be"))?;
+        if header.is(SHF_ALLOC) {
+            let part = || format!("section '{}'", view.label(index));
+            tables.mapped.add((header.size, header.align), view, context.limits, part)?;
         }
         if header.kind == SHT_RELA {
-            relocations = relocations.saturating_add(header.size / RELA_SIZE);
+            tables.relocations = tables.relocations.saturating_add(header.size / RELA_SIZE);
         }
         if let Some((kind, priority)) = array_kind(text, header.kind).filter(|_| header.is(SHF_ALLOC)) {
             if header.size % 8 != 0 {
@@ -96,19 +114,14 @@ pub(super) fn validate<'a>(
             builder.index.large_sections.push(index);
         }
     }
-    if let Some((index, other)) = overlap(view) {
-        // What changes in one, when it is prepared or linked, would change in the other.
-        let problem = format!("its contents and those of {other} overlap in the file");
-        report.refuse(|| view.malformed(Some(index), None, problem))?;
-    }
     if let Some(index) = builder.twin_of_thread_local() {
         // The linker tells them apart by their names.
         report.refuse(|| view.malformed(Some(index), None, "it is the second thread-local section of its name"))?;
     }
-    let limit = context.limits.relocations;
-    if relocations > limit {
+    let (count, limit) = (tables.relocations, context.limits.relocations);
+    if count > limit {
         let object = || view.object.into();
-        report.refuse(|| Error::TooManyRelocations { object: object(), count: relocations, limit })?;
+        report.refuse(|| Error::TooManyRelocations { object: object(), count, limit })?;
     }
     Ok((builder, tables))
 }
@@ -123,20 +136,6 @@ fn section(header: &SectionHeader, name: Name) -> Section {
         offset: header.offset,
         has_contents: header.has_contents(),
     }
-}
-
-/// A section of which the contents overlap something else, and what that is.
-fn overlap(view: &View<'_>) -> Option<(u32, String)> {
-    let headers = SECTION_SIZE * u64::from(view.count());
-    let mut ranges = Vec::with_capacity(view.count() as usize + 1);
-    ranges.extend([(0, HEADER_SIZE, None), (view.table, view.table.saturating_add(headers), None)]);
-    let filled = view.sections().filter(|(_, header)| header.has_contents() && header.size != 0);
-    ranges.extend(filled.map(|(index, h)| (h.offset, h.offset.saturating_add(h.size), Some(index))));
-    ranges.sort_unstable();
-    let pair = ranges.windows(2).find(|pair| matches!(pair, [(_, end, _), (start, ..)] if start < end))?;
-    let mut sections = pair.iter().filter_map(|(.., index)| *index);
-    let index = sections.next()?;
-    Some((index, sections.next().map_or("a header".into(), |other| format!("section '{}'", view.label(other)))))
 }
 
 /// One section by itself.
@@ -223,7 +222,7 @@ pub(super) fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Re
         if !(is_string_table(strings) || strings.is_empty() && symbols.len() <= 1) {
             return Err(malformed("its string table does not begin and end with a NUL byte".into()));
         }
-        tables = Tables { symtab: index, symbols, strings, extended: None, mapped: 0 };
+        tables = Tables { symtab: index, symbols, strings, extended: None, ..Tables::default() };
     }
     for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_SYMTAB_SHNDX) {
         let contents = view.contents(index, &header)?;

@@ -3,19 +3,19 @@
 use std::collections::HashSet;
 
 use super::relocations::Found;
-use super::sections::{MAX_ALIGNMENT, Tables};
+use super::sections::{MAX_ALIGNMENT, Mapped, Tables};
 use crate::elf::builder::IndexBuilder;
 use crate::elf::index::{Binding, Definition, Import, SymbolKind, Visibility};
 use crate::elf::patch::{Patch, Value};
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
-    SHF_EXECINSTR, SHF_TLS, SHN_ABS, SHN_COMMON, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_NULL, STB_GLOBAL,
-    STB_GNU_UNIQUE, STB_LOCAL, STB_WEAK, STT_COMMON, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT,
-    STT_SECTION, STT_TLS, STV_HIDDEN, STV_INTERNAL, SYMBOL_SIZE, Symbol, field,
+    LE, SHF_EXECINSTR, SHF_TLS, SHN_ABS, SHN_COMMON, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_NULL, SHT_RELA,
+    STB_GLOBAL, STB_GNU_UNIQUE, STB_LOCAL, STB_WEAK, STT_COMMON, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE,
+    STT_OBJECT, STT_SECTION, STT_TLS, STV_HIDDEN, STV_INTERNAL, SYMBOL_SIZE, Symbol, field,
 };
 use crate::elf::report::ChangeKind;
-use crate::elf::view::{View, lossy, string_at};
-use crate::{Error, Result};
+use crate::elf::view::{View, in_message, string_at};
+use crate::{Error, Limits, Result};
 
 /// Up to this many names, comparing each with each is cheaper than a hash table.
 const FEW: usize = 8;
@@ -34,9 +34,37 @@ pub(super) enum Place {
 /// What the symbol table says, for groups and relocations.
 pub(super) struct Symbols {
     count: u32,
+    /// Bytes of the longest name.
+    longest: usize,
 }
 
 impl Symbols {
+    /// Refuses relocations that refer to too many bytes of names. `relocations`: how many there are.
+    pub(super) fn refuse_too_much_work(
+        &self,
+        view: &View<'_>,
+        tables: &Tables<'_>,
+        relocations: u64,
+        limit: u64,
+    ) -> Result<()> {
+        if relocations.saturating_mul(self.longest as u64) <= limit {
+            return Ok(());
+        }
+        let of_symbol = |raw| string_at(tables.strings, Symbol::decode(raw).name).map_or(0, <[u8]>::len) as u64;
+        let lengths: Vec<u64> = tables.symbols.iter().map(of_symbol).collect();
+        let mut work = 0_u64;
+        for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_RELA) {
+            for entry in view.relocations(index, &header)?.unwrap_or_default() {
+                let symbol = (entry.r_info.get(LE) >> 32) as usize;
+                work = work.saturating_add(lengths.get(symbol).copied().unwrap_or(0));
+            }
+        }
+        if work > limit {
+            return Err(Error::TooMuchWork { object: view.object.into(), work, limit });
+        }
+        Ok(())
+    }
+
     /// A group's signature: the name of a symbol, or of the section that a nameless section symbol stands for.
     pub(super) fn signature(&self, view: &View<'_>, tables: &Tables<'_>, index: u32) -> Option<Vec<u8>> {
         if index == 0 || index >= self.count {
@@ -79,8 +107,8 @@ pub(super) fn symbol_name(view: &View<'_>, tables: &Tables<'_>, index: u32) -> S
     let Some(symbol) = tables.symbols.get(index as usize).map(Symbol::decode) else {
         return format!("#{index}");
     };
-    match (string_at(tables.strings, symbol.name), place(tables, index, &symbol)) {
-        (Some(name), _) if !name.is_empty() => lossy(name).into_owned(),
+    match (tables.strings.get(symbol.name as usize..), place(tables, index, &symbol)) {
+        (Some(name), _) if !matches!(name.first(), None | Some(0)) => in_message(name),
         (_, Place::Section(section)) if symbol.kind == STT_SECTION => view.label(section),
         _ => format!("#{index}"),
     }
@@ -106,6 +134,7 @@ pub(super) fn is_linkable(symbol: &Symbol, place: Place) -> bool {
 pub(super) fn validate(
     view: &View<'_>,
     tables: &Tables<'_>,
+    limits: &Limits,
     builder: &mut IndexBuilder,
     patch: &mut Patch,
     report: &mut ObjectReport,
@@ -115,7 +144,8 @@ pub(super) fn validate(
     let symtab = tables.symtab;
     let table = view.header(symtab).map_or(0, |header| header.offset);
     let mut unique = Unique::new();
-    let mut mapped = tables.mapped;
+    let mut longest = 0;
+    let mut mapped: Mapped = tables.mapped;
     for (index, raw) in (0u32..).zip(tables.symbols) {
         let symbol = Symbol::decode(raw);
         if index == 0 {
@@ -134,11 +164,12 @@ pub(super) fn validate(
             })?;
             continue;
         };
+        longest = longest.max(name.len());
         if symbol.kind == STT_FILE {
             builder.pass(view, name)?;
             continue;
         }
-        let text = || if name.is_empty() { format!("#{index}") } else { lossy(name).into_owned() };
+        let text = || if name.is_empty() { format!("#{index}") } else { in_message(name) };
         let place = place(tables, index, &symbol);
         let mut executable = false;
         let mut thread_local = symbol.kind == STT_TLS;
@@ -192,10 +223,11 @@ pub(super) fn validate(
                 continue;
             }
             Place::Common => {
-                mapped = mapped.saturating_add(symbol.size);
-                if !check_common(view, &symbol, name, mapped, &malformed, report)? {
+                if !check_common(view, &symbol, name, &malformed, report)? {
                     continue;
                 }
+                let part = || format!("common symbol '{}'", text());
+                mapped.add((symbol.size, symbol.value), view, limits, part)?;
             }
             Place::Undefined | Place::Absolute => {}
         }
@@ -306,7 +338,7 @@ pub(super) fn validate(
             absolute,
         });
     }
-    Ok(Symbols { count })
+    Ok(Symbols { count, longest })
 }
 
 /// Notes which variables have to be at a fixed distance from the thread pointer.
@@ -338,11 +370,10 @@ fn check_common(
     view: &View<'_>,
     symbol: &Symbol,
     name: &[u8],
-    mapped: u64,
     malformed: &dyn Fn(String) -> Error,
     report: &mut ObjectReport,
 ) -> Result<bool> {
-    let text = lossy(name);
+    let text = in_message(name);
     if symbol.binding == STB_LOCAL {
         report.refuse(|| malformed(format!("symbol '{text}' is common and local")))?;
         return Ok(false);
@@ -359,11 +390,6 @@ fn check_common(
             alignment: symbol.value,
             limit: MAX_ALIGNMENT,
         })?;
-        return Ok(false);
-    }
-    let mut total = Tables { mapped, ..Tables::default() };
-    if !total.map(0) {
-        report.refuse(|| malformed(format!("symbol '{text}' takes more memory than there can be")))?;
         return Ok(false);
     }
     Ok(true)

@@ -5,10 +5,9 @@
 
 use std::ops::Range;
 
-use super::relocations::entries_for;
 use crate::Result;
 use crate::elf::plugin::ObjectReport;
-use crate::elf::raw::{LE, SHF_ALLOC, SHF_TLS, SHT_NULL, SHT_PROGBITS, SectionHeader};
+use crate::elf::raw::{LE, RawRela, SHF_ALLOC, SHF_TLS, SHT_NULL, SHT_PROGBITS, SHT_RELA, SectionHeader};
 use crate::elf::records::{Record, records};
 use crate::elf::relocations::Table;
 use crate::elf::view::{View, lossy};
@@ -33,11 +32,14 @@ struct Cie {
 }
 
 pub(super) fn validate(view: &View<'_>, report: &mut ObjectReport) -> Result<()> {
-    for (index, header) in view.sections().filter(|(_, header)| header.kind != SHT_NULL) {
-        if !view.name_begins_with(&header, b".eh_frame\0") {
-            continue;
-        }
-        let checked = table(view, index, &header);
+    let is_table = |header: &SectionHeader| header.kind != SHT_NULL && view.name_begins_with(header, b".eh_frame\0");
+    let tables: Vec<_> = view.sections().filter(|(_, header)| is_table(header)).collect();
+    if tables.is_empty() {
+        return Ok(());
+    }
+    let relocations = Relocations::new(view, is_table);
+    for (index, header) in tables {
+        let checked = table(view, index, &header, &relocations);
         if let Err((offset, problem)) = checked {
             let offset = offset.map(|offset| offset as u64);
             report.refuse(|| view.malformed(Some(index), offset, problem))?;
@@ -49,7 +51,27 @@ pub(super) fn validate(view: &View<'_>, report: &mut ObjectReport) -> Result<()>
 /// Where in the section, and what is wrong there.
 type Wrong = (Option<usize>, String);
 
-fn table(view: &View<'_>, index: u32, header: &SectionHeader) -> Result<(), Wrong> {
+/// The sections with the relocations of unwind tables, by what they apply to.
+struct Relocations(Vec<(u32, u32, SectionHeader)>);
+
+impl Relocations {
+    fn new(view: &View<'_>, is_table: impl Fn(&SectionHeader) -> bool) -> Self {
+        let all = view.sections().filter(|(_, header)| header.kind == SHT_RELA);
+        let of_tables = all.filter(|(_, header)| view.header(header.info).is_some_and(|target| is_table(&target)));
+        let mut sections: Vec<_> = of_tables.map(|(index, header)| (header.info, index, header)).collect();
+        sections.sort_unstable_by_key(|(target, index, _)| (*target, *index));
+        Self(sections)
+    }
+
+    /// Those of one table, as far as they can be read.
+    fn of<'a>(&self, view: &View<'a>, table: u32) -> impl Iterator<Item = &'a RawRela> {
+        let first = self.0.partition_point(|(target, ..)| *target < table);
+        let sections = self.0.iter().skip(first).take_while(move |(target, ..)| *target == table);
+        sections.flat_map(|(_, index, header)| view.relocations(*index, header).ok().flatten().unwrap_or_default())
+    }
+}
+
+fn table(view: &View<'_>, index: u32, header: &SectionHeader, from: &Relocations) -> Result<(), Wrong> {
     if !header.is(SHF_ALLOC) || header.is(SHF_TLS) || !header.has_contents() {
         return Err((None, "an unwind table is not mapped, is one for each thread, or has no contents".into()));
     }
@@ -81,17 +103,22 @@ fn table(view: &View<'_>, index: u32, header: &SectionHeader) -> Result<(), Wron
             rests.push(rest.ok_or_else(|| wrong("an unwind record is too short".into()))?);
         }
     }
-    relocations(view, index, &pointers, &rests)
+    relocations(view, from.of(view, index), &pointers, &rests)
 }
 
 /// Only pointers are relocated, and what leads to nothing: whatever else changes is not what was read here.
-fn relocations(view: &View<'_>, index: u32, pointers: &[Range<usize>], rests: &[Range<usize>]) -> Result<(), Wrong> {
+fn relocations<'a>(
+    view: &View<'_>,
+    entries: impl Iterator<Item = &'a RawRela>,
+    pointers: &[Range<usize>],
+    rests: &[Range<usize>],
+) -> Result<(), Wrong> {
     let table = Table::of(view.machine);
     let leads_to_nothing = |at: usize, width: usize| {
         let rest = rests.partition_point(|rest| rest.start <= at).checked_sub(1).and_then(|i| rests.get(i));
         rest.zip(at.checked_add(width)).is_some_and(|(rest, end)| end <= rest.end)
     };
-    for entry in entries_for(view, index) {
+    for entry in entries {
         let offset = entry.r_offset.get(LE);
         let width = table.get(entry.r_info.get(LE) as u32).map_or(0, |(_, kind)| usize::from(kind.width));
         let at = usize::try_from(offset).ok();
