@@ -39,7 +39,7 @@ have_llvm() { # major version
 qemu_aarch64() { command -v qemu-aarch64-static || command -v qemu-aarch64; }
 
 # Prints the packages that are missing for the needs given: gcc, g++, llvm-N, clang-N, llc-N, lld-N, g++-aarch64, qemu-aarch64, mpirun,
-# strace, valgrind, python3, python3-venv, and library-PACKAGE for a package by its own name.
+# strace, valgrind, xz, python3, python3-venv, and library-PACKAGE for a package by its own name.
 missing_packages() {
     local need
     for need in "$@"; do
@@ -57,6 +57,7 @@ missing_packages() {
             python3) have_command python3 || echo python3 ;;
             python3-venv) python3 -c "import ensurepip" 2>/dev/null || echo python3-venv ;;
             g++-aarch64) have_command aarch64-linux-gnu-g++ || echo g++-aarch64-linux-gnu ;;
+            xz) have_command xz || echo xz-utils ;;
             strace) have_command strace || echo strace ;;
             qemu-aarch64) qemu_aarch64 >/dev/null || echo qemu-user-static ;;
             library-*) dpkg-query -W -f '${Status}' "${need#library-}" 2>/dev/null | grep -q ' installed' || echo "${need#library-}" ;;
@@ -152,4 +153,53 @@ python_pip() {
     local folder=${SLABJIT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/slabjit}/pip
     [ -x "$folder/bin/pip" ] || python3 -m venv "$folder" >&2 || return
     echo "$folder/bin/pip"
+}
+
+# Downloads the upstream part of a source package into $apt/download: of the upstream version given, else the newest. Where this release's
+# sources have it no more (those of security updates go when the next update comes), that of unstable. After private_apt FOLDER deb-src.
+source_package() { # package [upstream version]
+    local list
+    if download_source "$@"; then return; fi
+    echo "the source of $1 ${2:-} is not there for this release, looking in unstable" >&2
+    for list in "$apt"/sources/*; do
+        case "$list" in
+            *.sources) awk 'BEGIN { RS = ""; ORS = "\n\n" } !/security/' "$list" | sed 's/^Suites:.*/Suites: sid/' >"$apt/list" ;;
+            *) { grep -v security "$list" || true; } | sed -E 's/^(deb-src \[[^]]*\] +[^ ]+) +[^ ]+/\1 sid/' >"$apt/list" ;;
+        esac
+        mv "$apt/list" "$list"
+    done
+    private apt-get -qq update >&2
+    download_source "$@" || { echo "the package sources have no source of $1 ${2:-}" >&2; return 1; }
+}
+download_source() {
+    local version
+    version=$(private apt-cache showsrc --only-source "$1" 2>/dev/null | sed -n 's/^Version: *//p' |
+        grep -E "^([0-9]+:)?${2:+${2//./\\.}-}" | sort -V | tail -1)
+    [ -n "$version" ] || return 1
+    rm -rf "$apt/download"
+    mkdir "$apt/download"
+    (cd "$apt/download" && private apt-get -qq source --download-only --tar-only "$1=$version" >&2)
+}
+
+# Prints the folder with what the scripts use of the source of an installed LLVM, after getting it: its ExecutionEngine's and ORC
+# runtime's tests, and the source of llvm-jitlink. By one script at a time: they share it.
+llvm_source() { # major version
+    local upstream folder cache=${SLABJIT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/slabjit}/llvm-source
+    upstream=$("llvm-config-$1" --version) || return
+    folder=$cache/$upstream
+    mkdir -p "$cache"
+    (
+        flock 8
+        if [ -f "$folder/complete" ]; then exit; fi
+        echo "getting the source of LLVM $upstream" >&2
+        rm -rf "$folder" "$cache/apt"
+        private_apt "$cache/apt" deb-src
+        source_package "llvm-toolchain-$1" "$upstream" || exit
+        mkdir -p "$folder"
+        tar -xf "$apt"/download/*.orig.tar.* -C "$folder" --strip-components=1 --no-same-owner --wildcards \
+            '*/llvm/test/ExecutionEngine/*' '*/llvm/tools/llvm-jitlink/*' '*/llvm/LICENSE.TXT' '*/compiler-rt/test/orc/*' || exit
+        rm -rf "$cache/apt"
+        touch "$folder/complete"
+    ) 8>"$cache/lock" || return
+    echo "$folder"
 }

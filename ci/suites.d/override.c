@@ -1,0 +1,4 @@
+// What LLVM's ORC runtime tests say their result with, in LLVM's own tool.
+#include <stdio.h>
+
+void llvm_jitlink_setTestResultOverride(long value) { dprintf(1, "result: %ld\n", value); }
