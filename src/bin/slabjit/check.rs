@@ -1,7 +1,9 @@
 //! `slabjit check`.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -210,11 +212,16 @@ fn with_names_escaped(plan: &LinkPlan) -> LinkPlan {
     }
     names.extend(plan.definitions.iter_mut().map(|definition| &mut definition.name));
     names.extend(plan.imports.iter_mut().map(|import| &mut import.name));
-    for reference in &mut plan.references {
-        names.extend([&mut reference.section, &mut reference.symbol]);
-        names.extend(reference.function.iter_mut().chain(&mut reference.note));
-    }
     names.into_iter().for_each(|name| *name = escaped(name));
+    // Names of references are shared, as they are many.
+    let mut shared: HashMap<Arc<str>, Arc<str>> = HashMap::new();
+    let mut escape = |name: &mut Arc<str>| {
+        *name = Arc::clone(shared.entry(Arc::clone(name)).or_insert_with(|| escaped(name).into()));
+    };
+    for reference in &mut plan.references {
+        [&mut reference.section, &mut reference.symbol].into_iter().for_each(&mut escape);
+        reference.function.iter_mut().chain(&mut reference.note).for_each(&mut escape);
+    }
     plan.problems.iter_mut().for_each(|problem| problem.text = escaped_lines(&problem.text));
     plan
 }
