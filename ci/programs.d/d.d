@@ -1,31 +1,33 @@
-// Module constructors, garbage collection, exceptions, thread-local variables, associative arrays, unit tests.
-import core.memory, core.thread, std.algorithm, std.conv, std.range, std.stdio, std.string;
+// D without its runtime: templates, functions evaluated by the compiler, structs with destructors, thread-local variables, C's library.
+import core.stdc.stdio, core.stdc.stdlib;
 
-int own;
-__gshared int order;
-static this() { own = 7; }
-shared static this() { order = 1; writeln("constructed"); }
-shared static ~this() { writeln("destroyed"); }
+int own = 7;
+__gshared int shared_by_all = 1;
 
-class Node { Node next; ubyte[100] load; this(Node n) { next = n; } }
-
-void main(string[] arguments) {
-    writeln(arguments.length, " ", own, " ", order);
-    Node list;
-    foreach (round; 0 .. 50) {
-        list = null;
-        foreach (i; 0 .. 2000) list = new Node(list);
+struct List(T) {
+    private T* items;
+    private size_t length, room;
+    void put(T item) {
+        if (length == room) items = cast(T*) realloc(items, (room = room ? room * 2 : 4) * T.sizeof);
+        items[length++] = item;
     }
-    GC.collect();
-    writeln(iota(1, 11).map!(x => x * x).filter!(x => x % 2).sum, " ", "a,b,c".split(",").retro.join("-"));
-    try throw new Exception("thrown");
-    catch (Exception e) writeln("caught ", e.msg);
-    int[string] counts;
-    foreach (word; "one two two three three three".split) counts[word]++;
-    foreach (key; counts.keys.sort) writeln(key, " ", counts[key]);
-    int seen = -1;
-    auto thread = new Thread({ seen = own; own = 9; });
-    thread.start();
-    thread.join();
-    writeln(seen, " ", own, " ", to!string(3.25));
+    auto opSlice() { return items[0 .. length]; }
+    ~this() { printf("%zu items\n", length); free(items); }
+}
+
+int fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }
+enum table = () { int[10] t; foreach (i, ref v; t) v = fib(cast(int) i); return t; }();
+
+extern (C) int compare(const void* a, const void* b) { return *cast(int*) a - *cast(int*) b; }
+
+extern (C) int main(int argc, char** argv) {
+    List!int numbers;
+    foreach (i; 0 .. 1000) numbers.put((i * 7919) % 1000);
+    auto all = numbers[];
+    qsort(all.ptr, all.length, int.sizeof, &compare);
+    foreach (i, n; all) if (n != i) return 1;
+    own += argc;
+    printf("%d %d %d %d\n", own, shared_by_all, table[9], all[$ - 1]);
+    foreach (word; ["one", "two"]) printf("%.*s\n", cast(int) word.length, word.ptr);
+    return 0;
 }
