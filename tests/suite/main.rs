@@ -34,6 +34,7 @@ mod lifetime;
 mod lljit;
 mod memory;
 mod names;
+mod no_execution;
 mod ownership;
 mod packed;
 #[cfg(target_arch = "x86_64")]
@@ -87,6 +88,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
+    ("no_execution", no_execution::TESTS, no_execution::PARTS),
     ("ownership", ownership::TESTS, ownership::PARTS),
     ("packed", packed::TESTS, packed::PARTS),
     #[cfg(target_arch = "x86_64")]
