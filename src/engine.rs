@@ -249,6 +249,10 @@ impl JitEngineBuilder {
     /// Bytes of addresses of removed objects that rest before other objects get them, 64 MiB unless said otherwise; what
     /// has rested longest goes first. Resting addresses have no memory, and every access to them traps. They are taken before the
     /// arena counts as exhausted, and 4096 slabs rest at most. 0 for none: then a stale pointer may lead into another object.
+    ///
+    /// With [`SlabLayout::Packed`] others live in the same pages. Stale calls trap there, too. Stale data does not until all of its 64 KiB is
+    /// removed: constants and data read as zeros, and what is written to data stays, and may be found by the object that gets the addresses
+    /// after they have rested.
     #[must_use]
     pub fn quarantine(mut self, bytes: usize) -> Self {
         self.arena.quarantine = bytes;
@@ -272,7 +276,8 @@ impl JitEngineBuilder {
     }
 
     /// With [`SlabLayout::Packed`]: the second view, through which code and constants are written, can be accessed only while objects
-    /// are linked (all of a batch), or one is removed. That takes two system calls each time.
+    /// are linked (all of a batch), or one is removed. That takes two system calls each time. Where what runs could be made writable
+    /// (no `/proc`), whole pages are taken as with [`page_striped`](Self::page_striped).
     #[must_use]
     pub fn hardened(mut self, hardened: bool) -> Self {
         self.packed.hardened = hardened;

@@ -110,12 +110,13 @@ Leaving takeAway(Section &Sec) {
   return L;
 }
 
-void settle(Leaving &L, orc::ExecutorAddr At, uint64_t Displacement) {
+void settle(Leaving &L, orc::ExecutorAddr Start, orc::ExecutorAddr Written, uint64_t Displacement) {
+  auto At = Start;
   for (auto *B : L.Blocks) {
     At = alignToBlock(At, *B);
     B->setAddress(At + Displacement);
     if (!B->isZeroFill()) {
-      auto *Memory = At.toPtr<char *>();
+      auto *Memory = (Written + (At - Start)).toPtr<char *>();
       std::memcpy(Memory, B->getContent().data(), B->getSize());
       B->setMutableContent({Memory, static_cast<size_t>(B->getSize())});
     }
@@ -155,9 +156,10 @@ void slabjit::MemoryManager::allocate(const JITLinkDylib *, LinkGraph &G, OnAllo
     Segment->Addr = orc::ExecutorAddr(Addresses[I]) + L.Displacement;
     Segment->WorkingMem = orc::ExecutorAddr(Written[I++]).toPtr<char *>();
   }
-  // These are written where they are.
-  for (auto &Left : Away)
-    settle(Left, orc::ExecutorAddr(Addresses[I++]), L.Displacement);
+  for (auto &Left : Away) {
+    settle(Left, orc::ExecutorAddr(Addresses[I]), orc::ExecutorAddr(Written[I]), L.Displacement);
+    ++I;
+  }
   if (auto E = Layout.apply()) {
     L.Callbacks->abandon(L.Object, Memory);
     return OnAllocated(std::move(E));

@@ -143,13 +143,15 @@ impl WritableSlab {
             counted: Counted::new(layout.runs.len()),
         };
         let arena = &memory.arena;
+        // Once for all of it: code is either protected when it is published, or none of it is.
+        let elsewhere = arena.writes_code_elsewhere();
         let mut views = Vec::new();
         if !span.is_empty() && !ready {
             let protect = |range: &Range<usize>| {
                 let done = arena.mapping().protect(range, Protection::ReadWrite);
                 done.map_err(|e| failed(object, "mprotect", e))
             };
-            if !arena.writes_code_elsewhere() {
+            if !elsewhere {
                 protect(&span)?;
             } else {
                 for run in memory.ranges() {
@@ -178,7 +180,7 @@ impl WritableSlab {
                 let start = mapped.range.start;
                 let zero = segment.zero_pages(page);
                 keep_huge_pages_out(mapped.mapping(), &mapped.range, &(start + zero.start..start + zero.end));
-                if request.protection == Protection::ReadExecute && memory.arena.writes_code_elsewhere() {
+                if request.protection == Protection::ReadExecute && elsewhere {
                     views.push(code_view(object, mapped.mapping(), mapped.range.clone())?);
                 }
                 memory.arena.count_outside(&mapped);

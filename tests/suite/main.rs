@@ -35,6 +35,7 @@ mod lifetime;
 mod lljit;
 mod memory;
 mod names;
+mod no_execution;
 mod ownership;
 mod packed;
 #[cfg(target_arch = "x86_64")]
@@ -91,6 +92,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
+    ("no_execution", no_execution::TESTS, no_execution::PARTS),
     ("ownership", ownership::TESTS, ownership::PARTS),
     ("packed", packed::TESTS, packed::PARTS),
     #[cfg(target_arch = "x86_64")]

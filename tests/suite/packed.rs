@@ -10,10 +10,10 @@ use crate::target::{by_qemu, not_under_qemu, only_on_x86_64, under_qemu};
 
 tests![
     neighbours_share_pages_and_are_told_apart, what_reaches_less_has_one_slab, code_has_two_views, large_objects_have_a_slab,
-    pages_may_be_striped;
+    pages_may_be_striped, stale_data_reads_as_zero_and_stale_pages_trap;
     alone: memory_of_many_is_given_back, many_objects_take_few_mappings, only_links_can_write_where_it_is_hardened, children_do_not_get_the_writable_view,
-        parent_and_child_part_ways, a_limit_of_file_sizes_is_no_signal;
-    parts: limited_part,
+        parent_and_child_part_ways, a_limit_of_file_sizes_is_no_signal, code_cannot_be_changed_from_elsewhere;
+    parts: limited_part, stale_data_part, limited_growth_part,
 ];
 
 fn packed() -> JitEngineBuilder {
@@ -123,7 +123,8 @@ fn only_links_can_write_where_it_is_hardened() {
     // The other way it can be seen.
     let engine = packed().build().unwrap();
     let library = engine.add_object(numbered(1)).unwrap();
-    assert_eq!((call(&library, "value"), writable_views().len()), (1, 1));
+    // Of code, and of constants.
+    assert_eq!((call(&library, "value"), writable_views().len()), (1, 2));
 }
 
 /// A child that says with its exit code whether `body` held.
@@ -271,31 +272,28 @@ fn pages_may_be_striped() {
     engine.finish();
 }
 
-/// Bytes of memory of what is packed that the system has given: it counts files that have no name, too.
-fn blocks() -> u64 {
-    let files = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
-        let path = entry.ok()?.path();
-        let name = std::fs::read_link(&path).ok()?;
-        name.to_string_lossy().contains("memfd:slabjit").then(|| std::fs::metadata(&path).ok())?
-    });
-    files.map(|file| std::os::unix::fs::MetadataExt::blocks(&file) * 512).max().unwrap_or(0)
+/// Resident bytes of shared memory, by the pages of all views.
+fn shared() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix("RssShmem:")).expect("RssShmem in /proc/self/status");
+    line.trim().trim_end_matches("kB").trim().parse::<usize>().unwrap() * 1024
 }
 
+const KERNEL: &str = "const char table[100000] = {1}; int value(void) { volatile long i = 0; return table[i]; }";
+
 fn memory_of_many_is_given_back() {
-    if under_qemu() {
-        println!("not run: the descriptors of /proc are qemu's, too");
+    if not_under_qemu("the memory is qemu's, too") {
         return;
     }
     let engine = Checked::of(packed().build().unwrap());
-    let source = "const char table[100000] = {1}; int value(void) { volatile long i = 0; return table[i]; }";
-    let bytes = compile_bytes("kernel.c", source, &[]);
+    let bytes = compile_bytes("kernel.c", KERNEL, &[]);
     let mut all: Vec<_> = (0..200).map(|_| engine.add_object(&bytes).unwrap()).collect();
     assert!(all.iter().all(|library| call(library, "value") == 1));
-    let most = blocks();
+    let most = shared();
     assert!(most >= 200 * 100_000, "{most}");
     let last = all.split_off(199);
     all.iter().for_each(freed);
-    let left = blocks();
+    let left = shared();
     assert!(left < 2 << 20, "{left} of {most}");
     assert_eq!(call(&last[0], "value"), 1);
     drop(last);
@@ -310,15 +308,142 @@ fn a_limit_of_file_sizes_is_no_signal() {
     common::good_object();
     let end = child("limited_part");
     assert_eq!((end.code, end.stdout.trim()), (Some(0), "PageStriped"), "{end:?}");
+    let end = child("limited_growth_part");
+    assert_eq!((end.code, end.stdout.trim()), (Some(0), "true, TwoViews"), "{end:?}");
+}
+
+fn limit_files(bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a plain system call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
+}
+
+/// What is packed first is less.
+fn limited_growth_part() {
+    let kernel = compile_bytes("kernel.c", KERNEL, &[]);
+    limit_files(1 << 20);
+    let engine = packed().build().unwrap();
+    let all: Vec<_> = (0..20).map(|_| engine.add_object(&kernel).unwrap()).collect();
+    assert!(all.iter().all(|library| call(library, "value") == 1));
+    let own = all.iter().filter(|library| library.slab_of("value").unwrap().len() == 1).count();
+    println!("{}, {:?}", own > 0 && own < 20, engine.stats().arena.packed.unwrap());
 }
 
 fn limited_part() {
     let bytes = numbered(9);
-    let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a plain system call.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
+    limit_files(4096);
     let engine = packed().build().unwrap();
     let library = engine.add_object(bytes).unwrap();
     assert_eq!(call(&library, "value"), 9);
     println!("{:?}", engine.stats().arena.packed.unwrap());
+}
+
+/// What a library that is removed leaves in `Packed`, as `JitEngineBuilder::quarantine` says: stale calls trap; stale data does not, until
+/// all of its 64 KiB is removed.
+fn stale_data_reads_as_zero_and_stale_pages_trap() {
+    let end = child("stale_data_part");
+    assert_eq!((end.signal, end.stdout.trim()), (Some(libc::SIGSEGV), "written"), "{end:?}");
+}
+
+fn stale_data_part() {
+    use std::io::Write as _;
+    let source = "int data = 42; const int constant[9] = {43}; int value(void) { return data; }";
+    let (engine, bytes) = (packed().build().unwrap(), compile_bytes("stale.c", source, &[]));
+    let neighbour = engine.add_object(&bytes).unwrap();
+    assert_eq!(call(&neighbour, "value"), 42);
+    let library = engine.add_object(&bytes).unwrap();
+    // SAFETY: only addresses are taken; what is read and written there is removed data, as the test is about.
+    unsafe {
+        let data = *library.get::<*mut i32>("data").unwrap();
+        let constant = *library.get::<*const i32>("constant").unwrap();
+        assert_eq!((data.read_volatile(), constant.read_volatile()), (42, 43));
+        freed(&library);
+        assert_eq!((data.read_volatile(), constant.read_volatile()), (0, 0));
+        data.write_volatile(7);
+    }
+    assert_eq!(call(&neighbour, "value"), 42);
+    // Enough that the first of all that is removed is not kept for the next.
+    let source = "char data[100000] = {1}; int value(void) { return 42; }";
+    let bytes = compile_bytes("large.c", source, &[]);
+    let all: Vec<_> = (0..20).map(|_| engine.add_object(&bytes).unwrap()).collect();
+    // SAFETY: as above.
+    let first = unsafe { *all[0].get::<*const u8>("data").unwrap() };
+    assert!(all.iter().all(|library| call(library, "value") == 42));
+    all.iter().for_each(freed);
+    println!("written");
+    std::io::stdout().flush().unwrap();
+    // In its second unit: something of the first one lives.
+    // SAFETY: none: this is what must trap.
+    println!("read {}", unsafe { first.add(80_000).read_volatile() });
+}
+
+// ---- who may change code ----
+
+/// Everything that a process may try without the engine, or its child, to change code that is loaded. What worked.
+fn attacks(code: usize) -> Vec<String> {
+    let mut worked = Vec::new();
+    let mut attack = |what: &str, works: bool| worked.extend(works.then(|| what.to_owned()));
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let path = entry.unwrap().path();
+        let name = std::fs::read_link(&path).unwrap_or_default();
+        if name.to_string_lossy().contains("memfd:slabjit") {
+            let number: i32 = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            let rwx = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+            // SAFETY: writes a byte of a file, and maps fresh addresses.
+            unsafe {
+                attack("pwrite", libc::pwrite(number, [0_u8].as_ptr().cast(), 1, 1 << 20) == 1);
+                let mapped = libc::mmap(std::ptr::null_mut(), 4096, rwx, libc::MAP_SHARED, number, 0);
+                attack("mmap RWX", mapped != libc::MAP_FAILED);
+            }
+            attack("open", std::fs::OpenOptions::new().write(true).open(&path).is_ok());
+        }
+    }
+    for mapping in mappings().iter().filter(|mapping| mapping.name.contains("memfd:slabjit")) {
+        let path = format!("/proc/self/map_files/{:x}-{:x}", mapping.start, mapping.end);
+        attack("map_files", std::fs::OpenOptions::new().write(true).open(&path).is_ok());
+        attack("map_files, to read", std::fs::File::open(path).is_ok());
+    }
+    let page_size = rustix::param::page_size();
+    let at = std::ptr::with_exposed_provenance_mut::<libc::c_void>(code & !(page_size - 1));
+    let (rw, x) = (libc::PROT_READ | libc::PROT_WRITE, libc::PROT_EXEC);
+    // SAFETY: the page keeps its rights where this is refused, which is what is tested; a copy of it is nobody's.
+    unsafe {
+        attack("mprotect RW", libc::mprotect(at, page_size, rw) == 0);
+        attack("mprotect RWX", libc::mprotect(at, page_size, rw | x) == 0);
+        let copy = libc::mremap(at, 0, page_size, libc::MREMAP_MAYMOVE);
+        attack("mremap, mprotect", copy != libc::MAP_FAILED && libc::mprotect(copy, page_size, rw) == 0);
+    }
+    if let Ok(memory) = std::fs::OpenOptions::new().write(true).open("/proc/self/mem") {
+        attack("/proc/self/mem", std::os::unix::fs::FileExt::write_at(&memory, &[0], code as u64).is_ok());
+    }
+    worked
+}
+
+/// With CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, all memory of all processes can be opened.
+fn drop_capabilities() {
+    #[repr(C)]
+    struct Header(u32, i32);
+    // SAFETY: _LINUX_CAPABILITY_VERSION_3, this thread; three words twice, as that version has them.
+    let dropped = unsafe { libc::syscall(libc::SYS_capset, &Header(0x2008_0522, 0), [0_u32; 6].as_ptr()) };
+    assert_eq!(dropped, 0);
+}
+
+fn code_cannot_be_changed_from_elsewhere() {
+    if not_under_qemu("its mprotect asks the host for other rights than the program does") {
+        return;
+    }
+    let bytes = numbered(11);
+    drop_capabilities();
+    for hardened in [false, true] {
+        let engine = Checked::of(packed().hardened(hardened).build().unwrap());
+        let library = engine.add_object(&bytes).unwrap();
+        assert_eq!(call(&library, "value"), 11);
+        let code = int(&library, "value").address().addr();
+        in_child(|| attacks(code).is_empty() && call(&library, "value") == 11);
+        assert_eq!(attacks(code), [""; 0]);
+        assert_eq!(writable_views().len(), if hardened { 0 } else { 2 });
+        assert_eq!(call(&library, "value"), 11);
+        drop(library);
+        engine.finish();
+    }
 }

@@ -11,7 +11,8 @@ use slabjit::{ArenaPlacement, Error, JitEngine, Library};
 
 common::tests![
     ;
-    alone: near_the_executable, near_libraries, near_an_address_far_from_all, near_a_multiple_of_4_gib, near_the_stack, low_2_gib, low_2_gib_with_a_static_destructor,
+    alone: near_the_executable, near_libraries, usually_near_libraries, usually_anywhere_where_there_is_no_room, several_engines_of_one_process,
+        a_child_of_fork_has_engines_near_libraries, near_an_address_far_from_all, near_a_multiple_of_4_gib, near_the_stack, low_2_gib, low_2_gib_with_a_static_destructor,
         low_2_gib_taken, near_taken, near_libraries_taken, libraries_apart, smaller_where_there_is_less_room,
         three_gibibytes_away, sixteen_gibibytes_away, sixteen_tebibytes_away,
 ];
@@ -95,6 +96,106 @@ fn near_libraries() {
     reads_libc(&engine).unwrap();
     engine.assert_usable();
     engine.finish();
+}
+
+// ---- the default ----
+
+/// As Debian's gcc compiles without being told how: for an executable, position-independent, which reads data of libc directly.
+const STDERR: &str = "#include <stdio.h>\n#include <unistd.h>
+    int is_stderr(int x) { return fileno(stderr) == 2 && environ != 0 ? x : -1; }";
+
+fn reads_stderr(engine: &JitEngine) -> Result<(), Error> {
+    let object = compile("stderr.c", STDERR, &["-D_GNU_SOURCE", "-fPIE"]);
+    let relocations = tool("readelf", &["-rW".as_ref(), object.as_os_str()]);
+    assert!(relocations.lines().any(|l| l.contains(" R_X86_64_PC32 ") && l.contains(" stderr ")), "{relocations}");
+    let library = engine.add_object_file(object)?;
+    assert_eq!(call(&library, "is_stderr", 42)?, 42);
+    freed(&library);
+    Ok(())
+}
+
+fn is_near_libraries(engine: &JitEngine) -> bool {
+    blocker::libraries().iter().all(|l| furthest(&engine.arena(), &(l.start..l.end)) <= REACH)
+}
+
+/// Room that is left beside the libraries.
+const ROOM: usize = 256 << 20;
+/// What an arena has unless something else is asked for.
+const USUAL: usize = 2 * GIB - (32 << 20);
+
+fn usually_near_libraries() {
+    let engine = Checked::of(JitEngine::new().unwrap());
+    let arena = engine.arena();
+    assert!(is_near_libraries(&engine) && arena.len() >= USUAL / 2, "{arena:x?}");
+    reads_stderr(&engine).unwrap();
+    reads_libc(&engine).unwrap();
+    // What comes later has room beside the libraries.
+    for library in blocker::libraries() {
+        let away = nearest(&arena, &(library.start..library.end));
+        assert!(away >= ROOM, "{away:#x} from {library:x?}: {arena:x?}");
+    }
+    let shared = link_shared("liblater.so", &[&common::good_object()], &[]);
+    // SAFETY: it has no initialisers.
+    let held = unsafe { engine.library("holds it").shared_library(&shared).build().unwrap() };
+    assert!(is_near_libraries(&engine), "{:x?}", blocker::libraries());
+    drop(held);
+    engine.assert_usable();
+    engine.finish();
+    // Other sizes have room, too.
+    let small = JitEngine::builder().arena_size(64 << 20).build().unwrap();
+    assert!(is_near_libraries(&small) && small.arena().len() == 64 << 20, "{:x?}", small.arena());
+}
+
+fn usually_anywhere_where_there_is_no_room() {
+    if not_under_qemu(TAKEN) {
+        return;
+    }
+    let blocker = keep_away(2 * GIB);
+    let engine = Checked::of(JitEngine::new().unwrap());
+    assert_eq!(engine.arena().len(), USUAL);
+    // What does not reach is refused, as ever, and says where an arena would do.
+    let error = reads_stderr(&engine).unwrap_err();
+    assert!(matches!(error, Error::ReferencesOutOfRange { .. }), "{error}");
+    assert!(error.to_string().contains("ArenaPlacement"), "{error}");
+    engine.assert_usable();
+    engine.finish();
+    drop(blocker);
+    assert!(is_near_libraries(&JitEngine::new().unwrap()));
+}
+
+/// Near libraries as long as there is room; then in full size elsewhere.
+fn several_engines_of_one_process() {
+    let engines: Vec<_> = (0..5).map(|_| JitEngine::new().unwrap()).collect();
+    assert!(is_near_libraries(&engines[0]), "{:x?}", engines[0].arena());
+    let near: Vec<_> = engines.iter().map(|engine| (is_near_libraries(engine), engine.arena())).collect();
+    for (near, arena) in &near {
+        assert!(if *near { arena.len() >= USUAL / 2 } else { arena.len() == USUAL }, "{near} {arena:x?}");
+    }
+    let last = near.iter().rposition(|(near, _)| *near).unwrap();
+    assert!(last < 2, "two fill what there is: {near:x?}");
+    assert!(near[..last].iter().all(|(near, _)| *near), "{near:x?}");
+    engines.iter().for_each(|engine| Checked::of(engine.clone()).assert_usable());
+}
+
+fn a_child_of_fork_has_engines_near_libraries() {
+    let engine = JitEngine::new().unwrap();
+    reads_stderr(&engine).unwrap();
+    // SAFETY: the child goes on as this thread, and ends without what is the parent's.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            reads_stderr(&engine).unwrap();
+            drop(engine.clone());
+            let own = JitEngine::builder().arena_size(GIB / 4).build().unwrap();
+            assert!(is_near_libraries(&own), "{:x?}", own.arena());
+            reads_stderr(&own).unwrap();
+        }));
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(held.is_err())) };
+    }
+    let mut status = -1;
+    // SAFETY: the child of above.
+    assert_eq!((unsafe { libc::waitpid(child, &mut status, 0) }, status), (child, 0), "the child's end");
 }
 
 fn near_an_address_far_from_all() {

@@ -368,16 +368,25 @@ impl Epoch {
         settles
     }
 
-    fn bring_back(&self, arena: &Mapping, protection: Protection, carved: &Carved, zero: bool) -> io::Result<()> {
+    fn bring_back(&mut self, arena: &Mapping, protection: Protection, carved: &Carved, zero: bool) -> io::Result<()> {
+        let pool = &mut self.pools[protection as usize];
         let Some(views) = &self.views else {
             // Whole pages, which were taken away from those that had them before.
             return if carved.fresh { Ok(()) } else { arena.protect(&carved.range, Protection::ReadWrite) };
         };
         for unit in &carved.away {
-            // Where nothing may become executable again, it gets new memory.
-            arena.protect(unit, protection).or_else(|_| views.grow(arena, unit, protection))?;
+            if protection == Protection::ReadWrite {
+                arena.protect(unit, protection)?;
+                continue;
+            }
+            if pool.is_torn(unit) || arena.protect(unit, protection).is_err() {
+                // Where no page may become executable again, it gets new memory.
+                pool.set_torn(unit, true);
+                views.grow(arena, unit, protection)?;
+                pool.set_torn(unit, false);
+            }
             if protection == Protection::ReadExecute {
-                views.fill(&self.pools[protection as usize].used_part(unit, carved), TRAP)?;
+                views.fill(&pool.used_part(unit, carved), TRAP)?;
             }
         }
         if zero && protection == Protection::ReadExecute && !carved.fresh {

@@ -51,6 +51,8 @@ struct Unit {
     away: bool,
     /// Its address is in `idle`.
     idle: bool,
+    /// Its views may show different memory.
+    torn: bool,
 }
 
 /// What an object gets.
@@ -176,6 +178,17 @@ impl Pool {
     /// A unit's memory could not be returned, or brought back.
     pub(super) fn set_away(&mut self, unit: &Range<usize>, away: bool) {
         self.each_unit(unit, |unit, _, _| unit.away = away);
+    }
+
+    /// Whether the views of a unit may show different memory, until both were mapped anew.
+    pub(super) fn is_torn(&mut self, unit: &Range<usize>) -> bool {
+        let mut torn = false;
+        self.each_unit(unit, |unit, _, _| torn = unit.torn);
+        torn
+    }
+
+    pub(super) fn set_torn(&mut self, unit: &Range<usize>, torn: bool) {
+        self.each_unit(unit, |unit, _, _| unit.torn = torn);
     }
 
     /// The beginning of a unit that was used before `carved` was taken: the rest is expected to be zero.

@@ -126,6 +126,12 @@ fn what_would_be_striped_has_pages_of_its_own() {
     assert_eq!(access(&slab.ranges()[0].addresses), code_elsewhere());
 }
 
+fn load(arena: &Arc<Arena>, object: &[SegmentRequest], seed: u8) -> PublishedSlab {
+    let slab = allocate(arena, object).unwrap();
+    write(slab.placements()[0].written, &[seed; UNIT]);
+    slab.publish().unwrap()
+}
+
 /// A unit whose memory was returned cannot have its protection again; it gets other memory.
 #[test]
 fn units_come_back_where_no_page_may_become_executable() {
@@ -135,13 +141,8 @@ fn units_come_back_where_no_page_may_become_executable() {
         let mut seen = std::collections::HashSet::new();
         for round in 1..6_u8 {
             let refuse = move |_, call| (call == Call::Protect && !hardened).then_some(libc::EACCES);
-            let load = |seed: u8| {
-                let slab = allocate(&arena, &object).unwrap();
-                write(slab.placements()[0].written, &[seed; UNIT]);
-                slab.publish().unwrap()
-            };
             let ((), _) = fault::with_errors(refuse, || {
-                let all: Vec<_> = (0..12).map(|i| load(16 * round + i)).collect();
+                let all: Vec<_> = (0..12).map(|i| load(&arena, &object, 16 * round + i)).collect();
                 for (slab, i) in all.iter().zip(0..) {
                     let code = &slab.ranges()[0].addresses;
                     assert_eq!(read(code.start, UNIT), [16 * round + i; UNIT]);
@@ -149,6 +150,23 @@ fn units_come_back_where_no_page_may_become_executable() {
                     seen.insert(code.start);
                 }
             });
+        }
+        // A unit of which only one view has new memory is not used, even if its old one could be had again.
+        let renewed = fault::with_errors(
+            |_, call| [Call::Protect, Call::MapCode].contains(&call).then_some(libc::EACCES),
+            || (0..12).map(|_| allocate(&arena, &object).is_ok()).collect::<Vec<_>>(),
+        );
+        assert!(renewed.1.contains(&Call::MapCode), "{renewed:?}");
+        for shown in [1, 2] {
+            let mut count = 0;
+            let refuse = move |_, call| {
+                count += usize::from(call == Call::MapCode);
+                (call == Call::Protect && !hardened || call == Call::MapCode && count % 2 == shown % 2)
+                    .then_some(libc::EACCES)
+            };
+            let _ = fault::with_errors(refuse, || (0..12).map(|_| allocate(&arena, &object).is_ok()).count());
+            let all: Vec<_> = (0..12).map(|_| load(&arena, &object, 99)).collect();
+            all.iter().for_each(|slab| assert_eq!(read(slab.ranges()[0].addresses.start, UNIT), [99; UNIT]));
         }
         assert!(seen.len() < 40, "none came back: {}", seen.len());
         assert_eq!(arena.stats().lost_bytes, 0);

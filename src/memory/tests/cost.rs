@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::memory::ranges::Ranges;
+use crate::{ArenaPlacement, JitEngine};
 
 /// Nanoseconds for each of `rounds` calls, the best of five passes.
 fn best(rounds: usize, mut body: impl FnMut()) -> f64 {
@@ -91,6 +92,22 @@ fn report(what: &str, round: usize, start: Instant, middle: Instant, n: usize) {
 fn without_populate<R>(body: impl FnOnce() -> R) -> R {
     let (result, _) = fault::with(|_, call| call == Call::Populate, body);
     result
+}
+
+/// What it takes to look for a place near the libraries.
+#[test]
+#[ignore = "a measurement"]
+fn of_an_engine() {
+    let microseconds = |placement: ArenaPlacement| {
+        best(200, || drop(JitEngine::builder().arena_placement(placement).build().unwrap())) / 1000.0
+    };
+    let maps = std::fs::read("/proc/self/maps").unwrap();
+    println!("µs for an engine, with {} mappings", maps.iter().filter(|byte| **byte == b'\n').count());
+    for _ in 0..3 {
+        for placement in [ArenaPlacement::Anywhere, ArenaPlacement::PreferNearLibraries] {
+            println!("  {:<20} {:.1}", format!("{placement:?}"), microseconds(placement));
+        }
+    }
 }
 
 /// Code and constants, as JITLink asks for them where an object has one function.

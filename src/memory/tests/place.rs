@@ -206,6 +206,41 @@ fn an_arena_lies_in_its_window_near_the_anchor() {
     assert_eq!(placed(256 * MIB, window.clone(), 0).unwrap().range(), window);
 }
 
+/// Where anywhere will do, the size is more than the place.
+#[test]
+fn a_place_that_is_only_preferred_is_not_tight() {
+    let window = window(5, 256 * MIB);
+    let left_out = window.start + 100 * MIB..window.start + 130 * MIB;
+    let reserve = |size| {
+        let place = Place { left_out: left_out.clone(), or_anywhere: true, ..there(window.clone(), left_out.end) };
+        let config = ArenaConfig { size, place: Some(place), quarantine: 0, packed: None };
+        let arena = Arena::reserve(&config).unwrap();
+        drop(allocate(&arena, &small_object()).unwrap().publish().unwrap());
+        arena
+    };
+    // Beside what is left out, in the larger piece; then in the other one.
+    let first = reserve(64 * MIB);
+    assert_eq!(first.range(), left_out.end..left_out.end + 64 * MIB);
+    let second = reserve(96 * MIB);
+    assert_eq!(second.range(), left_out.start - 96 * MIB..left_out.start);
+    // As much as there is, if it is at least half of what is asked for.
+    let third = reserve(124 * MIB);
+    assert_eq!(third.range(), left_out.end + 64 * MIB..window.end);
+    let fourth = reserve(64 * MIB);
+    assert!(fourth.range().len() == 64 * MIB && !window.contains(&fourth.range().start), "{:x?}", fourth.range());
+    drop((first, second, third));
+    // More than there is, and less than twice as much.
+    assert_eq!(reserve(252 * MIB).range(), left_out.end..window.end);
+    let elsewhere = reserve(253 * MIB);
+    assert!(elsewhere.range().len() == 253 * MIB && !window.contains(&elsewhere.range().start));
+    // Whatever is refused, it is no error.
+    for refused in [Call::OpenMaps, Call::ReadMaps, Call::ReserveAt] {
+        let (arena, calls) = fault::with(move |_, call| call == refused, || reserve(64 * MIB));
+        assert!(calls.contains(&refused) && !window.contains(&arena.range().start), "{calls:?}");
+        assert_eq!(arena.range().len(), 64 * MIB);
+    }
+}
+
 #[test]
 fn windows_need_not_be_whole_pages() {
     let whole = window(3, 64 * MIB);

@@ -122,7 +122,6 @@ fn seen_as(call: Call) -> &'static [&'static str] {
         "read" => &["read"],
         "memfd_create" => &["memfd_create"],
         "ftruncate" => &["ftruncate"],
-        "fallocate" => &["fallocate"],
         function => panic!("how is {function} seen?"),
     }
 }
