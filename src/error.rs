@@ -1184,6 +1184,11 @@ impl UndefinedSymbol {
     pub(crate) fn new(name: impl Into<String>, referenced_by: Vec<String>) -> Self {
         Self { name: name.into(), referenced_by, exported_by: Vec::new() }
     }
+
+    /// What is known of the name, to be read behind it: the archive that has it, or that it is a linker's.
+    pub fn hint(&self) -> Option<&'static str> {
+        crate::hints::of(&self.name)
+    }
 }
 
 /// A reference that cannot be made; see [`Error::ReferencesOutOfRange`].
@@ -1307,13 +1312,12 @@ fn undefined_symbols(library: &str, symbols: &[UndefinedSymbol]) -> String {
             let _ = write!(s, "\n    is exported by {path}; add it with LibraryBuilder::shared_library(\"{path}\")");
         }
     }
-    if symbols.iter().any(|u| u.name.starts_with("TVMFFI")) {
-        s.push_str(
-            "\nTVMFFI... is libtvm_ffi.so's; what raises errors is also LibraryBuilder::tvm_ffi's (feature tvm-ffi)",
-        );
-    }
-    if symbols.iter().any(|u| u.name.starts_with("__cpu_")) {
-        s.push_str("\n__cpu_... is in libgcc.a: add that with Library::add_archive_file (gcc -print-libgcc-file-name)");
+    let mut told = Vec::new();
+    for (name, hint) in symbols.iter().filter_map(|u| Some((&u.name, u.hint()?))) {
+        if !told.contains(&hint) {
+            let _ = write!(s, "\n{name} {hint}");
+            told.push(hint);
+        }
     }
     s.push_str(
         "\nadd an object that defines them, or name a provider with LibraryBuilder::link, ::shared_library or ::symbol \

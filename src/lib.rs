@@ -60,6 +60,7 @@ pub mod fault;
 mod fault;
 mod file;
 mod gate;
+mod hints;
 mod imports;
 #[cfg(feature = "inkwell")]
 pub mod ir;

@@ -35,6 +35,7 @@ mod lifetime;
 mod lljit;
 mod memory;
 mod names;
+mod odd_objects;
 mod ownership;
 mod packed;
 #[cfg(target_arch = "x86_64")]
@@ -89,6 +90,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
+    ("odd_objects", odd_objects::TESTS, odd_objects::PARTS),
     ("ownership", ownership::TESTS, ownership::PARTS),
     ("packed", packed::TESTS, packed::PARTS),
     #[cfg(target_arch = "x86_64")]

@@ -13,7 +13,7 @@ use crate::{Format, Scope};
 pub(crate) struct Checked {
     path: PathBuf,
     pub(crate) plan: Result<LinkPlan, String>,
-    /// Why it cannot join the objects before it: a name that is defined twice.
+    /// Why it cannot join the objects before it, such as a name that is defined twice.
     conflict: Option<String>,
     /// Whether it is for this machine, so that its imports are judged.
     native: bool,
@@ -21,8 +21,13 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    fn loads(&self) -> bool {
+    pub(crate) fn loads(&self) -> bool {
         self.plan.as_ref().is_ok_and(LinkPlan::loads) && self.conflict.is_none() && self.undefined.is_empty()
+    }
+
+    /// How many things keep it from being loaded, beside those that its plan has.
+    pub(crate) fn further_problems(&self) -> usize {
+        self.undefined.len() + usize::from(self.conflict.is_some())
     }
 }
 
@@ -46,10 +51,20 @@ pub(crate) fn check_all(scope: &Scope, inputs: &Inputs) -> slabjit::Result<Vec<C
     let library = scope.library(&engine)?;
     // References are judged when the library has all objects.
     let mut checked: Vec<_> = inputs.paths.iter().map(|path| add_one(&library, inputs, path)).collect();
+    let (arena, mut taken) = (engine.arena().len() as u64, 0_u64);
     for (object, bytes) in &mut checked {
-        if let Some(bytes) = bytes {
-            let plan = library.check_object_named(&object.path.display().to_string(), bytes);
-            object.plan = plan.map_err(|error| error.to_string());
+        let Some(bytes) = bytes else { continue };
+        let plan = library.check_object_named(&object.path.display().to_string(), bytes);
+        object.plan = plan.map_err(|error| error.to_string());
+        match &object.plan {
+            Ok(plan) if plan.loads() && object.native => taken = taken.saturating_add(plan.arena_bytes),
+            Ok(plan) if plan.loads() => {}
+            // It says what is wrong with the object itself.
+            _ => object.conflict = None,
+        }
+        if taken > arena {
+            let text = || format!("with the objects before it, it takes {taken} bytes of the arena's {arena}");
+            object.conflict.get_or_insert_with(text);
         }
     }
     let mut checked: Vec<_> = checked.into_iter().map(|(object, _)| object).collect();
@@ -82,12 +97,11 @@ fn add_one(library: &Library, inputs: &Inputs, path: &Path) -> (Checked, Option<
     };
     match library.add_object_named(&name, &bytes) {
         Ok(()) => checked.native = true,
-        Err(error @ Error::DuplicateDefinition { .. }) => {
+        Err(Error::WrongMachine { .. }) => {}
+        Err(error) => {
             checked.native = true;
             checked.conflict = Some(error.to_string());
         }
-        // The plan says it; or it is an object for the other machine.
-        Err(_) => {}
     }
     (checked, Some(bytes))
 }
@@ -100,10 +114,11 @@ fn print_text(checked: &Checked) {
     if let Some(conflict) = &checked.conflict {
         println!("  conflict: {conflict}");
     }
-    for UndefinedSymbol { name, exported_by, .. } in &checked.undefined {
-        match exported_by.as_slice() {
-            [] => println!("  undefined: {name} (nothing given defines it; see --library and --define)"),
-            paths => println!("  undefined: {name} (exported by {}; add --library)", paths_text(paths)),
+    for symbol @ UndefinedSymbol { name, exported_by, .. } in &checked.undefined {
+        match (exported_by.as_slice(), symbol.hint()) {
+            ([], Some(hint)) => println!("  undefined: {name} ({hint})"),
+            ([], None) => println!("  undefined: {name} (nothing given defines it; see --library and --define)"),
+            (paths, _) => println!("  undefined: {name} (exported by {}; add --library)", paths_text(paths)),
         }
     }
     let prepares = checked.plan.as_ref().is_ok_and(LinkPlan::loads);
