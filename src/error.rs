@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 
+use crate::hints::SymbolOrigin;
+
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -1222,6 +1224,11 @@ impl UndefinedSymbol {
     pub(crate) fn new(name: impl Into<String>, referenced_by: Vec<String>) -> Self {
         Self { name: name.into(), referenced_by, exported_by: Vec::new() }
     }
+
+    /// Where a definition would come from, if that is known by the name.
+    pub fn origin(&self) -> Option<SymbolOrigin> {
+        crate::hints::of(&self.name)
+    }
 }
 
 /// A reference that cannot be made; see [`Error::ReferencesOutOfRange`].
@@ -1345,13 +1352,12 @@ fn undefined_symbols(library: &str, symbols: &[UndefinedSymbol]) -> String {
             let _ = write!(s, "\n    is exported by {path}; add it with LibraryBuilder::shared_library(\"{path}\")");
         }
     }
-    if symbols.iter().any(|u| u.name.starts_with("TVMFFI")) {
-        s.push_str(
-            "\nTVMFFI... is libtvm_ffi.so's; what raises errors is also LibraryBuilder::tvm_ffi's (feature tvm-ffi)",
-        );
-    }
-    if symbols.iter().any(|u| u.name.starts_with("__cpu_")) {
-        s.push_str("\n__cpu_... is in libgcc.a: add that with Library::add_archive_file (gcc -print-libgcc-file-name)");
+    let mut told = Vec::new();
+    for (name, origin) in symbols.iter().filter_map(|u| Some((&u.name, u.origin()?))) {
+        if !told.contains(&origin) {
+            let _ = write!(s, "\n{name} {}", origin.remedy());
+            told.push(origin);
+        }
     }
     s.push_str(
         "\nadd an object that defines them, or name a provider with LibraryBuilder::link, ::shared_library or ::symbol \

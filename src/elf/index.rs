@@ -20,7 +20,7 @@ pub(crate) struct ObjectIndex {
     pub imports: Vec<Import>,
     /// COMDAT groups.
     pub groups: Vec<Group>,
-    /// Sections of function pointers that are called at load or unload, in the order of the sections.
+    /// Sections that are called at load or unload, or whose function pointers are, in the order of the sections.
     pub arrays: Vec<Array>,
     /// Sections to keep although nothing refers to them.
     pub retain: Vec<u32>,
@@ -107,6 +107,14 @@ impl ObjectIndex {
         Some(Table::of(self.machine).get(self.lifted.at(field)?)?.1)
     }
 
+    /// What a section defines is common.
+    pub(super) fn make_common(&mut self, section: u32) {
+        let alignment = self.sections.get(section as usize).map(|section| section.alignment.max(1));
+        for definition in self.definitions.iter_mut().filter(|definition| definition.section == section) {
+            definition.common = alignment;
+        }
+    }
+
     /// Refuses an object that asks for executable stacks, unless they are allowed.
     pub(crate) fn check_stack(&self, object: &str, allowed: bool) -> Result<()> {
         let refused = self.executable_stack && !allowed;
@@ -165,7 +173,7 @@ pub(crate) struct Definition {
     pub section: u32,
     /// Position in `groups` of the COMDAT group that its section belongs to.
     pub comdat: Option<u32>,
-    /// The alignment of a common symbol.
+    /// The alignment of a common symbol, or a thread-local one's of its section.
     pub common: Option<u64>,
     /// Whether `value` is its address. Such a symbol is undefined in the prepared bytes: whoever links the object has to
     /// supply it, JITLink knows no absolute symbols in objects.
@@ -214,7 +222,7 @@ pub(crate) struct Group {
     pub members: Vec<u32>,
 }
 
-/// A section of function pointers.
+/// A section of function pointers, or one that is a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Array {
     pub kind: ArrayKind,
@@ -226,17 +234,31 @@ pub(crate) struct Array {
     pub section: u32,
 }
 
+impl Array {
+    /// How many functions.
+    pub(crate) fn functions(&self) -> u64 {
+        match self.kind {
+            ArrayKind::InitCode | ArrayKind::FiniCode => 1,
+            _ => self.size / 8,
+        }
+    }
+}
+
 /// The priority of an array without a number: after all that have one.
 pub(crate) const PLAIN_PRIORITY: u32 = 65536;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ArrayKind {
     PreInit,
+    /// No pointers, but a function itself (`.init`).
+    InitCode,
     Init,
     /// Called from the last pointer to the first.
     Ctors,
     Fini,
     Dtors,
+    /// A function itself (`.fini`).
+    FiniCode,
 }
 
 /// A section of the prepared object.

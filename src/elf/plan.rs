@@ -27,6 +27,9 @@ pub struct LinkPlan {
     pub machine: String,
     /// Bytes of the object as it was given.
     pub bytes: u64,
+    /// Bytes of an engine's arena that it takes at least; 0 where preparation failed.
+    #[serde(default)]
+    pub arena_bytes: u64,
     /// Its sections, as preparation leaves them; the null section is left out.
     pub sections: Vec<PlannedSection>,
     /// What preparation changes.
@@ -204,6 +207,7 @@ pub(super) struct Outcome<'a> {
     /// What ended preparation.
     pub fatal: Option<Error>,
     pub counts: Option<Counts>,
+    pub arena_bytes: u64,
 }
 
 impl LinkPlan {
@@ -213,7 +217,7 @@ impl LinkPlan {
     }
 
     pub(super) fn new(outcome: Outcome<'_>) -> Self {
-        let Outcome { name, size, view, index, report, fatal, mut counts } = outcome;
+        let Outcome { name, size, view, index, report, fatal, mut counts, arena_bytes } = outcome;
         let (changes, problems, dropped) = report.into_parts();
         let text = |error: Error| Problem { severity: Severity::Error, text: error.to_string() };
         let mut problems: Vec<Problem> = problems.into_iter().chain(fatal).map(text).collect();
@@ -228,6 +232,7 @@ impl LinkPlan {
             object: name.into(),
             machine,
             bytes: size,
+            arena_bytes,
             sections: view.map(|view| sections(&view, counts.as_ref())).unwrap_or_default(),
             changes,
             definitions: definitions(&index),
@@ -246,8 +251,10 @@ impl LinkPlan {
         };
         for array in &index.arrays {
             match array.kind {
-                ArrayKind::PreInit | ArrayKind::Init | ArrayKind::Ctors => plan.initializers += array.size / 8,
-                ArrayKind::Fini | ArrayKind::Dtors => plan.finalizers += array.size / 8,
+                ArrayKind::PreInit | ArrayKind::InitCode | ArrayKind::Init | ArrayKind::Ctors => {
+                    plan.initializers += array.functions();
+                }
+                ArrayKind::Fini | ArrayKind::Dtors | ArrayKind::FiniCode => plan.finalizers += array.functions(),
             }
         }
         plan

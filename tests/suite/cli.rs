@@ -477,6 +477,11 @@ fn map_draws_objects_of_both_architectures() {
     for wanted in ["AArch64, ", "x86-64, ", "always in range", "in range within the arena", "bridged", "refused"] {
         assert!(shown.iter().any(|text| text.starts_with(wanted)), "'{wanted}': {shown:?}");
     }
+    // Nothing defines `elsewhere`, which is judged for this machine only.
+    let of = |machine: &str| shown.iter().find(|text| text.starts_with(machine)).unwrap();
+    let (native, foreign) = target::by_arch(("x86-64, ", "AArch64, "), ("AArch64, ", "x86-64, "));
+    assert!(of(native).ends_with("; does not load") && of(foreign).ends_with("; loads"), "{shown:?}");
+    assert!(shown.iter().any(|text| text.starts_with("1 problem(s)")), "{shown:?}");
     // Nothing is where it is by chance.
     assert_eq!(drawn("again.svg", &[&arm, &x86]).1, svg);
     // What does not load is drawn as well.

@@ -36,6 +36,7 @@ mod lljit;
 mod memory;
 mod names;
 mod no_execution;
+mod odd_objects;
 mod ownership;
 mod packed;
 #[cfg(target_arch = "x86_64")]
@@ -93,6 +94,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
     ("no_execution", no_execution::TESTS, no_execution::PARTS),
+    ("odd_objects", odd_objects::TESTS, odd_objects::PARTS),
     ("ownership", ownership::TESTS, ownership::PARTS),
     ("packed", packed::TESTS, packed::PARTS),
     #[cfg(target_arch = "x86_64")]

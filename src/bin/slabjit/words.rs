@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use slabjit::{Error, FarReference, UndefinedSymbol};
+use slabjit::{Error, FarReference, SymbolOrigin, UndefinedSymbol};
 
 use crate::input::name_of;
 use crate::output::{escaped as e, escaped_lines};
@@ -95,6 +95,19 @@ fn too_much(object: &str, count: u64, what: &str, limit: u64) -> String {
     format!("'{}' has {count} {what}, and at most {limit} are taken", e(object))
 }
 
+/// What to do about a name of which the origin is known, behind the name.
+pub(crate) fn remedy(origin: SymbolOrigin) -> &'static str {
+    match origin {
+        SymbolOrigin::Libgcc => "is in libgcc.a: give that, too (gcc -print-libgcc-file-name says where it is)",
+        SymbolOrigin::Linker => {
+            "is a bound of the file that a linker writes, and there is no such file here: give it an address with --define, or \
+             link the object into a shared library"
+        }
+        SymbolOrigin::TvmFfi => "is libtvm_ffi.so's: give that with --library",
+        _ => "is known, but not to this program",
+    }
+}
+
 fn undefined(symbols: &[UndefinedSymbol]) -> String {
     let mut s = format!("{} undefined symbol(s):", symbols.len());
     for symbol in symbols {
@@ -104,11 +117,12 @@ fn undefined(symbols: &[UndefinedSymbol]) -> String {
             let _ = write!(s, "\n    is exported by {0}; add --library {0}", name_of(path));
         }
     }
-    if symbols.iter().any(|symbol| symbol.name.starts_with("TVMFFI")) {
-        s.push_str("\nTVMFFI... is libtvm_ffi.so's: give that with --library");
-    }
-    if symbols.iter().any(|symbol| symbol.name.starts_with("__cpu_")) {
-        s.push_str("\n__cpu_... is in libgcc.a: give that, too (gcc -print-libgcc-file-name says where it is)");
+    let mut told = Vec::new();
+    for (name, origin) in symbols.iter().filter_map(|symbol| Some((&symbol.name, symbol.origin()?))) {
+        if !told.contains(&origin) {
+            let _ = write!(s, "\n{} {}", e(name), remedy(origin));
+            told.push(origin);
+        }
     }
     s.push_str(
         "\ngive an object or archive that defines them, a shared library with --library (-L FOLDER finds out which), or an address with \

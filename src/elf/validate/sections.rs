@@ -3,7 +3,8 @@
 use super::Context;
 use super::symbols::Symbols;
 use crate::elf::builder::IndexBuilder;
-use crate::elf::index::{Array, Group, Name, Section, array_kind, is_retained};
+use crate::elf::fragments::{Fragment, fragment};
+use crate::elf::index::{Array, ArrayKind, Group, Name, Section, array_kind, is_retained};
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
     GRP_COMDAT, RELA_SIZE, RawSymbol, SHF_ALLOC, SHF_EXECINSTR, SHF_LINK_ORDER, SHF_TLS, SHF_WRITE, SHF_X86_64_LARGE,
@@ -21,7 +22,7 @@ const MAX_MAPPED: u64 = 1 << 47;
 
 /// The tables that the rest of validation reads.
 #[derive(Default)]
-pub(super) struct Tables<'a> {
+pub(crate) struct Tables<'a> {
     /// Section index of the symbol table; 0 if there is none.
     pub symtab: u32,
     pub symbols: &'a [RawSymbol],
@@ -89,6 +90,11 @@ pub(super) fn validate<'a>(
         }
         if header.kind == SHT_RELA {
             tables.relocations = tables.relocations.saturating_add(header.size / RELA_SIZE);
+        }
+        if fragment(view, &header, text, view.contents(index, &header)?).is_some() {
+            let kind = if text == b".init" { ArrayKind::InitCode } else { ArrayKind::FiniCode };
+            let (offset, size) = (header.offset, header.size);
+            builder.index.arrays.push(Array { kind, priority: 0, offset, size, section: index });
         }
         if let Some((kind, priority)) = array_kind(text, header.kind).filter(|_| header.is(SHF_ALLOC)) {
             if header.size % 8 != 0 {
@@ -169,11 +175,10 @@ fn check(view: &View<'_>, index: u32, header: &SectionHeader, name: &[u8], repor
     if header.flags & forbidden == forbidden {
         report.refuse(|| Error::WritableAndExecutable { object: view.object.into(), section: view.label(index) })?;
     }
-    // What a C runtime strings together into one function; it means nothing in an object of its own.
-    if matches!(name, b".init" | b".fini") && header.size != 0 && header.is(SHF_EXECINSTR) {
-        report.refuse(|| {
-            malformed("code in .init or .fini belongs to a C runtime; use .init_array or .fini_array".into())
-        })?;
+    if fragment(view, header, name, view.contents(index, header)?) == Some(Fragment::Half) {
+        let half = "it begins a function that another object ends, or ends one, as crti.o and crtn.o do; load the objects without those of the C \
+                    runtime";
+        report.refuse(|| malformed(half.into()))?;
     }
     match header.kind {
         SHT_REL | SHT_RELR | SHT_ANDROID_REL | SHT_ANDROID_RELA => {
@@ -197,7 +202,7 @@ fn check(view: &View<'_>, index: u32, header: &SectionHeader, name: &[u8], repor
 }
 
 /// Finds and checks the symbol table, its string table and its extended section indices.
-pub(super) fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Result<Tables<'a>> {
+pub(crate) fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Result<Tables<'a>> {
     let mut tables = Tables::default();
     for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_SYMTAB) {
         let malformed = |problem: String| view.malformed(Some(index), None, problem);
