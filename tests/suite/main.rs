@@ -42,6 +42,7 @@ mod plan;
 mod random;
 mod reach;
 mod runtime_dyld;
+mod sets;
 mod shuffled;
 mod stale;
 mod state;
@@ -95,6 +96,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("random", random::TESTS, random::PARTS),
     ("reach", reach::TESTS, reach::PARTS),
     ("runtime_dyld", runtime_dyld::TESTS, runtime_dyld::PARTS),
+    ("sets", sets::TESTS, sets::PARTS),
     ("stale", stale::TESTS, stale::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
     ("static_variables", static_variables::TESTS, static_variables::PARTS),
