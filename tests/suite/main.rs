@@ -39,6 +39,7 @@ mod packed;
 #[cfg(target_arch = "x86_64")]
 mod placement;
 mod plan;
+mod priorities;
 mod random;
 mod reach;
 mod runtime_dyld;
@@ -93,6 +94,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     #[cfg(target_arch = "x86_64")]
     ("placement", placement::TESTS, placement::PARTS),
     ("plan", plan::TESTS, plan::PARTS),
+    ("priorities", priorities::TESTS, priorities::PARTS),
     ("random", random::TESTS, random::PARTS),
     ("reach", reach::TESTS, reach::PARTS),
     ("runtime_dyld", runtime_dyld::TESTS, runtime_dyld::PARTS),
