@@ -417,6 +417,35 @@ pub enum Error {
         /// The object whose copy of the group is linked.
         linked: String,
     },
+    /// An object that has sections of a linker set, or refers to its bounds (`__start_NAME`, `__stop_NAME`), and comes when the set can
+    /// not be changed any more.
+    #[error(
+        "'{object}' comes too late for the linker set '{section}' of library '{library}': '{other}' {problem}; add all objects that have a part in the set before the first get or initialize of the library, or give later ones a library of their own"
+    )]
+    LateForLinkerSet {
+        /// The new object.
+        object: String,
+        /// The library.
+        library: String,
+        /// The set's sections.
+        section: String,
+        /// An object that is linked already.
+        other: String,
+        /// What it has done.
+        problem: &'static str,
+    },
+    /// A linker set of code in more than one object, or whose bounds another object refers to.
+    #[error(
+        "section '{section}' of '{object}' is code, and belongs to a linker set of several objects of library '{library}' (__start_{section}, __stop_{section}), which can hold data only; merge those objects into one first (ld -r), or make it a set of pointers to the functions"
+    )]
+    ExecutableLinkerSet {
+        /// An object that has such a section.
+        object: String,
+        /// The library.
+        library: String,
+        /// The set's sections.
+        section: String,
+    },
     /// Names that nothing defines. All of them are listed.
     #[error("{}", undefined_symbols(library, symbols))]
     UndefinedSymbols {

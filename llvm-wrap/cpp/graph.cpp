@@ -122,8 +122,13 @@ extern "C" void slabjit_graph_bind(slabjit_graph *Graph, const slabjit_callbacks
     for (auto *B : Sec.blocks()) {
       auto *Content = B->isZeroFill() ? nullptr : B->getContent().data();
       auto Cookie = Callbacks->retain_block(Object, Sec.getName().data(), Sec.getName().size(), Content);
-      if (Cookie)
-        Graph->Link->Blocks.push_back({B, Cookie});
+      if (!Cookie)
+        continue;
+      if (Cookie & SLABJIT_APART) {
+        Graph->Link->Apart.insert(&Sec);
+        Cookie &= ~SLABJIT_APART;
+      }
+      Graph->Link->Blocks.push_back({B, Cookie});
     }
   }
   for (auto &R : Graph->Link->Blocks)

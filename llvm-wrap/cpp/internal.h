@@ -5,6 +5,8 @@
 #include "slabjit.h"
 #include "version.h"
 
+#include "llvm/ADT/SetVector.h"
+
 #include <vector>
 
 namespace slabjit {
@@ -50,6 +52,8 @@ struct Link {
   /// Those that other graphs refer to, by the names that they have here.
   llvm::SmallVector<llvm::jitlink::Symbol *, 2> Exports;
   llvm::SmallVector<Retained, 2> Blocks;
+  /// Those for which the caller has memory of its own.
+  llvm::SmallSetVector<llvm::jitlink::Section *, 2> Apart;
   /// Symbols of indirect functions; some may be pruned since.
   llvm::DenseSet<llvm::jitlink::Symbol *> Indirect;
 };

@@ -67,11 +67,11 @@ void describe(orc::MemProt Prot, slabjit::MemLifetime Lifetime, slabjit_segment 
 }
 
 /// The sections that may leave and are kept by no reference.
-SmallVector<Section *, 2> findLeaving(const slabjit_callbacks &Callbacks, void *Object, LinkGraph &G) {
+SmallVector<Section *, 2> findLeaving(const slabjit::Link &L, LinkGraph &G) {
   SmallVector<Section *, 2> Candidates;
   for (auto &Sec : G.sections())
-    if (slabjit::isAllocated(Sec) && Sec.blocks_size() != 0 &&
-        Callbacks.may_leave(Object, Sec.getName().data(), Sec.getName().size()))
+    if (slabjit::isAllocated(Sec) && Sec.blocks_size() != 0 && !L.Apart.count(&Sec) &&
+        L.Callbacks->may_leave(L.Object, Sec.getName().data(), Sec.getName().size()))
       Candidates.push_back(&Sec);
   if (Candidates.empty())
     return Candidates;
@@ -110,26 +110,52 @@ Leaving takeAway(Section &Sec) {
   return L;
 }
 
+void put(Block &B, orc::ExecutorAddr At, orc::ExecutorAddr Written) {
+  B.setAddress(At);
+  if (B.isZeroFill())
+    return;
+  auto *Memory = Written.toPtr<char *>();
+  std::memcpy(Memory, B.getContent().data(), B.getSize());
+  B.setMutableContent({Memory, static_cast<size_t>(B.getSize())});
+}
+
 void settle(Leaving &L, orc::ExecutorAddr Start, orc::ExecutorAddr Written, uint64_t Displacement) {
   auto At = Start;
   for (auto *B : L.Blocks) {
     At = alignToBlock(At, *B);
-    B->setAddress(At + Displacement);
-    if (!B->isZeroFill()) {
-      auto *Memory = (Written + (At - Start)).toPtr<char *>();
-      std::memcpy(Memory, B->getContent().data(), B->getSize());
-      B->setMutableContent({Memory, static_cast<size_t>(B->getSize())});
-    }
+    put(*B, At + Displacement, Written + (At - Start));
     At += B->getSize();
   }
   slabjit::show(*L.Sec, L.Was);
 }
 
+/// Puts the blocks of a section where the caller has memory for them. False if it has none; it knows why.
+bool putApart(const slabjit::Link &L, Section &Sec) {
+  for (auto *B : slabjit::blocksInOrder(Sec)) {
+    slabjit_block Shown{};
+    Shown.section = Sec.getName().data();
+    Shown.section_len = Sec.getName().size();
+    Shown.origin = B->isZeroFill() ? nullptr : B->getContent().data();
+    Shown.size = B->getSize();
+    uint64_t Address = 0, Written = 0;
+    if (L.Callbacks->place(L.Object, &Shown, B->getAlignment(), &Address, &Written) != 0)
+      return false;
+    put(*B, orc::ExecutorAddr(Address) + L.Displacement, orc::ExecutorAddr(Written));
+  }
+  return true;
+}
+
 } // namespace
 
 void slabjit::MemoryManager::allocate(const JITLinkDylib *, LinkGraph &G, OnAllocatedFunction OnAllocated) {
+  SmallVector<std::pair<Section *, slabjit::Hidden>, 2> Apart;
+  for (auto *Sec : L.Apart) {
+    if (!putApart(L, *Sec))
+      return OnAllocated(refused("no memory for a section apart"));
+    Apart.push_back({Sec, slabjit::hide(*Sec)});
+  }
   SmallVector<Leaving, 2> Away;
-  for (auto *Sec : findLeaving(*L.Callbacks, L.Object, G))
+  for (auto *Sec : findLeaving(L, G))
     Away.push_back(takeAway(*Sec));
   BasicLayout Layout(G);
   SmallVector<slabjit_segment, 4> Segments;
@@ -156,6 +182,8 @@ void slabjit::MemoryManager::allocate(const JITLinkDylib *, LinkGraph &G, OnAllo
     Segment->Addr = orc::ExecutorAddr(Addresses[I]) + L.Displacement;
     Segment->WorkingMem = orc::ExecutorAddr(Written[I++]).toPtr<char *>();
   }
+  for (auto &[Sec, Was] : Apart)
+    slabjit::show(*Sec, Was);
   for (auto &Left : Away) {
     settle(Left, orc::ExecutorAddr(Addresses[I]), orc::ExecutorAddr(Written[I]), L.Displacement);
     ++I;

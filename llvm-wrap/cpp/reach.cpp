@@ -55,7 +55,7 @@ uint32_t relocationOf(const Edge &E, Triple::ArchType Arch, int64_t &Addend) {
   }
 }
 
-slabjit_edge describe(const Edge &E, Block &B, Triple::ArchType Arch, bool Final) {
+slabjit_edge describe(const slabjit::Link &L, const Edge &E, Block &B, Triple::ArchType Arch, bool Final) {
   slabjit_edge R{};
   R.addend = E.getAddend();
   R.relocation = SLABJIT_OTHER_KIND;
@@ -77,8 +77,10 @@ slabjit_edge describe(const Edge &E, Block &B, Triple::ArchType Arch, bool Final
   else if (&Target.getBlock() == &B) {
     R.place = SLABJIT_SAME_BLOCK;
     R.target = Target.getOffset();
-  } else
-    R.place = SLABJIT_OTHER_BLOCK;
+  } else {
+    bool Apart = L.Apart.count(&B.getSection()) || L.Apart.count(&Target.getBlock().getSection());
+    R.place = Apart ? SLABJIT_ELSEWHERE : SLABJIT_OTHER_BLOCK;
+  }
   return R;
 }
 
@@ -106,7 +108,7 @@ template <typename Visitor> void visitReferences(slabjit::Link &L, LinkGraph &G,
       Shown.clear();
       Edges.clear();
       for (; I != End && Edges.size() < AtATime; ++I) {
-        Shown.push_back(describe(*I, *B, Arch, Final));
+        Shown.push_back(describe(L, *I, *B, Arch, Final));
         Edges.push_back(&*I);
       }
       Visit(*B, Described, Shown, Edges);

@@ -49,6 +49,9 @@ typedef struct {
  * replace by what it returns. */
 #define SLABJIT_SLOT (UINT64_MAX - 1)
 
+/* In a cookie of `retain_block`: the caller has memory of its own for the section. */
+#define SLABJIT_APART (UINT64_C(1) << 62)
+
 /* What becomes of a symbol. */
 typedef enum {
   SLABJIT_KEEP = 0,     /* external: leave it to JITLink; defined: make it local and keep it alive */
@@ -123,7 +126,8 @@ typedef struct {
   void (*external)(void *object, const char *name, size_t len, slabjit_decision *out);
   void (*defined)(void *object, const char *name, size_t len, slabjit_decision *out);
   /* Whether a section's blocks are kept though nothing refers to them; returns a cookie to have them reported with
-   * their addresses, or 0 for no. `content` is the block's bytes in the object, NULL for zero-fill. */
+   * their addresses, or 0 for no. `content` is the block's bytes in the object, NULL for zero-fill. With SLABJIT_APART in the
+   * cookie, which is not reported, all blocks of the section lie where `place` says. */
   uint64_t (*retain_block)(void *object, const char *section, size_t len, const char *content);
 
   /* Whether a defined symbol is an indirect function: 1 or 0. `content`: what is there in the object. Asked before all others. */
@@ -131,6 +135,11 @@ typedef struct {
 
   /* Whether a section need not be near the others, if no reference keeps it: 1 or 0. */
   int (*may_leave)(void *object, const char *section, size_t len);
+
+  /* -- before memory is allocated: where a block of a section apart lies, and where it is written, which is writable until `publish`, and
+   * zero. `origin` is NULL for zero-fill; blocks of a section come in the order of the file where they have contents. 0 is success; after a
+   * failure the caller has kept the reason -- */
+  int (*place)(void *object, const slabjit_block *block, uint64_t alignment, uint64_t *address, uint64_t *written);
 
   /* -- references that may turn out to be too long: every block that refers to something, before addresses are known (`bytes`:
    * of all blocks of the graph, padding included), some of its references at a time; then once: how many bytes the caller

@@ -46,6 +46,7 @@ pub struct slabjit_placed {
 }
 
 pub const SLABJIT_SLOT: u64 = u64::MAX - 1;
+pub const SLABJIT_APART: u64 = 1 << 62;
 
 pub const SLABJIT_KEEP: u32 = 0;
 pub const SLABJIT_ABSOLUTE: u32 = 1;
@@ -121,6 +122,7 @@ pub struct slabjit_callbacks {
     pub retain_block: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char) -> u64,
     pub indirect: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char) -> c_int,
     pub may_leave: unsafe extern "C" fn(*mut c_void, *const c_char, usize) -> c_int,
+    pub place: unsafe extern "C" fn(*mut c_void, *const slabjit_block, u64, *mut u64, *mut u64) -> c_int,
     pub survey: unsafe extern "C" fn(*mut c_void, u64, *const slabjit_block, *const slabjit_edge, usize),
     pub reserve: unsafe extern "C" fn(*mut c_void, *mut u64, *mut u64, *mut u64),
     pub settled: unsafe extern "C" fn(*mut c_void, *const slabjit_room, u64),

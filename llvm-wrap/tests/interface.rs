@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::process::Command;
 use std::ptr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use slabjit_llvm_wrap::llvm_sys::core::LLVMCreateMemoryBufferWithMemoryRangeCopy;
 use slabjit_llvm_wrap::llvm_sys::error::LLVMConsumeError;
@@ -25,6 +25,8 @@ struct Caller {
     /// Asks for room at the head and the tail of the code and among data, and makes `far` of it.
     makes_room: bool,
     refuse_references: bool,
+    /// Memory for a section apart.
+    apart: AtomicU64,
 }
 
 impl Caller {
@@ -93,8 +95,32 @@ unsafe extern "C" fn indirect(_: *mut c_void, _: *const c_char, _: usize, _: *co
 
 unsafe extern "C" fn retain_block(object: *mut c_void, name: *const c_char, len: usize, _: *const c_char) -> u64 {
     // SAFETY: the shim's pointers.
-    unsafe { caller(object).event(format!("block {}", text(name, len))) };
-    0
+    let name = unsafe { text(name, len) };
+    let cookie = if name == APART { 1 | SLABJIT_APART } else { 0 };
+    // SAFETY: as above.
+    unsafe { caller(object).event(format!("block {name}")) };
+    cookie
+}
+
+/// The section for which the caller has memory of its own.
+const APART: &str = "apart";
+
+unsafe extern "C" fn place(
+    object: *mut c_void,
+    block: *const slabjit_block,
+    alignment: u64,
+    address: *mut u64,
+    written: *mut u64,
+) -> c_int {
+    // SAFETY: the shim's pointers.
+    unsafe {
+        let (caller, block) = (caller(object), &*block);
+        caller.event(format!("place {} {alignment}", text(block.section, block.section_len)));
+        *address = caller.apart.as_ptr().addr() as u64;
+        *written = *address;
+        assert!(block.size as usize <= size_of_val(&caller.apart) && !block.origin.is_null());
+        c_int::from(caller.refuse_memory)
+    }
 }
 
 unsafe extern "C" fn may_leave(_: *mut c_void, _: *const c_char, _: usize) -> c_int {
@@ -243,8 +269,8 @@ unsafe extern "C" fn placed(
     object: *mut c_void,
     symbols: *const slabjit_placed,
     n: usize,
-    _: *const slabjit_placed,
-    _: usize,
+    blocks: *const slabjit_placed,
+    n_blocks: usize,
     eh_frame: u64,
     _: u64,
 ) {
@@ -253,6 +279,10 @@ unsafe extern "C" fn placed(
         for symbol in std::slice::from_raw_parts(symbols, n) {
             assert_eq!(symbol.cookie, 7);
             *caller(object).address.lock().unwrap() = symbol.address;
+        }
+        for block in std::slice::from_raw_parts(blocks, n_blocks) {
+            let apart = caller(object).apart.as_ptr().addr() as u64;
+            assert_eq!((block.cookie, block.address, block.bytes), (1, apart, 8));
         }
         caller(object).event(format!("placed {n} {}", eh_frame != 0));
     }
@@ -269,6 +299,7 @@ const CALLBACKS: slabjit_callbacks = slabjit_callbacks {
     retain_block,
     indirect,
     may_leave,
+    place,
     survey,
     reserve,
     settled,
@@ -369,6 +400,20 @@ fn an_object_links() {
     // SAFETY: it was linked there, and published.
     let answer: extern "C" fn() -> i32 = unsafe { std::mem::transmute(address as usize) };
     assert_eq!(answer(), 42);
+}
+
+#[test]
+fn a_section_apart_lies_where_the_caller_says() {
+    let source = "int answer(void) { return 42; }
+        __attribute__((section(\"apart\"), used)) static int (*pointer)(void) = answer;";
+    let bytes = compile(source);
+    let caller = Caller::default();
+    assert!(link(&bytes, &caller), "{:?}", caller.events());
+    assert!(caller.events().contains(&"place apart 8".to_owned()), "{:?}", caller.events());
+    assert_eq!(caller.apart.load(Ordering::Relaxed), *caller.address.lock().unwrap());
+    let caller = Caller { refuse_memory: true, ..Caller::default() };
+    assert!(!link(&bytes, &caller));
+    assert!(!caller.events().contains(&"allocate".to_owned()), "{:?}", caller.events());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the linker needs to know of an object, without looking at its bytes again.
 
 use super::raw::{
-    SHF_ALLOC, SHF_EXECINSTR, SHF_GNU_RETAIN, SHF_WRITE, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_PREINIT_ARRAY,
+    SHF_ALLOC, SHF_EXECINSTR, SHF_GNU_RETAIN, SHF_TLS, SHF_WRITE, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_PREINIT_ARRAY,
     SHT_PROGBITS,
 };
 use super::relocations::{Kind, Table};
@@ -275,6 +275,11 @@ pub(crate) struct Section {
 }
 
 impl Section {
+    /// Whether each thread gets a copy of it.
+    pub(crate) fn is_thread_local(&self) -> bool {
+        self.flags & SHF_TLS != 0
+    }
+
     /// Whether it is mapped, and if so whether code and whether writable.
     pub(crate) fn mapped(&self) -> Option<(bool, bool)> {
         (self.flags & SHF_ALLOC != 0).then_some((self.flags & SHF_EXECINSTR != 0, self.flags & SHF_WRITE != 0))

@@ -45,10 +45,11 @@ mod tests;
 pub(crate) use archive::{Archive, MemberId};
 #[cfg(slabjit_fuzzing)]
 pub use exercise::exercise;
+pub(crate) use harmonize::is_c_identifier;
 pub(crate) use hide::hide_unmapped;
 pub(crate) use identity::machine_text;
 pub(crate) use index::{
-    Array, ArrayKind, Binding, Definition, Group, Import, ObjectIndex, Section, SymbolKind, Visibility,
+    ArrayKind, Binding, Definition, Group, Import, ObjectIndex, PLAIN_PRIORITY, Section, SymbolKind, Visibility,
 };
 pub use limits::{Limits, SectionConflicts};
 pub(crate) use locate::{Location, locate};

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // calls into linked code
 
 use std::any::Any;
+use std::cmp::Reverse;
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -11,65 +12,91 @@ use slabjit_llvm_wrap as shim;
 use super::graph::take_text;
 #[cfg(feature = "cli")]
 use super::outermost;
-use crate::elf::{Array, ArrayKind};
+use crate::elf::{ArrayKind, ObjectIndex, PLAIN_PRIORITY};
 use crate::gate;
 use crate::name::Name;
 use crate::runtime::vectors::{Strings, Vectors};
 
-/// The functions of one object's initialiser and finaliser sections, in the order in which they are called.
-///
-/// It is the order in which `ld` and the dynamic loader would have it: `.preinit_array`; `.init`; then `.init_array.N` and
-/// `.ctors.(65535-N)` by ascending N, then `.init_array` and `.ctors`, each `.ctors` section from its end to its start.
-/// Finalisers are the exact reverse.
+/// Where a section of function pointers comes among those of all objects that are linked together: the order that `ld` and the dynamic
+/// loader would have. `.preinit_array` comes first; then code in `.init`; then `.init_array.N` and `.ctors.(65535-N)` by ascending N, those of one N by their
+/// names; then `.init_array` and `.ctors`. What is equal stays in the order of objects, and of sections in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    stage: u8,
+    priority: u32,
+    /// Names of one N differ in `.ctors` and `.init_array`, and in leading zeros.
+    name: (bool, Reverse<u32>),
+}
+
+impl Rank {
+    /// Of sections without a number.
+    const PLAIN: Self = Self { stage: 2, priority: PLAIN_PRIORITY, name: (false, Reverse(0)) };
+}
+
+/// A function to be called.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    rank: Rank,
+    /// 0 for none.
+    pub(super) function: usize,
+}
+
+impl Entry {
+    /// What an object that has no initialiser has in its place.
+    pub(super) const NOTHING: Self = Self { rank: Rank::PLAIN, function: 0 };
+}
+
+/// The functions of one object's initialiser and finaliser sections. Each `.ctors` section is called from its end to its start. Finalisers
+/// are called in the reverse of the order that they have here.
 #[derive(Debug, Default)]
 pub(super) struct Arrays {
-    initialisers: Vec<usize>,
-    finalisers: Vec<usize>,
+    initialisers: Vec<Entry>,
+    finalisers: Vec<Entry>,
     /// Slots of indirect functions, to be filled before.
     slots: Vec<u64>,
 }
 
 impl Arrays {
     /// # Safety
-    /// Each address is that of the section of the same index in `arrays`, linked and readable.
-    pub(super) unsafe fn read(arrays: &[Array], addresses: &[u64], slots: Vec<u64>) -> Self {
-        let mut initialisers = Vec::new();
-        let mut finalisers = Vec::new();
-        for (array, &address) in arrays.iter().zip(addresses).filter(|(_, address)| **address != 0) {
+    /// Each address is that of the section of the same index in the object's `arrays`, linked and readable; or 0.
+    pub(super) unsafe fn read(index: &ObjectIndex, addresses: &[u64], slots: Vec<u64>) -> Self {
+        let mut all = Self { slots, ..Self::default() };
+        for (array, &address) in index.arrays.iter().zip(addresses).filter(|(_, address)| **address != 0) {
             let words = usize::try_from(array.size).unwrap_or(0) / size_of::<usize>();
             // SAFETY: the section has that many bytes; it may be unaligned.
-            let entry = |i: usize| unsafe { (address as *const usize).add(i).read_unaligned() };
-            // 0 and -1 delimit old .ctors lists.
-            let entries = || (0..words).map(entry).filter(|e| *e != 0 && *e != usize::MAX);
-            let mut entries: Vec<usize> = match array.kind {
-                ArrayKind::InitCode | ArrayKind::FiniCode => vec![address as usize],
-                _ => entries().collect(),
+            let word = |i: usize| unsafe { (address as *const usize).add(i).read_unaligned() };
+            let (list, stage, backwards) = match array.kind {
+                ArrayKind::PreInit => (&mut all.initialisers, 0, false),
+                ArrayKind::InitCode => (&mut all.initialisers, 1, false),
+                ArrayKind::Init => (&mut all.initialisers, 2, false),
+                ArrayKind::Ctors => (&mut all.initialisers, 2, true),
+                // Finalisers are called from the last to the first.
+                ArrayKind::FiniCode => (&mut all.finalisers, 1, false),
+                ArrayKind::Fini => (&mut all.finalisers, 2, false),
+                // They run from start to end, and all finalisers are reversed.
+                ArrayKind::Dtors => (&mut all.finalisers, 2, true),
             };
-            let (list, stage) = match array.kind {
-                ArrayKind::PreInit => (&mut initialisers, 0),
-                ArrayKind::InitCode => (&mut initialisers, 1),
-                ArrayKind::Init => (&mut initialisers, 2),
-                ArrayKind::Ctors => {
-                    entries.reverse();
-                    (&mut initialisers, 2)
-                }
-                ArrayKind::FiniCode => (&mut finalisers, 0),
-                ArrayKind::Fini => (&mut finalisers, 1),
-                ArrayKind::Dtors => {
-                    // .dtors run from start to end; the whole list of finalisers is reversed below.
-                    entries.reverse();
-                    (&mut finalisers, 1)
+            let rank = if stage < 2 || array.priority == PLAIN_PRIORITY {
+                Rank { stage, ..Rank::PLAIN }
+            } else {
+                let length = index.section_name(array.section).len() as u32;
+                let name = (matches!(array.kind, ArrayKind::Init | ArrayKind::Fini), Reverse(length));
+                Rank { stage, priority: array.priority, name }
+            };
+            if matches!(array.kind, ArrayKind::InitCode | ArrayKind::FiniCode) {
+                list.push(Entry { rank, function: address as usize });
+                continue;
+            }
+            let mut put = |i: usize| {
+                let function = word(i);
+                // 0 and -1 delimit old .ctors lists.
+                if function != 0 && function != usize::MAX {
+                    list.push(Entry { rank, function });
                 }
             };
-            list.push((stage, array.priority, entries));
+            if backwards { (0..words).rev().for_each(&mut put) } else { (0..words).for_each(&mut put) }
         }
-        let flatten = |mut list: Vec<(u32, u32, Vec<usize>)>| -> Vec<usize> {
-            list.sort_by_key(|(stage, priority, _)| (*stage, *priority));
-            list.into_iter().flat_map(|(_, _, entries)| entries).collect()
-        };
-        let mut finalisers = flatten(finalisers);
-        finalisers.reverse();
-        Self { initialisers: flatten(initialisers), finalisers, slots }
+        all
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -81,29 +108,30 @@ impl Arrays {
         std::mem::take(&mut self.slots)
     }
 
-    pub(super) fn has_finalisers(&self) -> bool {
-        !self.finalisers.is_empty()
+    /// The initialisers, once.
+    pub(super) fn take_initialisers(&mut self) -> Vec<Entry> {
+        std::mem::take(&mut self.initialisers)
     }
 
-    /// Calls the initialisers as the dynamic loader does: with the process's argc, argv and environment ([`Vectors`]).
-    ///
-    /// # Safety
-    /// The object is published, its frames are registered, and its initialisers may be run.
-    pub(super) unsafe fn initialise(&self) -> Result<(), String> {
+    pub(super) fn finalisers(&self) -> &[Entry] {
+        &self.finalisers
+    }
+}
+
+/// Puts entries of several objects, which come object by object, into the order of their sections.
+pub(super) fn put_in_order<T>(entries: &mut [(T, Entry)]) {
+    entries.sort_by_key(|(_, entry)| entry.rank);
+}
+
+/// Calls finalisers from the last to the first; one that fails does not keep the others from running.
+///
+/// # Safety
+/// The functions of linked objects that are still there, which may be finalised and have not been.
+pub(super) unsafe fn finalise(entries: &[(Name, Entry)]) {
+    for (object, entry) in entries.iter().rev() {
         // SAFETY: by the caller.
-        self.initialisers.iter().try_for_each(|f| unsafe { call(*f) })
-    }
-
-    /// Calls the finalisers; one that fails does not keep the others from running.
-    ///
-    /// # Safety
-    /// As for [`initialise`](Self::initialise), and they have not run yet.
-    pub(super) unsafe fn finalise(&self, object: &Name) {
-        for &function in &self.finalisers {
-            // SAFETY: by the caller.
-            if let Err(message) = unsafe { call(function) } {
-                tracing::error!(target: "slabjit", object = &*object.text(), message, "a finaliser failed");
-            }
+        if let Err(message) = unsafe { call(entry.function) } {
+            tracing::error!(target: "slabjit", object = &*object.text(), message, "a finaliser failed");
         }
     }
 }

@@ -6,10 +6,12 @@ use super::graph::{Batch, Graph};
 use super::imports::Imported;
 use super::object::{Defined, External, Linked, ObjectLink, PreparedObject};
 use super::reach::{OutOfRange, Reach};
+use super::sets::{Memory, Plan};
 use super::thread_local::Storage;
 use super::turns::TURNS;
 use crate::gate::{Mutex, Pass};
 use crate::memory::Arena;
+use crate::name::Name;
 use crate::{Error, Result};
 
 /// An object whose symbols have been decided about.
@@ -19,7 +21,7 @@ pub(super) struct Decided {
     pub(super) definitions: Vec<Defined>,
     /// What its imports are bound to, for those who ask.
     pub(super) imports: Box<[Imported]>,
-    /// Sections of COMDAT groups that are linked from another object.
+    /// Sections of COMDAT groups that are linked from another object, sorted.
     pub(super) dead_sections: Vec<u32>,
     /// Its number in its library.
     pub(super) number: u32,
@@ -31,14 +33,26 @@ pub(super) struct Decided {
 const SMALL: usize = 16 << 10;
 const SMALL_TOGETHER: usize = 128 << 10;
 
-/// Links all objects, or none.
-pub(super) fn link(arena: &Arc<Arena>, policy: OutOfRange, objects: Vec<Decided>) -> Result<Vec<Linked>> {
+/// Links all objects, or none. `plan` is that of the linker sets they have to do with. Returns where those lie that the objects have put
+/// together.
+pub(super) fn link(
+    library: &Name,
+    arena: &Arc<Arena>,
+    policy: OutOfRange,
+    mut objects: Vec<Decided>,
+    plan: &Plan,
+) -> Result<(Vec<Linked>, Option<Arc<Memory>>)> {
     let bytes: usize = objects.iter().map(|decided| decided.object.bytes.len()).sum();
     let in_turns = !arena.packs() && bytes < SMALL_TOGETHER.min(SMALL.saturating_mul(objects.len()));
     // LLVM is in the middle of things until it is done: a fork waits.
     let (_pass, _turn) = if in_turns { TURNS.wait() } else { (Pass::take(), None) };
+    let sets = Memory::reserve(arena, plan, &objects)?.map(Arc::new);
+    if let Some(sets) = &sets {
+        objects.iter_mut().for_each(|object| bind_bounds(object, sets));
+    }
     let in_batch = objects.len() > 1;
-    let links: Vec<_> = objects.into_iter().map(|object| under_way(object, in_batch, arena, policy)).collect();
+    let under_way = |(at, decided)| under_way(decided, at, in_batch, sets.as_ref(), arena, policy);
+    let links: Vec<_> = objects.into_iter().enumerate().map(under_way).collect();
     // A graph goes when its object is finished: thousands at a time would push each other out of the caches.
     let mut batch = Batch::begin();
     for link in &links {
@@ -49,14 +63,60 @@ pub(super) fn link(arena: &Arc<Arena>, policy: OutOfRange, objects: Vec<Decided>
     if !batch.end() {
         return Err(failure(&links));
     }
-    Ok(links.into_iter().map(|mut link| std::mem::take(&mut link.state.get_mut().linked)).collect())
+    let mut linked: Vec<Linked> =
+        links.into_iter().map(|mut link| std::mem::take(&mut link.state.get_mut().linked)).collect();
+    if let Some(sets) = &sets
+        && let Some(mut slab) = sets.take_published()
+    {
+        slab.belong_to(library, &LINKER_SETS.into());
+        let slab = Arc::new(slab);
+        for (_, linked) in linked.iter_mut().enumerate().filter(|(at, _)| sets.is_used_by(*at)) {
+            linked.sets = Some(Arc::clone(&slab));
+        }
+    }
+    Ok((linked, sets))
 }
 
-fn under_way(decided: Decided, in_batch: bool, arena: &Arc<Arena>, policy: OutOfRange) -> ObjectLink {
+/// What is said to lie where linker sets of several objects do.
+const LINKER_SETS: &str = "(linker sets)";
+
+/// Puts addresses in the place of bounds of sets.
+fn bind_bounds(decided: &mut Decided, sets: &Memory) {
+    for external in &mut decided.externals {
+        if let External::Bound(set, bound) = external
+            && let Some(range) = sets.bounds(*set)
+        {
+            *external = External::Absolute(bound.of(&range));
+        }
+    }
+}
+
+fn under_way(
+    decided: Decided,
+    position: usize,
+    in_batch: bool,
+    sets: Option<&Arc<Memory>>,
+    arena: &Arc<Arena>,
+    policy: OutOfRange,
+) -> ObjectLink {
     let Decided { object, externals, definitions, dead_sections, number, storage, .. } = decided;
     let (arena, state) = (Arc::clone(arena), Mutex::default());
     let reach = Mutex::new(Reach::new(object.index.machine, policy, arena.range()));
-    ObjectLink { object, externals, definitions, dead_sections, number, storage, in_batch, arena, reach, state }
+    let sets = sets.cloned();
+    ObjectLink {
+        object,
+        externals,
+        definitions,
+        dead_sections,
+        number,
+        position,
+        sets,
+        storage,
+        in_batch,
+        arena,
+        reach,
+        state,
+    }
 }
 
 fn graph(link: &ObjectLink) -> Result<Graph<'_>> {

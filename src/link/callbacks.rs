@@ -8,13 +8,10 @@ use std::sync::Arc;
 use slabjit_llvm_wrap as shim;
 
 use super::code::Actions;
-use super::object::{Defined, External, ObjectLink, THREAD_LOCAL};
+use super::object::{Defined, External, ObjectLink, RETAINED, THREAD_LOCAL};
 use super::reach::{Block, Edge, place_of};
 use crate::elf::restore_signal_frames;
 use crate::{Error, Result};
-
-/// An array section that must not be pruned but is not reported.
-const RETAINED: u64 = u64::MAX;
 
 pub(super) static CALLBACKS: shim::slabjit_callbacks = shim::slabjit_callbacks {
     external,
@@ -22,6 +19,7 @@ pub(super) static CALLBACKS: shim::slabjit_callbacks = shim::slabjit_callbacks {
     retain_block,
     indirect,
     may_leave,
+    place,
     survey,
     reserve,
     settled,
@@ -73,7 +71,8 @@ unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
 
 fn decide_external(external: &External, out: &mut shim::slabjit_decision) {
     match external {
-        External::Leave => out.verdict = shim::SLABJIT_KEEP,
+        // The batch has put an address in the place of each bound.
+        External::Leave | External::Bound(..) => out.verdict = shim::SLABJIT_KEEP,
         External::Absolute(address) => {
             out.verdict = shim::SLABJIT_ABSOLUTE;
             out.address = *address;
@@ -141,7 +140,10 @@ unsafe extern "C" fn retain_block(
             return if link.is_dead(section) { 0 } else { THREAD_LOCAL + u64::from(section) };
         }
         match object.retained(section, offset) {
-            Some(section) if !link.is_dead(section) => RETAINED,
+            Some(index) if !link.is_dead(index) => {
+                let apart = if link.is_in_set(section) { shim::SLABJIT_APART } else { 0 };
+                (RETAINED + u64::from(index)) | apart
+            }
             _ => 0,
         }
     })
@@ -161,6 +163,25 @@ unsafe extern "C" fn may_leave(object: *mut c_void, section: *const c_char, len:
     // SAFETY: all pointers are the shim's, valid for this call.
     let (link, section) = unsafe { (link(object), text(section, len)) };
     guarded(0, || link.object.is_large(section).into())
+}
+
+unsafe extern "C" fn place(
+    object: *mut c_void,
+    raw: *const shim::slabjit_block,
+    alignment: u64,
+    address: *mut u64,
+    written: *mut u64,
+) -> c_int {
+    // SAFETY: all pointers are the shim's, valid for this call.
+    let (link, (raw, section, origin), address, written) = unsafe {
+        let link = link(object);
+        (link, block(link, raw), &mut *address, &mut *written)
+    };
+    guarded(1, || {
+        // Where there are no contents, the shim gives none.
+        let room = link.place(section, origin.filter(|_| !raw.origin.is_null()), raw.size, alignment);
+        report(link, room.map(|room| (*address, *written) = (room.address, room.written)))
+    })
 }
 
 /// # Safety

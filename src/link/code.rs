@@ -11,7 +11,7 @@ use std::time::Duration;
 use once_cell::race::OnceBox;
 use slabjit_llvm_wrap as shim;
 
-use super::arrays::Arrays;
+use super::arrays::{self, Arrays, Entry};
 #[cfg(feature = "cuda")]
 use super::devices::Devices;
 use super::drains::Drains;
@@ -27,7 +27,7 @@ use super::object::{Linked, PreparedObject};
 use super::registry::Registry;
 use super::thread_local::Variables;
 use crate::gate::{Guard, Mutex, Pass};
-use crate::memory::{Arena, PublishedSlab};
+use crate::memory::{Arena, PublishedSlab, SlabRange};
 use crate::name::Name;
 use crate::runtime::SharedLibrary;
 use crate::{Drain, Result};
@@ -96,6 +96,8 @@ pub(super) struct Image {
     object: Name,
     /// Position of the object in its library.
     number: u32,
+    /// The same for all that were linked together, and for nobody else.
+    batch: u32,
     /// References that go through bridges.
     bridges: u32,
     // Dropped in this order: frames describe the memory.
@@ -103,9 +105,11 @@ pub(super) struct Image {
     /// Nobody uses it any more: threads that have destructors registered hold the library.
     _variables: Option<Box<Variables>>,
     allocation: Option<Allocation>,
+    /// What it and others that were linked with it have of linker sets.
+    sets: Option<Arc<PublishedSlab>>,
     /// `None` where there is nothing to call.
     arrays: Option<Box<Arrays>>,
-    /// Initialisers of `arrays` have run.
+    /// All of its initialisers have run.
     initialised: bool,
     imports: Box<[Imported]>,
 }
@@ -115,7 +119,7 @@ impl Image {
     pub(super) fn new(
         library: &Name,
         object: &PreparedObject,
-        number: u32,
+        (number, batch): (u32, u32),
         imports: Box<[Imported]>,
         mut linked: Linked,
     ) -> Self {
@@ -131,16 +135,18 @@ impl Image {
         // before the memory, when nobody holds the code.
         let frames = begin.map(|begin| unsafe { Frames::register(begin, code) });
         // SAFETY: the addresses are those of the same sections in the published memory.
-        let arrays = unsafe { Arrays::read(&object.index.arrays, &linked.arrays, linked.slots) };
+        let arrays = unsafe { Arrays::read(&object.index, &linked.arrays, linked.slots) };
         // What a fuzzer makes up is linked, and never run.
         let arrays = if cfg!(slabjit_fuzzing) { Arrays::default() } else { arrays };
         Self {
             object: object.kept_name.clone(),
             number,
+            batch,
             bridges: linked.bridges,
             _frames: frames,
             _variables: linked.variables,
             allocation: linked.allocation,
+            sets: linked.sets,
             arrays: (!arrays.is_empty()).then(|| Box::new(arrays)),
             initialised: false,
             imports,
@@ -152,6 +158,13 @@ impl Image {
         let Self { _frames, _variables, allocation, .. } = self;
         drop((_frames, _variables));
         allocation.map(Allocation::into_slab)
+    }
+
+    /// Its slab, and the one that it has with others.
+    fn ranges(&self) -> Vec<SlabRange> {
+        let mut ranges = self.allocation.as_ref().map_or_else(Vec::new, |allocation| allocation.slab().ranges());
+        ranges.extend(self.sets.iter().flat_map(|slab| slab.ranges()));
+        ranges
     }
 }
 
@@ -172,6 +185,27 @@ pub(crate) struct Code {
     /// What this library may be linked against, if anything.
     ties: Option<Box<Mutex<Ties>>>,
     registry: Arc<Registry>,
+}
+
+/// What has to be called for objects that were linked together.
+#[derive(Default)]
+struct Waiting {
+    objects: Vec<Object>,
+    /// Initialisers in their order, and whose they are.
+    entries: Vec<(usize, Entry)>,
+    slots: Vec<(Name, u64)>,
+    /// Whether there are finalisers.
+    finalisers: bool,
+}
+
+/// An object that is being initialised.
+struct Object {
+    name: Name,
+    number: u32,
+    /// Where it is among the images.
+    position: usize,
+    /// Initialisers that have not run.
+    left: usize,
 }
 
 /// What goes after everything of the library's own.
@@ -322,7 +356,8 @@ impl Code {
         self.images().append(images);
     }
 
-    /// Runs the initialisers of the objects with these numbers, in order. On failure says which object failed, and how.
+    /// Runs the initialisers of the objects with these numbers, which were linked together, in the order of [`arrays`]. On failure says which
+    /// object failed, and how.
     ///
     /// # Safety
     /// They may be run, and are run by one thread.
@@ -334,38 +369,68 @@ impl Code {
             support.handlers().belong_to(self);
             self.enlist();
         }
+        let Waiting { mut objects, entries, slots, finalisers } = self.take_waiting(numbers);
+        // All of them before any initialiser, as the dynamic loader has it: initialisers may call them.
+        for (object, slot) in slots {
+            // No lock is held: resolvers are linked code like any other.
+            // SAFETY: by the caller; the slot is the object's, which is published, and `Image::new` registered its frames.
+            unsafe { indirect::resolve(slot) }.map_err(|message| (object, message))?;
+        }
+        if finalisers {
+            self.enlist();
+        }
+        for (object, entry) in entries {
+            let Some(object) = objects.get_mut(object) else { continue };
+            if entry.function != 0 {
+                // No lock is held: initialisers may look up, load and remove.
+                // SAFETY: by the caller; the object is published, and `Image::new` registered its frames.
+                unsafe { arrays::call(entry.function) }.map_err(|message| (object.name.clone(), message))?;
+            }
+            object.left -= 1;
+            if object.left == 0 {
+                self.set_initialised(object);
+            }
+        }
+        Ok(())
+    }
+
+    /// What has to be called for these objects.
+    fn take_waiting(&self, numbers: &[u32]) -> Waiting {
+        let mut waiting = Waiting::default();
         // Most objects have nothing to call.
         let mut sorted = numbers.to_vec();
         sorted.sort_unstable();
-        let ours = |i: &&Image| i.arrays.is_some() && sorted.binary_search(&i.number).is_ok();
-        // They lie in this order.
-        let numbers: Vec<u32> = self.images().iter().filter(ours).map(|i| i.number).collect();
-        // All of them before any initialiser, as the dynamic loader has it: initialisers may call them.
-        for &number in &numbers {
-            let slots = |i: &mut Image| Some((i.object.clone(), i.arrays.as_mut()?.take_slots()));
-            let Some((object, slots)) = self.with_image(number, slots).flatten() else { continue };
-            for slot in slots {
-                // No lock is held: resolvers are linked code like any other.
-                // SAFETY: by the caller; the slot is the object's, which is published, and `Image::new` registered its frames.
-                unsafe { indirect::resolve(slot) }.map_err(|message| (object.clone(), message))?;
+        let mut images = self.images();
+        // They lie in the order of the batch.
+        for (position, image) in images.iter_mut().enumerate() {
+            let Some(arrays) = image.arrays.as_mut().filter(|_| sorted.binary_search(&image.number).is_ok()) else {
+                continue;
+            };
+            waiting.finalisers |= !arrays.finalisers().is_empty();
+            waiting.slots.extend(arrays.take_slots().into_iter().map(|slot| (image.object.clone(), slot)));
+            let (object, mut entries) = (waiting.objects.len(), arrays.take_initialisers());
+            if entries.is_empty() {
+                entries.push(Entry::NOTHING);
             }
+            let (name, number, left) = (image.object.clone(), image.number, entries.len());
+            waiting.objects.push(Object { name, number, position, left });
+            waiting.entries.extend(entries.into_iter().map(|entry| (object, entry)));
         }
-        for number in numbers {
-            let taken = self.with_image(number, |i| Some((i.object.clone(), i.arrays.take()?)));
-            let Some((object, arrays)) = taken.flatten() else { continue };
-            if arrays.has_finalisers() {
-                self.enlist();
-            }
-            // No lock is held: initialisers may look up, load and remove.
-            // SAFETY: by the caller; the object is published, and `Image::new` registered its frames.
-            let result = unsafe { arrays.initialise() };
-            self.with_image(number, |i| {
-                i.arrays = Some(arrays);
-                i.initialised = result.is_ok();
-            });
-            result.map_err(|message| (object, message))?;
+        arrays::put_in_order(&mut waiting.entries);
+        waiting
+    }
+
+    fn set_initialised(&self, object: &Object) {
+        let mut images = self.images();
+        let is = |image: &&mut Image| image.number == object.number;
+        // Where it was, unless others before it have gone since.
+        let there = images.get(object.position).is_some_and(|image| image.number == object.number);
+        let image = if there { images.get_mut(object.position) } else { images.iter_mut().find(is) };
+        if let Some(image) = image {
+            image.initialised = true;
+            // Nobody will ask again.
+            image.arrays.take_if(|arrays| arrays.finalisers().is_empty());
         }
-        Ok(())
     }
 
     fn enlist(self: &Arc<Self>) {
@@ -374,8 +439,20 @@ impl Code {
         }
     }
 
-    fn with_image<R>(&self, number: u32, with: impl FnOnce(&mut Image) -> R) -> Option<R> {
-        self.images().iter_mut().find(|i| i.number == number).map(with)
+    /// The finalisers of those objects for which this is true and that were initialised, once, in the order of [`arrays::finalise`]: batch by
+    /// batch.
+    fn take_finalisers(&self, is: impl Fn(&Image) -> bool) -> Vec<(Name, Entry)> {
+        let mut batches: Vec<(u32, Vec<(Name, Entry)>)> = Vec::new();
+        for image in self.images().iter_mut().filter(|image| image.initialised && is(image)) {
+            let Some(arrays) = image.arrays.take() else { continue };
+            if batches.last().is_none_or(|(batch, _)| *batch != image.batch) {
+                batches.push((image.batch, Vec::new()));
+            }
+            let entries = arrays.finalisers().iter().map(|entry| (image.object.clone(), *entry));
+            batches.iter_mut().last().into_iter().for_each(|(_, all)| all.extend(entries.clone()));
+        }
+        batches.iter_mut().for_each(|(_, all)| arrays::put_in_order(all));
+        batches.into_iter().flat_map(|(_, all)| all).collect()
     }
 
     /// Undoes a batch whose initialisation failed: runs the finalisers of what was initialised, and the exit handlers
@@ -385,14 +462,11 @@ impl Code {
     /// As for [`initialise`](Self::initialise).
     #[must_use = "dropping the images takes the dynamic loader's lock"]
     pub(super) unsafe fn undo(&self, numbers: &[u32], since: u64, mut taken: bool) -> Vec<Image> {
-        for &number in numbers.iter().rev() {
-            let taken =
-                self.with_image(number, |i| (std::mem::take(&mut i.initialised), i.arrays.take(), i.object.clone()));
-            if let Some((true, Some(arrays), object)) = taken {
-                // SAFETY: initialised, and not finalised before: `initialised` was true.
-                unsafe { arrays.finalise(&object) };
-            }
-        }
+        let mut sorted = numbers.to_vec();
+        sorted.sort_unstable();
+        let is = |image: &Image| sorted.binary_search(&image.number).is_ok();
+        // SAFETY: initialised, and finalised by nobody else, as they were taken.
+        unsafe { arrays::finalise(&self.take_finalisers(is)) };
         // SAFETY: the images are still there.
         unsafe { self.run_handlers(since) };
         if let Some(handlers) = self.handlers() {
@@ -401,11 +475,11 @@ impl Code {
             taken |= handlers.threads_have_some(since);
         }
         if !taken {
-            self.images().extract(|i| numbers.contains(&i.number))
+            self.images().extract(|i| is(i))
         } else {
             // A handle taken meanwhile may point in: the memory stays until the library goes, under a number that no
             // object has.
-            for image in self.images().iter_mut().filter(|i| numbers.contains(&i.number)) {
+            for image in self.images().iter_mut().filter(|i| is(i)) {
                 image.number = u32::MAX;
             }
             Vec::new()
@@ -422,18 +496,12 @@ impl Code {
         if self.finalised.swap(true, Ordering::AcqRel) {
             return;
         }
-        let taken: Vec<_> = {
-            let mut images = self.images();
-            let initialised = images.iter_mut().rev().filter(|i| i.initialised);
-            initialised.filter_map(|i| Some((i.arrays.take()?, i.object.clone()))).collect()
-        };
+        let entries = self.take_finalisers(|_| true);
         // Whatever has become of the device, they run.
         #[cfg(feature = "cuda")]
         let _current = self.devices().and_then(Devices::make_current_for_the_end);
-        for (arrays, object) in taken {
-            // SAFETY: initialised, and finalised once.
-            unsafe { arrays.finalise(&object) };
-        }
+        // SAFETY: initialised, and finalised once.
+        unsafe { arrays::finalise(&entries) };
         // SAFETY: the images are taken by `end` afterwards, hence still there.
         unsafe { self.run_handlers(0) };
     }
@@ -445,15 +513,18 @@ impl Code {
 
     /// Whether an address is in the code.
     pub(super) fn contains(&self, address: usize) -> bool {
-        self.slab_containing(address).is_some()
+        self.slab_containing(address, None).is_some()
     }
 
-    /// The ranges of the slab that contains this address.
-    pub(super) fn slab_containing(&self, address: usize) -> Option<Vec<crate::memory::SlabRange>> {
-        self.images().iter().find_map(|i| {
-            let ranges = i.allocation.as_ref()?.slab().ranges();
+    /// The ranges of the slabs of an object that has this address, of the one with this number if it is among them.
+    pub(super) fn slab_containing(&self, address: usize, number: Option<u32>) -> Option<Vec<SlabRange>> {
+        let images = self.images();
+        let of = |image: &Image| {
+            let ranges = image.ranges();
             ranges.iter().any(|r| r.addresses.contains(&address)).then_some(ranges)
-        })
+        };
+        let named = images.iter().find(|image| number == Some(image.number)).and_then(of);
+        named.or_else(|| images.iter().find_map(of))
     }
 
     /// Runs finalisers, and frees everything. Returns the libraries that this one kept. Called once, when nothing holds the code and

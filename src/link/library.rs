@@ -20,7 +20,7 @@ use super::hold::{self, Hold};
 use super::object::PreparedObject;
 use super::resolve::{Host, Outside};
 use super::thread_local::{Storage, Turn};
-use super::{Context, batch, exit, own_stack, resolve};
+use super::{Context, batch, exit, own_stack, resolve, sets};
 use crate::elf::{Archive, LinkPlan, SymbolKind, Whereabouts, hide_unmapped};
 use crate::gate::{Guard, Mutex};
 use crate::memory::SlabRange;
@@ -361,7 +361,7 @@ impl Library {
     fn link_once(&self, code: &Hold, host: &mut Host) -> Result<Option<Vec<Pending>>> {
         // Dropped without a lock.
         let mut used = Vec::new();
-        let (batch, mut decided) = loop {
+        let (batch, mut decided, plan) = loop {
             // For what was added since this was done without the claim.
             self.find_outside(code, host)?;
             host.turn = None;
@@ -371,22 +371,23 @@ impl Library {
             }
             let pending = state.pending();
             let outside = self.outside(code, host);
-            let decided = resolve::decide(&self.name, &outside, &state.names, pending, &mut used)?;
+            let (decided, plan) = resolve::decide(&self.name, &outside, &state.names, &state.sets, pending, &mut used)?;
             let batch = state.take_pending();
             state.set_linking(&batch, true);
-            break (batch, decided);
+            state.sets.begin(&plan);
+            break (batch, decided, plan);
         };
         let span = tracing::debug_span!(target: "slabjit", "slabjit::link", library = &*self.name.text(), objects = batch.len());
         let _entered = span.enter();
         let imports: Vec<_> = decided.iter_mut().map(|decided| std::mem::take(&mut decided.imports)).collect();
-        let linked = batch::link(&self.context.arena, self.context.out_of_range, decided);
+        let linked = batch::link(&self.name, &self.context.arena, self.context.out_of_range, decided, &plan);
         // No lock is held: it takes the dynamic loader's.
         let settled = linked.and_then(|linked| {
             let stays = host.storage.as_ref().map_or(Ok(true), |storage| storage.settle())?;
             Ok(stays.then_some(linked))
         });
         let mut state = self.state();
-        let linked = match settled {
+        let (mut linked, sets) = match settled {
             Ok(Some(linked)) => linked,
             Ok(None) => {
                 state.restore(batch);
@@ -401,13 +402,16 @@ impl Library {
             return Err(self.removed());
         }
         code.keep(used);
+        let own: Vec<_> = linked.iter_mut().map(|linked| std::mem::take(&mut linked.own_sets)).collect();
+        state.sets.settle(plan.bounds(sets.as_deref(), &batch, &own));
+        let first = batch.first().map_or(0, |(number, _)| *number);
         let (mut images, mut told) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for (((number, object), linked), imports) in batch.iter().zip(linked).zip(imports) {
             state.publish(*number, object, &linked);
             let wanted = tracing::enabled!(target: "slabjit", tracing::Level::DEBUG);
             let slab = linked.allocation.as_ref().filter(|_| wanted).map(|allocation| allocation.slab().spans());
             told.push((Arc::clone(object), slab, linked.bridges));
-            images.push(Image::new(&self.name, object, *number, imports, linked));
+            images.push(Image::new(&self.name, object, (*number, first), imports, linked));
         }
         code.add(images);
         drop(state);
@@ -454,7 +458,7 @@ impl Library {
         let mut used = Vec::new();
         let state = self.state();
         let outside = self.outside(&code, &host);
-        match resolve::decide(&self.name, &outside, &state.names, state.pending(), &mut used) {
+        match resolve::decide(&self.name, &outside, &state.names, &state.sets, state.pending(), &mut used) {
             Ok(_) => Ok(Vec::new()),
             Err(Error::UndefinedSymbols { mut symbols, .. }) => {
                 // Linked libraries are linked first.
@@ -484,6 +488,9 @@ impl Library {
             }
             // A weak reference takes no member out of an archive.
             if !weak && state.member_defining(name).is_some() {
+                return Whereabouts::Arena;
+            }
+            if sets::bound(name).is_some_and(|(_, set)| state.sets.has(set)) {
                 return Whereabouts::Arena;
             }
         }
@@ -663,10 +670,11 @@ impl Library {
         (symbol.and_then(|symbol| symbol.address).unwrap_or(0), Provider::Object { name })
     }
 
-    /// The slab of the object that defines a linked symbol.
+    /// The slab of the object that defines a linked symbol, and that of its linker sets.
     pub(crate) fn slab_of(&self, name: &str) -> Result<Vec<SlabRange>> {
         let found = self.find(name)?;
-        Ok(found.code.slab_containing(found.address as usize).unwrap_or_default())
+        let number = self.state().names.get(name).map(|symbol| symbol.object);
+        Ok(found.code.slab_containing(found.address as usize, number).unwrap_or_default())
     }
 
     /// Hides the names at once; what they refer to goes with its last holder.
@@ -674,6 +682,7 @@ impl Library {
         let code = {
             let mut state = self.state();
             state.names.clear();
+            state.sets = sets::Known::default();
             state.forget_what_waits();
             state.code.take()
         };

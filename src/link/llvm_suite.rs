@@ -142,6 +142,8 @@ impl Suite {
             definitions: Vec::new(),
             dead_sections: Vec::new(),
             number: 0,
+            position: 0,
+            sets: None,
             storage: None,
             in_batch: false,
             arena: Arc::clone(&self.arena),

@@ -5,11 +5,13 @@
 //!  ├ names     which definition of a name counts
 //!  ├ resolve   what an import binds to
 //!  ├ imports   what imports were bound to
+//!  ├ sets      linker sets that several objects have a part of
 //!  ├ batch     objects that are linked together → JITLink → addresses
 //!  │  ├ turns     of threads that do so
 //!  │  ├ graph     LinkGraphs behind the shim
 //!  │  ├ callbacks what the shim calls
 //!  │  └ object    one object under way
+//!  │     ├ lookup  which of its sections is meant
 //!  │     ├ thread_local  storage for what each thread has of its own
 //!  │     └ reach  whether its references reach, and bridges for those that do not
 //!  ├ code      what lives as long as a handle: memory, frames, finalisers
@@ -41,6 +43,7 @@ pub(crate) mod library;
 mod life;
 #[cfg(slabjit_llvm_suite)]
 mod llvm_suite;
+mod lookup;
 
 mod names;
 mod object;
@@ -51,6 +54,7 @@ mod reach;
 mod registry;
 mod resolve;
 mod session;
+mod sets;
 mod signal;
 mod thread_exit;
 mod thread_local;

@@ -164,7 +164,7 @@ impl Names {
         library: &Name,
         number: u32,
         object: &PreparedObject,
-        name_of: impl Fn(u32) -> String,
+        name_of: &impl Fn(u32) -> String,
         journal: &mut Journal,
     ) -> Result<()> {
         let index = &object.index;
@@ -253,6 +253,15 @@ impl Names {
         let signature = index.groups.get(group as usize).map(|g| index.name(g.signature));
         let owner = signature.and_then(|s| self.tables.as_ref()?.groups.get(s));
         owner.is_none_or(|owner| *owner == number)
+    }
+
+    /// The sections of an object that are linked from another one, sorted.
+    pub(super) fn dead_sections(&self, number: u32, object: &PreparedObject) -> Vec<u32> {
+        let is_dead = |(i, _): &(u32, _)| !self.group_is_from(number, object, *i);
+        let groups = (0..).zip(&object.index.groups).filter(is_dead);
+        let mut dead: Vec<u32> = groups.flat_map(|(_, group)| group.members.iter().copied()).collect();
+        dead.sort_unstable();
+        dead
     }
 
     /// Records where a linked definition is, or that it is nowhere any more.

@@ -1,17 +1,22 @@
 //! One object under way: what was decided about its symbols, and what its link brought.
 #![allow(unsafe_code)] // contents of thread-local sections
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use slabjit_llvm_wrap as shim;
 
 use super::code::{Actions, Allocation};
+use super::lookup::Lookup;
 use super::reach::{Block, Edge, Local, Missing, Reach};
+use super::sets::{Bound, Memory, Room};
 use super::thread_local::{self, Storage, Variables};
 use crate::elf::relocations::Kind;
 use crate::elf::{ObjectIndex, Section, locate};
 use crate::gate::{Guard, Mutex};
-use crate::memory::{Arena, Blame, BlamedSection, Company, Lifetime, Protection, SegmentRequest, WritableSlab};
+use crate::memory::{
+    Arena, Blame, BlamedSection, Company, Lifetime, Protection, PublishedSlab, SegmentRequest, WritableSlab,
+};
 use crate::name::Name;
 use crate::{Error, Result};
 
@@ -26,17 +31,15 @@ pub(super) struct PreparedObject {
     /// Definitions and imports, each sorted by name where there are many.
     definitions_by_name: Vec<u32>,
     imports_by_name: Vec<u32>,
-    /// Thread-local sections, sorted by name.
-    thread_local_by_name: Vec<u32>,
+    lookup: Lookup,
 }
 
 impl PreparedObject {
     pub(super) fn new(name: Arc<str>, kept_name: Name, bytes: Box<[u8]>, index: ObjectIndex) -> Self {
         let definitions_by_name = sorted(index.definitions.len(), |i| index.name(index.definitions[i].name));
         let imports_by_name = sorted(index.imports.len(), |i| index.name(index.imports[i].name));
-        let mut thread_local_by_name = index.thread_local.as_ref().map_or(Vec::new(), |t| t.sections.clone());
-        thread_local_by_name.sort_unstable_by_key(|i| index.section_name(*i));
-        Self { name, kept_name, bytes, index, definitions_by_name, imports_by_name, thread_local_by_name }
+        let lookup = Lookup::new(&index);
+        Self { name, kept_name, bytes, index, definitions_by_name, imports_by_name, lookup }
     }
 
     pub(super) fn definition_named(&self, name: &str) -> Option<usize> {
@@ -51,32 +54,27 @@ impl PreparedObject {
 
     /// The initialiser or finaliser section whose contents begin at this offset.
     pub(super) fn array_at(&self, offset: u64) -> Option<usize> {
-        self.index.arrays.iter().position(|a| a.offset == offset && a.size != 0)
+        self.lookup.array_at(&self.index, offset)
     }
 
     /// Whether sections of this name say that they are reached by 64-bit references only.
     pub(super) fn is_large(&self, section: &str) -> bool {
-        if self.index.large_sections.is_empty() {
-            return false;
-        }
-        let mut same =
-            self.index.sections.iter().zip(0..).filter(|(s, _)| self.index.name(s.name) == section).peekable();
-        same.peek().is_some() && same.all(|(_, i)| self.index.large_sections.contains(&i))
+        self.lookup.is_large(&self.index, section)
     }
 
     /// The thread-local section of this name: each has one of its own.
     pub(super) fn thread_local(&self, section: &str) -> Option<u32> {
-        let found = self.thread_local_by_name.binary_search_by_key(&section, |i| self.index.section_name(*i)).ok()?;
-        self.thread_local_by_name.get(found).copied()
+        self.lookup.thread_local(&self.index, section)
     }
 
     /// The section to be retained that this block is: by its contents, or by name where it has none.
     pub(super) fn retained(&self, section: &str, offset: Option<u64>) -> Option<u32> {
-        let is = |s: &&u32| match (offset, self.index.sections.get(**s as usize)) {
-            (Some(offset), Some(header)) => header.has_contents && header.offset == offset,
-            _ => self.index.section_name(**s) == section,
-        };
-        self.index.retain.iter().find(is).copied()
+        self.lookup.retained(&self.index, section, offset)
+    }
+
+    /// Sections that belong to linker sets, in order.
+    pub(super) fn sets(&self) -> &[u32] {
+        self.lookup.sets()
     }
 }
 
@@ -106,6 +104,8 @@ pub(super) enum External {
     Absolute(u64),
     /// Another object of the same batch defines it, under this name.
     Batch(Arc<str>),
+    /// A bound of the set of this number, which the batch puts together.
+    Bound(usize, Bound),
     /// JITLink defines it (`_GLOBAL_OFFSET_TABLE_`, `__start_…`), or nothing refers to it.
     Leave,
 }
@@ -128,6 +128,10 @@ pub(super) struct Linked {
     pub(super) variables: Option<Box<Variables>>,
     /// `None` where the object has no memory.
     pub(super) allocation: Option<Allocation>,
+    /// What it and others have of linker sets.
+    pub(super) sets: Option<Arc<PublishedSlab>>,
+    /// Sections of linker sets that lie in the object itself, by index.
+    pub(super) own_sets: Vec<(u32, Range<u64>)>,
     /// By index of the definition; 0 for those that were discarded.
     pub(super) definitions: Vec<u64>,
     /// Address of each initialiser or finaliser section, by its index in `ObjectIndex::arrays`; 0 where there is none.
@@ -145,10 +149,13 @@ pub(super) struct ObjectLink {
     pub(super) object: Arc<PreparedObject>,
     pub(super) externals: Vec<External>,
     pub(super) definitions: Vec<Defined>,
-    /// Sections of COMDAT groups that are linked from another object, in order.
+    /// Sections of COMDAT groups that are linked from another object, sorted.
     pub(super) dead_sections: Vec<u32>,
-    /// Its number in its library.
+    /// Its number in its library, and its position in the batch.
     pub(super) number: u32,
+    pub(super) position: usize,
+    /// Linker sets that the batch puts together, if there are any.
+    pub(super) sets: Option<Arc<Memory>>,
     /// Storage for thread-local variables of the objects that are linked with it, if there are any.
     pub(super) storage: Option<Arc<Storage>>,
     /// Others are linked with it.
@@ -161,7 +168,7 @@ pub(super) struct ObjectLink {
 #[derive(Default)]
 pub(super) struct State {
     writable: Option<WritableSlab>,
-    published: Option<crate::memory::PublishedSlab>,
+    published: Option<PublishedSlab>,
     /// Where the memory of `Reach::rooms` is; 0 where there is none.
     pub(super) rooms: [usize; 3],
     /// Thread-local sections by index, and where they are.
@@ -227,9 +234,28 @@ impl ObjectLink {
         })
     }
 
+    /// Whether a section was linked from another object.
+    pub(super) fn is_dead(&self, section: u32) -> bool {
+        self.dead_sections.binary_search(&section).is_ok()
+    }
+
+    /// Whether sections of this name lie with those of other objects.
+    pub(super) fn is_in_set(&self, section: &str) -> bool {
+        self.sets.as_ref().is_some_and(|sets| sets.has(section))
+    }
+
+    /// Where a section lies that is in a set with those of other objects.
+    pub(super) fn place(&self, section: &str, offset: Option<u64>, size: u64, alignment: u64) -> Result<Room> {
+        let room = self.sets.as_ref().and_then(|sets| sets.take(self.position, section, offset, size, alignment));
+        room.ok_or_else(|| Error::Link {
+            object: self.object.name.to_string(),
+            message: format!("no room was made for section '{section}' of a linker set; please report this"),
+        })
+    }
+
     /// Publishes the memory of what is linked together.
     pub(super) fn publish(all: &[&Self]) -> Result<()> {
-        let mut writable = Vec::with_capacity(all.len());
+        let mut writable = Vec::with_capacity(all.len() + 1);
         for link in all {
             let mut state = link.state();
             if let Some(storage) = &link.storage {
@@ -238,9 +264,17 @@ impl ObjectLink {
             }
             writable.extend(state.writable.take().map(|slab| (*link, slab)));
         }
-        let (links, slabs): (Vec<_>, Vec<_>) = writable.into_iter().unzip();
+        let (links, mut slabs): (Vec<_>, Vec<_>) = writable.into_iter().unzip();
+        let sets = all.first().and_then(|link| link.sets.as_ref());
+        let sets = sets.and_then(|sets| {
+            slabs.push(sets.take_writable()?);
+            Some(sets)
+        });
         match WritableSlab::publish_all(slabs) {
-            Ok(slabs) => {
+            Ok(mut slabs) => {
+                if let Some(sets) = sets {
+                    slabs.pop().into_iter().for_each(|slab| sets.set_published(slab));
+                }
                 links.into_iter().zip(slabs).for_each(|(link, slab)| link.state().published = Some(slab));
                 Ok(())
             }
@@ -289,6 +323,8 @@ impl ObjectLink {
                 }
             }
         }
+        let own = |p: &shim::slabjit_placed| Some((retained_of_cookie(p.cookie)?, p.address..p.address + p.bytes));
+        linked.own_sets = blocks.iter().filter_map(own).collect();
         state.thread_local = thread_local;
     }
 
@@ -391,6 +427,13 @@ fn index_of_cookie(cookie: u64) -> Option<usize> {
 
 /// Cookies of thread-local sections begin here: their indices follow.
 pub(super) const THREAD_LOCAL: u64 = 1 << 32;
+
+/// Cookies of sections that are kept although nothing refers to them begin here: their indices follow.
+pub(super) const RETAINED: u64 = 2 << 32;
+
+fn retained_of_cookie(cookie: u64) -> Option<u32> {
+    u32::try_from(cookie.checked_sub(RETAINED)?).ok()
+}
 
 fn thread_local_of_cookie(cookie: u64) -> Option<u32> {
     u32::try_from(cookie.checked_sub(THREAD_LOCAL)?).ok()

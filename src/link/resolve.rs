@@ -12,8 +12,9 @@ use super::imports::{By, Imported};
 use super::library::{Found, Library, Scope};
 use super::names::{Names, Symbol};
 use super::object::{Defined, External, PreparedObject};
+use super::sets::{self, Binding, Known, Plan};
 use super::thread_local::{self, Stand, Storage, Turn};
-use crate::elf::{Import, SymbolKind, Whereabouts};
+use crate::elf::{Import, SymbolKind, Visibility, Whereabouts};
 use crate::error::UndefinedSymbol;
 use crate::memory::Arena;
 use crate::name::Name;
@@ -29,29 +30,29 @@ pub(super) struct Outside<'a> {
     pub(super) host: &'a Host,
 }
 
-/// Decides about every symbol of a batch. `used` gets the linked libraries that references lead to, whatever comes of it; it is to be
+/// Decides about every symbol of a batch, and about the linker sets that it has to do with; `known` are the library's. `used` gets the linked libraries that references lead to, whatever comes of it; it is to be
 /// dropped without a lock, as finalisers may run.
 ///
 /// # Errors
-/// [`Error::UndefinedSymbols`] with everything that is missing; memory errors from making a library's `__dso_handle`.
+/// [`Error::UndefinedSymbols`] with everything that is missing; [`Error::LateForLinkerSet`], [`Error::ExecutableLinkerSet`]; memory errors from making a library's `__dso_handle`.
 pub(super) fn decide(
     library: &Name,
     outside: &Outside<'_>,
     names: &Names,
+    known: &Known,
     batch: &[(u32, Arc<PreparedObject>)],
     used: &mut Vec<Hold>,
-) -> Result<Vec<Decided>> {
+) -> Result<(Vec<Decided>, Plan)> {
+    let dead: Vec<Vec<u32>> = batch.iter().map(|(number, object)| names.dead_sections(*number, object)).collect();
+    let name_of = |number| outside.code.object_name(number).map_or_else(String::new, |name| name.to_string());
+    let plan = Plan::new(library, known, names, batch, &dead, name_of)?;
     let (exports, missing) = Default::default();
-    let mut decision = Decision { outside, names, library, exports, missing, used, imports: Vec::new() };
+    let mut decision = Decision { outside, names, library, plan, exports, missing, used, imports: Vec::new() };
     let mut decided = Vec::with_capacity(batch.len());
-    for (number, object) in batch {
+    for ((number, object), dead_sections) in batch.iter().zip(dead) {
         let externals = decision.externals(object)?;
         let imports = std::mem::take(&mut decision.imports).into();
         let definitions = decision.definitions(*number, object)?;
-        let dead = |(i, _): &(u32, _)| !names.group_is_from(*number, object, *i);
-        let dead_sections = (0..).zip(&object.index.groups).filter(dead).flat_map(|(_, g)| g.members.iter().copied());
-        let mut dead_sections: Vec<u32> = dead_sections.collect();
-        dead_sections.sort_unstable();
         let (number, storage) = (*number, outside.host.storage.clone());
         decided.push(Decided {
             object: Arc::clone(object),
@@ -63,7 +64,7 @@ pub(super) fn decide(
             storage,
         });
     }
-    let Decision { exports, missing, .. } = decision;
+    let Decision { exports, missing, plan, .. } = decision;
     if !missing.is_empty() {
         let symbols = missing.into_iter().map(|(name, from)| UndefinedSymbol::new(name, from)).collect();
         return Err(Error::UndefinedSymbols { library: library.to_string(), symbols });
@@ -78,7 +79,7 @@ pub(super) fn decide(
             *slot = Defined::Export(name);
         }
     }
-    Ok(decided)
+    Ok((decided, plan))
 }
 
 /// Addresses of names in shared libraries, given symbols and the process, looked up beforehand: `dlsym` takes the dynamic
@@ -163,6 +164,7 @@ struct Decision<'a> {
     library: &'a Name,
     outside: &'a Outside<'a>,
     names: &'a Names,
+    plan: Plan,
     /// What other objects of the batch need: (object, definition) → its name among them.
     exports: HashMap<(u32, u32), Arc<str>>,
     /// Missing names, and who refers to them.
@@ -180,15 +182,27 @@ impl Decision<'_> {
 
     fn import(&mut self, object: &PreparedObject, import: &Import) -> Result<External> {
         let name = object.index.name(import.name);
-        // First: hosts export names of sections of their own.
-        if defined_by_jitlink(object, name) {
+        if name == GLOBAL_OFFSET_TABLE {
             return Ok(External::Leave);
+        }
+        // Before all others: hosts export the bounds of sections of their own.
+        let set = sets::bound(name).filter(|_| self.names.get(name).is_none());
+        if let Some((bound, set)) = set {
+            match self.plan.bind(bound, set) {
+                Binding::Object => return Ok(External::Leave),
+                Binding::Together(set) => return Ok(External::Bound(set, bound)),
+                Binding::At(address) => return Ok(External::Absolute(address)),
+                Binding::Nowhere => {}
+            }
         }
         if import.thread_local && name == MODULE_BASE {
             let base = self.outside.host.storage.as_ref().map(|storage| External::Absolute(storage.base()));
             return Ok(base.unwrap_or(External::Absolute(0)));
         }
-        if let Some((external, by)) = self.find(name, import.thread_local, object)? {
+        // Those of others are others'.
+        let is_own = set.is_some() && import.visibility == Visibility::Hidden;
+        let found = if is_own { None } else { self.find(name, import.thread_local, object)? };
+        if let Some((external, by)) = found {
             let address = match external {
                 External::Absolute(address) if by != By::Own && !import.thread_local => address,
                 _ => 0,
@@ -198,6 +212,7 @@ impl Decision<'_> {
         }
         // No variable has an address that would say that it is missing.
         if import.weak && !import.thread_local {
+            set.iter().for_each(|(_, set)| self.plan.note_absent(set));
             self.imports.push(Imported { name: name.into(), address: 0, by: By::Nobody });
             return Ok(External::Absolute(0));
         }
@@ -293,10 +308,5 @@ impl Decision<'_> {
 /// What linkers define as the start of the module's block ("TLS Descriptors for x86", 4.1).
 const MODULE_BASE: &str = "_TLS_MODULE_BASE_";
 
-/// Names that JITLink defines while it links an object (`createDefineExternalSectionStartAndEndSymbolsPass`, GOT passes).
-fn defined_by_jitlink(object: &PreparedObject, name: &str) -> bool {
-    let index = &object.index;
-    let of_section = name.strip_prefix("__start_").or_else(|| name.strip_prefix("__stop_"));
-    name == "_GLOBAL_OFFSET_TABLE_"
-        || of_section.is_some_and(|wanted| index.sections.iter().any(|s| index.name(s.name) == wanted))
-}
+/// JITLink defines it while it links an object.
+const GLOBAL_OFFSET_TABLE: &str = "_GLOBAL_OFFSET_TABLE_";

@@ -1,8 +1,7 @@
-// Objects are initialised in the order in which they were added, each with its own priorities, and finalised in reverse.
-//# oracle: none (a linker sorts the priorities of all its inputs together; objects that are added one by one cannot be)
+// Priorities are those of all objects that are linked together; what has the same is initialised in the order of the objects.
 //# with: init_other_object.c
 //# call: ready() = 1
-//# trace: 1 3 5 2 4 6 | -6 -4 -2 -5 -3 -1
+//# trace: 1 2 3 4 5 6 | -6 -5 -4 -3 -2 -1
 void trace(int);
 static int done;
 __attribute__((constructor(200))) static void a(void) { trace(1); }

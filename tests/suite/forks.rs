@@ -11,7 +11,7 @@ use crate::common::{self, ChildEnd, Int, call, child, compile, compile_bytes, fr
 use crate::target::by_qemu;
 
 tests![;
-    alone: children_call_load_and_remove, neither_sees_what_the_other_does, children_of_children, nobody_gets_inherited_addresses,
+    alone: children_call_load_and_remove, neither_sees_what_the_other_does, children_of_children, linker_sets_are_inherited, nobody_gets_inherited_addresses,
         stale_calls_trap_in_children, threads_link_while_children_begin, several_threads_fork,
         what_others_were_initialising_is_lost, initialisers_may_fork, initialisers_of_shared_libraries_may_fork,
         children_end_as_with_dlopen;
@@ -77,6 +77,33 @@ fn end_of(child: libc::pid_t) -> i32 {
 #[track_caller]
 fn in_child(body: impl FnOnce()) {
     assert_eq!(end_of(fork(body)), 0, "the child's end");
+}
+
+/// What objects have together is as much each process's own as what they have alone.
+fn linker_sets_are_inherited() {
+    let entry = |i: i32| {
+        let source = format!(
+            "__attribute__((section(\"set\"), used)) static int entry = {i}; int *at{i}(void) {{ return &entry; }}"
+        );
+        compile_bytes(&format!("set{i}.c"), &source, &[])
+    };
+    let sum = "extern int __start_set[], __stop_set[];
+        int sum(void) { int s = 0; for (int *p = __start_set; p < __stop_set; p++) s = s * 10 + ++*p; return s; }";
+    let objects = [entry(1), compile_bytes("sum.c", sum, &[]), entry(2)];
+    let engine = JitEngine::new().unwrap();
+    let (kept, removed) = (engine.add_objects(&objects).unwrap(), engine.add_objects(&objects).unwrap());
+    assert_eq!((call(&kept, "sum"), call(&removed, "sum")), (23, 23));
+    in_child(|| {
+        assert_eq!((call(&kept, "sum"), call(&removed, "sum")), (34, 34));
+        freed(&removed);
+        let new = engine.add_objects(&objects).unwrap();
+        assert_eq!((call(&new, "sum"), call(&kept, "sum")), (23, 45));
+        freed(&new);
+        freed(&kept);
+    });
+    assert_eq!((call(&kept, "sum"), call(&removed, "sum")), (34, 34));
+    freed(&kept);
+    freed(&removed);
 }
 
 /// Counts its calls, and those of its initialiser.

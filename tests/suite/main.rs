@@ -42,11 +42,13 @@ mod packed;
 #[cfg(target_arch = "x86_64")]
 mod placement;
 mod plan;
+mod priorities;
 #[cfg(feature = "cli")]
 mod programs;
 mod random;
 mod reach;
 mod runtime_dyld;
+mod sets;
 mod shuffled;
 mod stale;
 mod state;
@@ -102,9 +104,11 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("plan", plan::TESTS, plan::PARTS),
     #[cfg(feature = "cli")]
     ("programs", programs::TESTS, programs::PARTS),
+    ("priorities", priorities::TESTS, priorities::PARTS),
     ("random", random::TESTS, random::PARTS),
     ("reach", reach::TESTS, reach::PARTS),
     ("runtime_dyld", runtime_dyld::TESTS, runtime_dyld::PARTS),
+    ("sets", sets::TESTS, sets::PARTS),
     ("stale", stale::TESTS, stale::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
     ("static_variables", static_variables::TESTS, static_variables::PARTS),

@@ -201,8 +201,7 @@ fn what_is_ordered_with_a_discarded_section_goes_with_it() {
     let all = unsafe { libloading::Library::new(&shared).unwrap().get::<Int>(b"count1").unwrap()() };
     let library = library(&engine, "sets", &[]);
     objects.iter().for_each(|object| library.add_object_file(object).unwrap());
-    // A shared object counts the entries of both.
-    assert_eq!(call(&library, "count1") + call(&library, "count2"), all);
+    assert_eq!([call(&library, "count1"), call(&library, "count2")], [all; 2]);
     freed(&library);
     engine.finish();
 }

@@ -8,6 +8,7 @@ use super::super::hold::Hold;
 use super::super::names::{Journal, Names, Symbol};
 use super::super::object::{Linked, PreparedObject};
 use super::super::resolve::{Host, Wanted};
+use super::super::sets::Known;
 use super::super::thread_local::Storage;
 use crate::Result;
 use crate::elf::{Archive, MemberId, SymbolKind};
@@ -20,6 +21,8 @@ pub(super) struct State {
     /// The number of the next object.
     pub(super) next: u32,
     pub(super) names: Names,
+    /// Linker sets of what is linked.
+    pub(super) sets: Known,
     /// `None` once removed.
     pub(super) code: Option<Hold>,
     /// How many batches are being linked or initialised; more than one where an initialiser adds objects to its own
@@ -114,7 +117,11 @@ impl State {
             Some((_, object)) => object.name.to_string(),
             None => code.object_name(n).map_or_else(String::new, |name| name.to_string()),
         };
-        names.add(library, number, &object, name_of, journal)?;
+        names.add(library, number, &object, &name_of, journal)?;
+        if !object.sets().is_empty() {
+            let dead = names.dead_sections(number, &object);
+            self.sets.admit(library, &object, &dead, name_of)?;
+        }
         self.next += 1;
         self.work.get_or_insert_default().pending.push((number, Arc::new(object)));
         Ok(())
@@ -236,6 +243,7 @@ impl State {
     /// Puts objects back to the front of those that wait.
     pub(super) fn restore(&mut self, mut batch: Vec<Pending>) {
         self.set_linking(&batch, false);
+        self.sets.forget(batch.iter().map(|(number, _)| *number));
         if self.code.is_some() {
             batch.append(&mut self.take_pending());
             self.work.get_or_insert_default().pending = batch;
