@@ -24,6 +24,8 @@ use super::imports::Imported;
 use super::indirect;
 use super::life::Life;
 use super::object::{Linked, PreparedObject};
+#[cfg(feature = "tvm-ffi")]
+use super::raising::Raising;
 use super::registry::Registry;
 use super::thread_local::Variables;
 use crate::gate::{Guard, Mutex, Pass};
@@ -167,6 +169,8 @@ pub(crate) struct Code {
     drains: OnceBox<Drains>,
     #[cfg(feature = "cuda")]
     devices: OnceBox<Devices>,
+    #[cfg(feature = "tvm-ffi")]
+    raising: OnceBox<Raising>,
     enlisted: AtomicBool,
     finalised: AtomicBool,
     /// What this library may be linked against, if anything.
@@ -194,6 +198,8 @@ impl Code {
             drains: OnceBox::new(),
             #[cfg(feature = "cuda")]
             devices: OnceBox::new(),
+            #[cfg(feature = "tvm-ffi")]
+            raising: OnceBox::new(),
             enlisted: AtomicBool::new(false),
             finalised: AtomicBool::new(false),
             ties: any.then(|| Box::new(Mutex::new(Ties { shared: shared.into(), libraries: Vec::new() }))),
@@ -316,6 +322,15 @@ impl Code {
         }
         let support = self.support.get_or_try_init(|| Support::new(arena, &self.library).map(Box::new))?;
         Ok(support.address(own))
+    }
+
+    /// Where calls of a function lead that was found outside.
+    #[cfg(feature = "tvm-ffi")]
+    pub(super) fn led_through(&self, name: &str, function: u64, arena: &Arc<Arena>) -> Result<u64> {
+        if !Raising::wants(name, function) {
+            return Ok(function);
+        }
+        self.raising.get_or_init(Box::default).entry_point(function, arena, &self.library)
     }
 
     pub(super) fn add(&self, images: Vec<Image>) {
@@ -469,6 +484,10 @@ impl Code {
         PublishedSlab::give_back(slabs);
         if let Some(support) = self.support.get() {
             support.end();
+        }
+        #[cfg(feature = "tvm-ffi")]
+        if let Some(raising) = self.raising.get() {
+            raising.end();
         }
         let ties = self.ties().map(|mut ties| (std::mem::take(&mut ties.shared), std::mem::take(&mut ties.libraries)));
         let (shared, libraries) = ties.unwrap_or_default();

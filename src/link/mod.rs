@@ -15,7 +15,7 @@
 //!  ├ code      what lives as long as a handle: memory, frames, finalisers
 //!  │  ├ hold      what keeps it, and its end
 //!  │  ├ registry  all of it that may be alive
-//!  │  └ frames, arrays, indirect, exit, thread_exit, drains, devices
+//!  │  └ frames, arrays, indirect, exit, thread_exit, drains, devices, raising
 //!  └ claims    which thread links and initialises which library
 //! ```
 //!
@@ -45,6 +45,8 @@ mod llvm_suite;
 mod names;
 mod object;
 mod own_stack;
+#[cfg(feature = "tvm-ffi")]
+mod raising;
 mod reach;
 mod registry;
 mod resolve;

@@ -269,7 +269,10 @@ impl Decision<'_> {
         }
         // Imports were looked up beforehand; names that only a discarded copy of a COMDAT group has were not.
         let in_host = host.addresses.get(name).cloned().unwrap_or_else(|| look_up(name, scope, code));
-        Ok(in_host.map(|(address, by)| (External::Absolute(address), by)))
+        let Some((address, by)) = in_host else { return Ok(None) };
+        #[cfg(feature = "tvm-ffi")]
+        let address = code.led_through(name, address, arena)?;
+        Ok(Some((External::Absolute(address), by)))
     }
 
     fn own(&mut self, symbol: Symbol) -> External {
