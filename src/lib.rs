@@ -59,6 +59,7 @@ pub mod fault;
 #[cfg(not(feature = "faults"))]
 mod fault;
 mod file;
+mod file_limit;
 mod gate;
 mod imports;
 #[cfg(feature = "inkwell")]

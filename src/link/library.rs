@@ -337,7 +337,7 @@ impl Library {
         }
         let message = "other threads opened and closed shared objects with such variables all the time".to_owned();
         let object = self.state().pending().first().map_or_else(String::new, |(_, object)| object.name.to_string());
-        Err(Error::ThreadLocalStorage { object, message })
+        Err(Error::ThreadLocalStorage { object, message, source: None })
     }
 
     /// As [`link`](Self::link); none if everything is as before, because storage for thread-local variables came to lie elsewhere.

@@ -258,8 +258,10 @@ impl Decision<'_> {
                 Some(Ok(Some((stand, by)))) => Ok(Some((External::Absolute(stand.address()), by.clone()))),
                 Some(Ok(None)) | None => Ok(None),
                 Some(Err(error)) => {
-                    let message = format!("no thread could be started to compare where '{name}' is: {error}");
-                    Err(Error::ThreadLocalStorage { object: object.name.to_string(), message })
+                    let message = format!("starting a thread, to compare where '{name}' is");
+                    let again = || io::Error::new(error.kind(), error.to_string());
+                    let source = Some(error.raw_os_error().map_or_else(again, io::Error::from_raw_os_error));
+                    Err(Error::ThreadLocalStorage { object: object.name.to_string(), message, source })
                 }
             };
         }

@@ -314,9 +314,7 @@ fn a_limit_of_file_sizes_is_no_signal() {
 
 fn limited_part() {
     let bytes = numbered(9);
-    let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a plain system call.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
+    common::limit(libc::RLIMIT_FSIZE, 1 << 20);
     let engine = packed().build().unwrap();
     let library = engine.add_object(bytes).unwrap();
     assert_eq!(call(&library, "value"), 9);
