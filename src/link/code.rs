@@ -282,6 +282,11 @@ impl Code {
         self.drains.get().map_or(0, |drains| drains.unfinished(self.life.holders() != 0))
     }
 
+    /// Whether this thread is asking what it has to wait for.
+    pub(super) fn drains_are_being_asked(&self) -> bool {
+        self.drains.get().is_some_and(Drains::are_being_asked)
+    }
+
     /// Waits for something that has to finish, if there is something, or so long.
     pub(super) fn wait_for_drains(&self, time: Duration) {
         if let Some(drains) = self.drains.get() {
