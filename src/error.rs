@@ -425,14 +425,14 @@ pub enum Error {
         library: String,
         /// As long as was asked for.
         waited: std::time::Duration,
-        /// What holds it: symbols, libraries, and calls that are just linking it. 0 with no drains: its finalisers are just running, on
-        /// another thread.
+        /// What holds it: symbols, libraries, and calls that are just linking it. If it is 0 and `drains` is 0, another thread
+        /// is running its finalisers.
         holders: usize,
         /// Those of its [`Drain`](crate::Drain)s that have not finished.
         drains: usize,
     },
-    /// Code of a library, or of one that needs it, or a [`Drain`](crate::Drain) of such a library, would have waited for the library's end, which cannot come before that code
-    /// returns. The library is removed, and goes with its last holder.
+    /// Code of a library or of one that needs it, or a [`Drain`](crate::Drain) of either, would have waited for the library's
+    /// end, which cannot come before that returns. The library is removed, and goes with its last holder.
     #[error(
         "library '{library}' was removed, but its end cannot be waited for by its own code or Drains, nor by those of a library that needs it; call remove there, or wait on another thread"
     )]

@@ -629,8 +629,8 @@ impl Library {
         Removal::Waiting { holders: self.remains.life().holders() + drains }
     }
 
-    /// How much its end has to wait for. If there is nothing and nobody holds it, it has come to its end, also where this thread is looking
-    /// through what drains, and looks for nothing within that.
+    /// How much its end has to wait for. If there is nothing and nobody holds it, it has come to its end, also where this
+    /// thread is looking through what drains, and does not look within that.
     fn unfinished_drains(&self) -> usize {
         let drains = self.remains.unfinished_drains();
         if drains == 0 && self.remains.life().holders() == 0 {
