@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Every closure `Fn() -> bool + Send + Sync` is one, which says whether it has finished.
 pub trait Drain: Send + Sync {
     /// Whether it has finished. Asked again and again until it has, by any thread, with no lock held; must not block. A panic
-    /// counts as "not yet".
+    /// counts as "not yet". It may make and remove libraries: while it does, this thread does not ask it again.
     fn is_finished(&self) -> bool;
 
     /// The same while something holds the library's code, which may start more. A drain that ends something once it is asked, or that could
@@ -19,13 +19,13 @@ pub trait Drain: Send + Sync {
 
     /// Waits until it has finished, or so long, and says whether it has. Asks again and again unless it is implemented.
     fn wait(&self, timeout: Duration) -> bool {
-        let end = Instant::now() + timeout;
+        let start = Instant::now();
         let mut pause = Duration::from_micros(10);
         loop {
             if self.is_finished() {
                 return true;
             }
-            let left = end.saturating_duration_since(Instant::now());
+            let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
                 return false;
             }

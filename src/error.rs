@@ -221,12 +221,17 @@ pub enum Error {
     },
     /// The dynamic loader did not accept an object's thread-local variables, or the system did not let us ask it, or start the thread
     /// that it takes to find out whether a variable of the process is at a fixed distance from the thread pointer.
-    #[error("'{object}': finding or making storage for its thread-local variables failed: {message}")]
+    #[error(
+        "'{object}': finding or making storage for its thread-local variables failed: {message}{}",
+        storage_advice(source)
+    )]
     ThreadLocalStorage {
         /// The object's name.
         object: String,
-        /// What failed, and why.
+        /// What failed; the dynamic loader's words where it refused.
         message: String,
+        /// What the system said, where it refused.
+        source: Option<io::Error>,
     },
     /// A thread-local variable was asked for by name.
     #[error(
@@ -500,22 +505,23 @@ pub enum Error {
     },
     /// A library that was removed is not gone in time. It goes with its last holder.
     #[error(
-        "library '{library}' was removed, but is not gone after {waited:?}: {holders} symbols, libraries or calls that are under way hold it, and {drains} of what it has to wait for has not finished; drop what holds it (this thread may, too), or wait longer"
+        "library '{library}' was removed, but is not gone after {waited:?}: {}", waited_for(*holders, *drains)
     )]
     RemovalTimedOut {
         /// The library.
         library: String,
         /// As long as was asked for.
         waited: std::time::Duration,
-        /// What holds it, as [`Removal::Waiting`](crate::Removal::Waiting) counts it.
+        /// What holds it: symbols, libraries, and calls that are just linking it. If it is 0 and `drains` is 0, another thread
+        /// is running its finalisers.
         holders: usize,
         /// Those of its [`Drain`](crate::Drain)s that have not finished.
         drains: usize,
     },
-    /// Code of a library, or of one that needs it, would have waited for the library's end, which cannot come before that code
-    /// returns. The library is removed, and goes with its last holder.
+    /// Code of a library or of one that needs it, or a [`Drain`](crate::Drain) of either, would have waited for the library's
+    /// end, which cannot come before that returns. The library is removed, and goes with its last holder.
     #[error(
-        "library '{library}' was removed, but its end cannot be waited for by its own code, nor by that of a library that needs it; call remove there, or wait on another thread"
+        "library '{library}' was removed, but its end cannot be waited for by its own code or Drains, nor by those of a library that needs it; call remove there, or wait on another thread"
     )]
     RemovalFromOwnCode {
         /// The library.
@@ -1348,6 +1354,40 @@ fn place(section: &Option<String>, offset: &Option<u64>) -> String {
         (None, Some(o)) => format!(" at file offset {o:#x}"),
         (None, None) => String::new(),
     }
+}
+
+fn waited_for(holders: usize, drains: usize) -> String {
+    let held = match holders {
+        0 => None,
+        1 => Some("1 symbol, library or call holds it".to_owned()),
+        _ => Some(format!("{holders} symbols, libraries or calls hold it")),
+    };
+    let drained = match drains {
+        0 => None,
+        1 => Some("1 Drain has not finished".to_owned()),
+        _ => Some(format!("{drains} Drains have not finished")),
+    };
+    let remedy = "; drop what holds it (this thread may, too), or wait longer";
+    match (held, drained) {
+        (Some(held), Some(drained)) => format!("{held}, and {drained}{remedy}"),
+        (Some(held), None) => format!("{held}{remedy}"),
+        (None, Some(drained)) => format!("{drained}; wait longer"),
+        (None, None) => "its finalisers are running, on another thread; wait longer".to_owned(),
+    }
+}
+
+fn storage_advice(source: &Option<io::Error>) -> String {
+    let Some(source) = source else { return String::new() };
+    let advice = match source.raw_os_error() {
+        Some(libc::EMFILE) => "; close files, or raise the limit of open ones (ulimit -n)",
+        Some(libc::ENFILE) => "; the whole system has too many open files (sysctl fs.file-max)",
+        Some(libc::EFBIG) => {
+            "; raise the limit of the size of files (ulimit -f), which counts for files in memory, too"
+        }
+        Some(libc::ENOENT) => "; the dynamic loader opens it by its name there: mount /proc (mount -t proc proc /proc)",
+        _ => "",
+    };
+    format!(": {source}{advice}")
 }
 
 fn raised_at(backtrace: &Option<String>) -> String {

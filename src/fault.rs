@@ -73,6 +73,7 @@ calls! {
     SizeImage = "ftruncate", "the size of such an image";
     WriteImage = "pwrite", "its contents";
     OpenImage = "dlopen", "it is loaded";
+    FindImage = "open", "why such an image is not loaded";
     OpenShared = "dlopen", "a shared library of the caller's";
     SpawnThread = "pthread_create", "a second thread, to compare where variables are";
     MakeCache = "mkdir", "a cache's folder, and its parents";

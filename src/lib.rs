@@ -59,6 +59,7 @@ pub mod fault;
 #[cfg(not(slabjit_faults))]
 mod fault;
 mod file;
+mod file_limit;
 mod gate;
 mod hints;
 mod imports;

@@ -26,8 +26,8 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{CWD, FileType};
 use rustix::io::Errno;
 
-use crate::file;
 use crate::{Error, Result};
+use crate::{file, file_limit};
 use entry::Entry;
 pub use key::CacheKey;
 use trust::Distrust;
@@ -235,7 +235,9 @@ impl ObjectCache {
         let unfinished = temporary_name();
         let path = self.path.join(TEMPORARY).join(&unfinished);
         let file = file::create(temporary, &unfinished).map_err(|error| failed("create", &path, error))?;
-        let written = write_all(&file, bytes)
+        let written = file_limit::check(bytes.len() as u64)
+            .map_err(Into::into)
+            .and_then(|()| write_all(&file, bytes))
             .map_err(|error| failed("write", &path, error))
             // File systems that allocate late say only now that the disk is full. And after a power failure, a name would lead to
             // a file that is not there yet: that would be noticed, but compiled again. The folder may lose the name.

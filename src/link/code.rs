@@ -24,6 +24,8 @@ use super::imports::Imported;
 use super::indirect;
 use super::life::Life;
 use super::object::{Linked, PreparedObject};
+#[cfg(feature = "tvm-ffi")]
+use super::raising::Raising;
 use super::registry::Registry;
 use super::thread_local::Variables;
 use crate::gate::{Guard, Mutex, Pass};
@@ -180,6 +182,8 @@ pub(crate) struct Code {
     drains: OnceBox<Drains>,
     #[cfg(feature = "cuda")]
     devices: OnceBox<Devices>,
+    #[cfg(feature = "tvm-ffi")]
+    raising: OnceBox<Raising>,
     enlisted: AtomicBool,
     finalised: AtomicBool,
     /// What this library may be linked against, if anything.
@@ -228,6 +232,8 @@ impl Code {
             drains: OnceBox::new(),
             #[cfg(feature = "cuda")]
             devices: OnceBox::new(),
+            #[cfg(feature = "tvm-ffi")]
+            raising: OnceBox::new(),
             enlisted: AtomicBool::new(false),
             finalised: AtomicBool::new(false),
             ties: any.then(|| Box::new(Mutex::new(Ties { shared: shared.into(), libraries: Vec::new() }))),
@@ -310,6 +316,11 @@ impl Code {
         self.drains.get().map_or(0, |drains| drains.unfinished(self.life.holders() != 0))
     }
 
+    /// Whether this thread is asking what it has to wait for.
+    pub(super) fn drains_are_being_asked(&self) -> bool {
+        self.drains.get().is_some_and(Drains::are_being_asked)
+    }
+
     /// Waits for something that has to finish, if there is something, or so long.
     pub(super) fn wait_for_drains(&self, time: Duration) {
         if let Some(drains) = self.drains.get() {
@@ -350,6 +361,15 @@ impl Code {
         }
         let support = self.support.get_or_try_init(|| Support::new(arena, &self.library).map(Box::new))?;
         Ok(support.address(own))
+    }
+
+    /// Where calls of a function lead that was found outside.
+    #[cfg(feature = "tvm-ffi")]
+    pub(super) fn led_through(&self, name: &str, function: u64, arena: &Arc<Arena>) -> Result<u64> {
+        if !Raising::wants(name, function) {
+            return Ok(function);
+        }
+        self.raising.get_or_init(Box::default).entry_point(function, arena, &self.library)
     }
 
     pub(super) fn add(&self, images: Vec<Image>) {
@@ -542,6 +562,10 @@ impl Code {
         PublishedSlab::give_back(slabs);
         if let Some(support) = self.support.get() {
             support.end();
+        }
+        #[cfg(feature = "tvm-ffi")]
+        if let Some(raising) = self.raising.get() {
+            raising.end();
         }
         let ties = self.ties().map(|mut ties| (std::mem::take(&mut ties.shared), std::mem::take(&mut ties.libraries)));
         let (shared, libraries) = ties.unwrap_or_default();

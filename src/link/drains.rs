@@ -1,5 +1,6 @@
 //! What code has to wait for before it ends.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,6 +12,37 @@ use crate::gate::{Guard, Mutex};
 /// Those of one library. What has finished is dropped as soon as that is seen: it may hold the library itself.
 #[derive(Default)]
 pub(super) struct Drains(Mutex<Vec<Arc<dyn Drain>>>);
+
+thread_local! {
+    /// Whose drains this thread is asking or waiting for, by the addresses of their lists.
+    static ASKED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// This thread asks the drains of one library until this is dropped. They may do what they like, and are not asked within
+/// themselves.
+struct Asking(usize);
+
+impl Asking {
+    /// None if this thread is asking them already.
+    fn begin(drains: &Drains) -> Option<Self> {
+        let begun = ASKED.try_with(|asked| {
+            let mut asked = asked.borrow_mut();
+            let is_new = !asked.contains(&drains.key());
+            if is_new {
+                asked.push(drains.key());
+            }
+            is_new
+        });
+        // A thread that ends may have taken the list down.
+        begun.unwrap_or(true).then(|| Self(drains.key()))
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let _ = ASKED.try_with(|asked| asked.borrow_mut().retain(|key| *key != self.0));
+    }
+}
 
 impl fmt::Debug for Drains {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,12 +59,23 @@ impl Drains {
         self.list().push(drain.into());
     }
 
-    /// How many have not finished. No lock is held while they are asked.
+    fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Whether this thread is asking one of them, or waiting for it.
+    pub(super) fn are_being_asked(&self) -> bool {
+        ASKED.try_with(|asked| asked.borrow().contains(&self.key())).unwrap_or(false)
+    }
+
+    /// How many have not finished. No lock is held while they are asked. Within one of them, none is asked.
     pub(super) fn unfinished(&self, code_is_held: bool) -> usize {
+        let Some(asking) = Asking::begin(self) else { return self.list().len() };
         let asked = self.list().clone();
         let has_finished =
             |drain: &dyn Drain| if code_is_held { drain.is_finished_while_held() } else { drain.is_finished() };
         let finished: Vec<_> = asked.iter().filter(|drain| answer(|| has_finished(&***drain))).collect();
+        drop(asking);
         let dropped: Vec<_> = {
             let mut list = self.list();
             list.extract_if(.., |drain| finished.iter().any(|other| Arc::ptr_eq(drain, other))).collect()
@@ -45,7 +88,9 @@ impl Drains {
     /// Waits for one of them, if there is one, or so long.
     pub(super) fn wait(&self, time: Duration) {
         let first = self.list().first().cloned();
-        if let Some(drain) = first {
+        if let Some(drain) = first
+            && let Some(_asking) = Asking::begin(self)
+        {
             answer(|| drain.wait(time));
         }
     }

@@ -8,7 +8,8 @@
 //! Whoever takes a step runs what it leads to: there is no thread of ours. What drains is in a list of the process, which is looked
 //! through when something is linked or removed.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -108,25 +109,67 @@ fn draining() -> Guard<'static, Vec<Arc<Code>>> {
     DRAINING.lock()
 }
 
-/// Ends what has drained. No lock may be held: finalisers run.
+thread_local! {
+    // Without a destructor: there to the thread's end.
+    static LOOKING: Cell<Looking> = const { Cell::new(Looking::No) };
+}
+
+/// Whether this thread is looking through what drains. Drains and finalisers run meanwhile, and make and remove libraries:
+/// they do not look within that, but have it look again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Looking {
+    No,
+    Yes,
+    AndAgain,
+}
+
+impl Looking {
+    /// None if this thread is looking already.
+    fn begin() -> Option<impl Drop> {
+        struct Guard;
+        impl Drop for Guard {
+            fn drop(&mut self) {
+                LOOKING.set(Looking::No);
+            }
+        }
+        if LOOKING.get() != Self::No {
+            LOOKING.set(Self::AndAgain);
+            return None;
+        }
+        LOOKING.set(Self::Yes);
+        Some(Guard)
+    }
+}
+
+/// Ends what has drained. No lock may be held: drains are asked, each once, and finalisers run.
 pub(super) fn end_what_has_drained() {
-    // None of them runs under the lock, as they are the user's.
-    let waiting = {
-        let list = draining();
-        if list.is_empty() {
+    let Some(_looking) = Looking::begin() else { return };
+    let (mut asked, mut known) = (Vec::new(), HashSet::new());
+    loop {
+        let new = |code: &&Arc<Code>| !known.contains(&Arc::as_ptr(code));
+        let waiting: Vec<_> = draining().iter().filter(new).cloned().collect();
+        waiting.iter().for_each(end_if_drained);
+        if waiting.is_empty() || LOOKING.replace(Looking::Yes) != Looking::AndAgain {
             return;
         }
-        list.clone()
+        // They are kept, so that no other one comes to lie there.
+        known.extend(waiting.iter().map(Arc::as_ptr));
+        asked.extend(waiting);
+    }
+}
+
+/// Ends one that nothing holds, if it has drained. No lock may be held.
+pub(super) fn end_if_drained(code: &Arc<Code>) {
+    if code.drains() {
+        return;
+    }
+    // Another thread may have been faster.
+    let taken = {
+        let mut list = draining();
+        list.iter().position(|other| Arc::ptr_eq(other, code)).map(|at| list.swap_remove(at))
     };
-    for code in waiting.into_iter().filter(|code| !code.drains()) {
-        // Another thread may have been faster.
-        let taken = {
-            let mut list = draining();
-            list.iter().position(|other| Arc::ptr_eq(other, &code)).map(|at| list.swap_remove(at))
-        };
-        if let Some(code) = taken {
-            end(code);
-        }
+    if let Some(code) = taken {
+        end(code);
     }
 }
 

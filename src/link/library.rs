@@ -354,7 +354,7 @@ impl Library {
         }
         let message = "other threads opened and closed shared objects with such variables all the time".to_owned();
         let object = self.state().pending().first().map_or_else(String::new, |(_, object)| object.name.to_string());
-        Err(Error::ThreadLocalStorage { object, message })
+        Err(Error::ThreadLocalStorage { object, message, source: None })
     }
 
     /// As [`link`](Self::link); none if everything is as before, because storage for thread-local variables came to lie elsewhere.
@@ -689,10 +689,21 @@ impl Library {
         // Finalisers run here if this was the last holder; no lock is held.
         drop(code);
         hold::end_what_has_drained();
+        let drains = self.unfinished_drains();
         if self.remains.life().is_gone() {
             return Removal::Freed;
         }
-        Removal::Waiting { holders: self.remains.life().holders() + self.remains.unfinished_drains() }
+        Removal::Waiting { holders: self.remains.life().holders() + drains }
+    }
+
+    /// How much its end has to wait for. If there is nothing and nobody holds it, it has come to its end, also where this
+    /// thread is looking through what drains, and does not look within that.
+    fn unfinished_drains(&self) -> usize {
+        let drains = self.remains.unfinished_drains();
+        if drains == 0 && self.remains.life().holders() == 0 {
+            hold::end_if_drained(&self.remains);
+        }
+        drains
     }
 
     /// Removes the library, and waits until it is gone.
@@ -705,7 +716,7 @@ impl Library {
             return Err(Error::RemovalFromOwnCode { library: self.name.to_string() });
         }
         loop {
-            let (life, drains) = (self.remains.life(), self.remains.unfinished_drains());
+            let (life, drains) = (self.remains.life(), self.unfinished_drains());
             hold::end_what_has_drained();
             if life.is_gone() {
                 return Ok(());
@@ -723,10 +734,13 @@ impl Library {
         }
     }
 
-    /// Whether this thread is running code that keeps the library, or is linking it.
+    /// Whether this thread is running code that keeps the library, or a drain of such code, or is linking it.
     fn is_in_use_by_this_thread(&self) -> bool {
         let stack = own_stack::return_addresses();
-        let runs = |code: &Arc<Code>| stack.iter().any(|address| code.contains(*address)) && code.keeps(&self.remains);
+        let runs = |code: &Arc<Code>| {
+            (code.drains_are_being_asked() || stack.iter().any(|address| code.contains(*address)))
+                && code.keeps(&self.remains)
+        };
         claims::is_ours(self.key()) || self.context.live().iter().any(runs)
     }
 

@@ -17,7 +17,7 @@
 //!  ├ code      what lives as long as a handle: memory, frames, finalisers
 //!  │  ├ hold      what keeps it, and its end
 //!  │  ├ registry  all of it that may be alive
-//!  │  └ frames, arrays, indirect, exit, thread_exit, drains, devices
+//!  │  └ frames, arrays, indirect, exit, thread_exit, drains, devices, raising
 //!  └ claims    which thread links and initialises which library
 //! ```
 //!
@@ -50,6 +50,8 @@ mod object;
 #[cfg(feature = "cli")]
 pub(crate) mod outermost;
 mod own_stack;
+#[cfg(feature = "tvm-ffi")]
+mod raising;
 mod reach;
 mod registry;
 mod resolve;

@@ -279,8 +279,10 @@ impl Decision<'_> {
                 Some(Ok(Some((stand, by)))) => Ok(Some((External::Absolute(stand.address()), by.clone()))),
                 Some(Ok(None)) | None => Ok(None),
                 Some(Err(error)) => {
-                    let message = format!("no thread could be started to compare where '{name}' is: {error}");
-                    Err(Error::ThreadLocalStorage { object: object.name.to_string(), message })
+                    let message = format!("starting a thread, to compare where '{name}' is");
+                    let again = || io::Error::new(error.kind(), error.to_string());
+                    let source = Some(error.raw_os_error().map_or_else(again, io::Error::from_raw_os_error));
+                    Err(Error::ThreadLocalStorage { object: object.name.to_string(), message, source })
                 }
             };
         }
@@ -290,7 +292,10 @@ impl Decision<'_> {
         }
         // Imports were looked up beforehand; names that only a discarded copy of a COMDAT group has were not.
         let in_host = host.addresses.get(name).cloned().unwrap_or_else(|| look_up(name, scope, code));
-        Ok(in_host.map(|(address, by)| (External::Absolute(address), by)))
+        let Some((address, by)) = in_host else { return Ok(None) };
+        #[cfg(feature = "tvm-ffi")]
+        let address = code.led_through(name, address, arena)?;
+        Ok(Some((External::Absolute(address), by)))
     }
 
     fn own(&mut self, symbol: Symbol) -> External {

@@ -15,6 +15,7 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap
 
 use super::{Protection, leftover};
 use crate::fault::{Call, check};
+use crate::file_limit;
 
 /// Bytes of a page.
 pub(super) fn page_size() -> usize {
@@ -261,11 +262,7 @@ pub(super) struct SharedMemory {
 impl SharedMemory {
     /// So many bytes, none of which is there yet.
     pub(super) fn create(len: usize) -> io::Result<Self> {
-        // Above this limit the kernel does not refuse, but sends SIGXFSZ (Linux, fs/attr.c, inode_newsize_ok).
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-        if limit.is_some_and(|limit| limit < len as u64) {
-            return Err(io::Error::from_raw_os_error(libc::EFBIG));
-        }
+        file_limit::check(len as u64)?;
         let create = |call, flags| check(call).and_then(|()| memfd_create(c"slabjit", flags));
         // Since Linux 6.3 a system may give memory without this flag that cannot be run; before, the flag is not known.
         let file = create(Call::CreateCode, MemfdFlags::CLOEXEC | MemfdFlags::EXEC).or_else(|error| match error {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::{io, thread};
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ftruncate, memfd_create, openat};
 use rustix::io::{Errno, pwrite, retry_on_intr};
 
 use super::fixed_storage;
@@ -14,7 +14,7 @@ pub(super) use super::image_name::IMAGE_PREFIX;
 use super::image_name::unique_path;
 use crate::elf::TlsImage;
 use crate::fault::{Call, check};
-use crate::gate;
+use crate::{file_limit, gate};
 
 /// One module of the dynamic loader that has a block of thread-local variables and nothing else. Dropping it has the loader
 /// take the blocks back; nobody may refer to them any more.
@@ -58,11 +58,12 @@ pub(crate) enum OpenError {
     Loader(String),
 }
 
-impl From<OpenError> for String {
-    fn from(error: OpenError) -> Self {
-        match error {
-            OpenError::System(call, error) => format!("{call}: {error}"),
-            OpenError::Loader(message) => message,
+impl OpenError {
+    /// What failed, and what the system said of it.
+    pub(crate) fn into_parts(self) -> (String, Option<io::Error>) {
+        match self {
+            Self::System(call, error) => (call.to_owned(), Some(error)),
+            Self::Loader(message) => (message, None),
         }
     }
 }
@@ -74,6 +75,7 @@ impl Module {
         image: &TlsImage,
         contents: impl Iterator<Item = (u64, &'a [u8])>,
     ) -> Result<Self, OpenError> {
+        file_limit::check(image.size).map_err(|error| OpenError::System("ftruncate", error.into()))?;
         let file = image_file().map_err(|error| OpenError::System("memfd_create", error.into()))?;
         retry_on_intr(|| check(Call::SizeImage).and_then(|()| ftruncate(&file, image.size)))
             .map_err(|error| OpenError::System("ftruncate", error.into()))?;
@@ -81,20 +83,11 @@ impl Module {
         for (offset, bytes) in [(0, &image.head[..])].into_iter().chain(pieces) {
             write_all_at(&file, bytes, offset).map_err(|error| OpenError::System("pwrite", error))?;
         }
-        check(Call::OpenImage).map_err(|error| OpenError::Loader(error.to_string()))?;
         let path = unique_path(&file);
-        // SAFETY: a NUL-terminated path of a file that has no code: no relocation of it calls anything, it has no initialisers.
-        let handle = unsafe { gate::loading(|| libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL)) };
-        let Some(handle) = NonNull::new(handle) else {
-            // SAFETY: the last error of this thread; the string is copied before the next call.
-            let message = unsafe { libc::dlerror() };
-            // SAFETY: not null, and then NUL-terminated.
-            let message = (!message.is_null()).then(|| unsafe { CStr::from_ptr(message) }.to_string_lossy());
-            let message = message.as_deref().unwrap_or("dlopen failed");
-            // The path means nothing to anybody.
-            let text = message.rsplit_once(&*path.to_string_lossy()).map_or(message, |(_, rest)| rest);
-            return Err(OpenError::Loader(text.trim_start_matches([':', ' ']).to_owned()));
-        };
+        let handle = load(&path).map_err(|message| match find(&path) {
+            Ok(()) => OpenError::Loader(message),
+            Err(error) => OpenError::System("opening it under /proc/thread-self/fd", error.into()),
+        })?;
         let mut module = Self { handle: Handle(handle), id: 0, distance: None, contents: 0, contents_size: 0 };
         let (mut id, mut map): (usize, *const usize) = (0, ptr::null());
         // SAFETY: each request writes one word of that type (dlinfo(3)). The first field of `struct link_map` is the difference
@@ -140,6 +133,29 @@ impl Drop for Module {
     }
 }
 
+/// Has the loader open an image, or says what it said.
+fn load(path: &CStr) -> Result<NonNull<c_void>, String> {
+    check(Call::OpenImage).map_err(|error| error.to_string())?;
+    // SAFETY: a NUL-terminated path of a file that has no code: no relocation of it calls anything, it has no initialisers.
+    let handle = unsafe { gate::loading(|| libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL)) };
+    NonNull::new(handle).ok_or_else(|| {
+        // SAFETY: the last error of this thread; the string is copied before the next call.
+        let message = unsafe { libc::dlerror() };
+        // SAFETY: not null, and then NUL-terminated.
+        let message = (!message.is_null()).then(|| unsafe { CStr::from_ptr(message) }.to_string_lossy());
+        let message = message.as_deref().unwrap_or("dlopen failed");
+        // The path means nothing to anybody.
+        let text = message.rsplit_once(&*path.to_string_lossy()).map_or(message, |(_, rest)| rest);
+        text.trim_start_matches([':', ' ']).to_owned()
+    })
+}
+
+/// Whether the loader can have opened an image: if not, it is the system that refused.
+fn find(path: &CStr) -> Result<(), Errno> {
+    check(Call::FindImage)?;
+    openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(drop)
+}
+
 /// A file without a name. Nobody is to execute it: some systems refuse files that do not say so (`vm.memfd_noexec`), and kernels before
 /// 6.3 do not know how to.
 fn image_file() -> Result<OwnedFd, Errno> {
@@ -180,7 +196,7 @@ impl Place {
     pub(crate) fn of(address: u64) -> Option<Self> {
         let mut search = (address, None);
         // SAFETY: the callback gets the pointer to `search`, which lives until the call returns and is not used meanwhile.
-        unsafe { gate::loading(|| libc::dl_iterate_phdr(Some(find), (&raw mut search).cast())) };
+        unsafe { gate::loading(|| libc::dl_iterate_phdr(Some(find_place), (&raw mut search).cast())) };
         search.1
     }
 
@@ -205,7 +221,7 @@ impl Place {
     }
 
     fn distance_here(self) -> i64 {
-        // SAFETY: `find` had the numbers from the loader.
+        // SAFETY: `find_place` had the numbers from the loader.
         let address = unsafe { __tls_get_addr(&self) };
         (address as u64).wrapping_sub(thread_pointer()) as i64
     }
@@ -218,7 +234,7 @@ unsafe extern "C" {
 
 /// # Safety
 /// Called by dl_iterate_phdr, with a pointer to an address and a place.
-unsafe extern "C" fn find(info: *mut libc::dl_phdr_info, size: usize, search: *mut c_void) -> c_int {
+unsafe extern "C" fn find_place(info: *mut libc::dl_phdr_info, size: usize, search: *mut c_void) -> c_int {
     if size < size_of::<libc::dl_phdr_info>() {
         return 0;
     }

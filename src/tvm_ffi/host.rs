@@ -5,8 +5,9 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-use super::abi::{TVMFFIByteArray, TVMFFIErrorCell, TVMFFIObject, TypeIndex};
-use super::object::{Reference, Text, bytes_of, make};
+use super::abi::TVMFFIObject;
+use super::object::Reference;
+use super::raised::{SET_RAISED, error, lasting};
 use crate::LibraryBuilder;
 use crate::link::guarded;
 
@@ -32,7 +33,7 @@ impl LibraryBuilder {
     /// [`shared_library`](Self::shared_library).
     pub fn tvm_ffi(self) -> Self {
         [
-            ("TVMFFIErrorSetRaised", set_raised as *const ()),
+            (SET_RAISED, set_raised as *const ()),
             ("TVMFFIErrorSetRaisedFromCStr", set_raised_from_c_str as *const ()),
             ("TVMFFIErrorSetRaisedFromCStrParts", set_raised_from_c_str_parts as *const ()),
             ("TVMFFIErrorMoveFromRaised", move_from_raised as *const ()),
@@ -46,29 +47,9 @@ impl LibraryBuilder {
     }
 }
 
-/// An error that is made here: what follows its header.
-#[repr(C)]
-struct Raised {
-    cell: TVMFFIErrorCell,
-    kind: Text,
-    message: Text,
-    backtrace: Text,
-}
-
-// SAFETY: the pointers are to what it owns, or null.
-unsafe impl Send for Raised {}
-
-fn raise(kind: &[u8], message: &[u8]) {
-    let [kind, message, backtrace] = [kind, message, b""].map(Text::new);
-    let cell = TVMFFIErrorCell {
-        kind: kind.view(),
-        message: message.view(),
-        backtrace: backtrace.view(),
-        update_backtrace: Some(update_backtrace),
-        cause_chain: ptr::null_mut(),
-        extra_context: ptr::null_mut(),
-    };
-    set(make(TypeIndex::ERROR, Raised { cell, kind, message, backtrace }));
+/// Whether a function is what [`LibraryBuilder::tvm_ffi`] gives under [`SET_RAISED`].
+pub(crate) fn is_set_raised(function: u64) -> bool {
+    function == set_raised as *const () as u64
 }
 
 /// Replaces what was there, which user code may end: nothing is borrowed meanwhile.
@@ -92,12 +73,12 @@ unsafe fn text<'a>(string: *const c_char) -> &'a [u8] {
 unsafe extern "C" fn set_raised(error: *mut TVMFFIObject) {
     // SAFETY: an object of the caller's, or null. Another reference is taken, as the real one does.
     let error = unsafe { Reference::another(error) };
-    guarded((), || error.into_iter().for_each(set));
+    guarded((), || error.into_iter().for_each(|error| set(lasting(error, None))));
 }
 
 unsafe extern "C" fn set_raised_from_c_str(kind: *const c_char, message: *const c_char) {
     // SAFETY: strings of the caller's.
-    guarded((), || unsafe { raise(text(kind), text(message)) });
+    guarded((), || unsafe { set(error(text(kind), text(message), b"")) });
 }
 
 unsafe extern "C" fn set_raised_from_c_str_parts(kind: *const c_char, parts: *const *const c_char, count: i32) {
@@ -106,7 +87,7 @@ unsafe extern "C" fn set_raised_from_c_str_parts(kind: *const c_char, parts: *co
         // SAFETY: so many strings of the caller's, some of which may be null.
         let message: Vec<u8> = (0..count).flat_map(|i| unsafe { text(*parts.add(i)) }).copied().collect();
         // SAFETY: as above.
-        raise(unsafe { text(kind) }, &message);
+        set(error(unsafe { text(kind) }, &message, b""));
     });
 }
 
@@ -155,16 +136,4 @@ unsafe extern "C" fn set_stream(device_type: i32, device: i32, stream: *mut c_vo
         unsafe { *before = old };
     }
     0
-}
-
-unsafe extern "C" fn update_backtrace(error: *mut c_void, backtrace: *const TVMFFIByteArray, mode: i32) {
-    guarded((), || {
-        // SAFETY: an error that `raise` has made, as it is there that others find this function, and nobody else's meanwhile.
-        let raised = unsafe { &mut *error.cast::<TVMFFIObject>().add(1).cast::<Raised>() };
-        // SAFETY: bytes of the caller's.
-        let more = unsafe { bytes_of(&*backtrace) };
-        let old = if mode == 0 { &[][..] } else { raised.backtrace.bytes() };
-        raised.backtrace = Text::new(&[old, more].concat());
-        raised.cell.backtrace = raised.backtrace.view();
-    });
 }

@@ -28,6 +28,9 @@
 //! with [`shared_library`](crate::LibraryBuilder::shared_library) or already in the process, or what this crate has of it:
 //! [`LibraryBuilder::tvm_ffi`](crate::LibraryBuilder::tvm_ffi). With both, the shared library's functions come first.
 //!
+//! An error that a library's code has made itself and raises (`TVMFFIErrorSetRaised`) may stay there longer than the library:
+//! it is copied as it is raised, with kind, message and backtrace, and without its cause and what else belongs to it.
+//!
 //! # Values
 //! Arguments are tuples of up to 16 of what an [`Any`] can be made from, or slices of those. Results are what [`FromValue`] is implemented
 //! for; objects that are neither strings nor bytes are an [`Object`], which lets go of what it is when it is dropped.
@@ -40,9 +43,13 @@ mod arguments;
 mod function;
 mod host;
 mod object;
+mod raised;
 mod runtime;
 mod tensor;
 mod value;
+
+pub(crate) use host::is_set_raised;
+pub(crate) use raised::{SET_RAISED, set_raised_in};
 
 pub use any::Any;
 pub use arguments::Arguments;

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::abi::{DELETE_STRONG, DELETE_WEAK, TVMFFIByteArray, TVMFFIObject, TVMFFIObjectAllocHeader, TypeIndex};
 
+/// As [`TVMFFIObject::deleter`].
+type Deleter = unsafe extern "C" fn(*mut c_void, c_int);
+
 const STRONG: u64 = 1;
 const WEAK: u64 = 1 << 32;
 
@@ -46,6 +49,12 @@ impl Reference {
     pub(super) fn type_index(&self) -> TypeIndex {
         // SAFETY: there is a reference.
         unsafe { self.0.as_ref() }.type_index
+    }
+
+    /// What ends it, if anything does.
+    pub(super) fn deleter(&self) -> Option<Deleter> {
+        // SAFETY: there is a reference.
+        unsafe { self.0.as_ref() }.deleter
     }
 
     /// What follows the header.

@@ -4,8 +4,9 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use super::abi::{DLDevice, TVMFFIErrorCell, TVMFFIObject, TypeIndex};
-use super::object::{Reference, bytes_of};
+use super::abi::{DLDevice, TVMFFIObject, TypeIndex};
+use super::object::Reference;
+use super::raised::{texts, was_raised};
 use crate::{Error, Library, Result, Symbol};
 
 /// The tvm-ffi runtime of a library: functions that are found where the library's imports of these names are, or would be. That is
@@ -78,14 +79,12 @@ impl Runtime {
         // SAFETY: the reference that was moved out of the runtime.
         let error = unsafe { Reference::owned(error)? };
         if error.type_index() != TypeIndex::ERROR {
-            let message = format!("{} was raised", error.type_index());
-            return Some(Raised { kind: String::new(), message, backtrace: None });
+            return Some(Raised { kind: String::new(), message: was_raised(error.type_index()), backtrace: None });
         }
-        // SAFETY: an error's header is followed by that (`c_api.h`).
-        let cell = unsafe { error.body::<TVMFFIErrorCell>() };
-        // SAFETY: the error's own bytes, which are copied.
-        let text = |array| String::from_utf8_lossy(unsafe { bytes_of(array) }).into_owned();
-        let backtrace = Some(text(&cell.backtrace)).filter(|text| !text.is_empty());
-        Some(Raised { kind: text(&cell.kind), message: text(&cell.message), backtrace })
+        // SAFETY: it is one, and its bytes are copied.
+        let [kind, message, backtrace] =
+            unsafe { texts(&error) }.map(|text| String::from_utf8_lossy(text).into_owned());
+        let backtrace = Some(backtrace).filter(|text| !text.is_empty());
+        Some(Raised { kind, message, backtrace })
     }
 }

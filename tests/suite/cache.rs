@@ -1,8 +1,6 @@
 //! The cache on disk, from one object to many processes: what a process alone can show is in `src/cache/tests.rs`.
 
-use std::ffi::CString;
 use std::fs::{self, File, Permissions};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -60,25 +58,33 @@ fn compiled_though(cache: &ObjectCache, key: &str, bytes: usize) -> Error {
     problems.remove(0)
 }
 
-/// A limit on the size of files, as a batch system sets it: for the kernel much like a full disk.
+/// A limit on the size of files, as a batch system sets it: for us much like a full disk. The signal that the kernel sends to who goes beyond
+/// it would end the process.
 fn file_size_limit() {
     if not_under_qemu("RLIMIT_FSIZE would hold for qemu itself") {
         return;
     }
     let (_, cache) = new_cache("limited");
     cache.put(&CacheKey::new(["small"]), b"small").unwrap();
-    // SAFETY: the signal that the kernel sends with the error is for programs that do not look at errors; this process is alone.
-    unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-        let limit = libc::rlimit { rlim_cur: 10_000, rlim_max: 10_000 };
-        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+    let unlimited = common::limit(libc::RLIMIT_FSIZE, 10_000);
+    for bytes in [10_001, 50_000] {
+        let error = compiled_though(&cache, "large", bytes);
+        assert!(
+            matches!(&error, Error::CacheFull { source, .. } if source.raw_os_error() == Some(libc::EFBIG)),
+            "{error}"
+        );
+        assert!(error.to_string().contains("ulimit -f"), "{error}");
+        assert_eq!(cache.get(&CacheKey::new(["large"])).unwrap(), None);
     }
-    // Some of it can be written.
-    let error = compiled_though(&cache, "large", 50_000);
-    assert!(matches!(&error, Error::CacheFull { source, .. } if source.raw_os_error() == Some(libc::EFBIG)), "{error}");
-    assert!(error.to_string().contains("ulimit -f"), "{error}");
-    assert_eq!(cache.get(&CacheKey::new(["large"])).unwrap(), None);
+    let (exactly, most) = (CacheKey::new(["exactly"]), vec![5; 10_000]);
+    cache.put(&exactly, &most).unwrap();
+    assert_eq!(cache.get(&exactly).unwrap().as_deref(), Some(&most[..]));
+    // Nothing at all: not even the entry.
+    common::limit(libc::RLIMIT_FSIZE, 0);
+    assert!(matches!(cache.put(&CacheKey::new(["other"]), b"").unwrap_err(), Error::CacheFull { .. }));
     assert_eq!(cache.get(&CacheKey::new(["small"])).unwrap().as_deref(), Some(&b"small"[..]));
+    common::limit(libc::RLIMIT_FSIZE, unlimited);
+    cache.put(&CacheKey::new(["large"]), &most.repeat(5)).unwrap();
 }
 
 /// A disk of 64 KiB of this process's own, if it may mount one.
@@ -160,26 +166,12 @@ fn read_only_disk() {
 
 /// A disk of 64 KiB that nobody else sees, and that goes with this process.
 fn mount_small_disk(folder: &Path) -> std::io::Result<()> {
-    let root = CString::new("/").unwrap();
-    // SAFETY: this process is alone; the strings end with NUL.
-    unsafe {
-        if libc::unshare(libc::CLONE_NEWNS) != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-        let private = libc::MS_REC | libc::MS_PRIVATE;
-        if libc::mount(root.as_ptr(), root.as_ptr(), std::ptr::null(), private, std::ptr::null()) != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-    }
+    common::mount_alone()?;
     mount(folder, 0)
 }
 
 fn mount(folder: &Path, flags: libc::c_ulong) -> std::io::Result<()> {
-    let folder = CString::new(folder.as_os_str().as_bytes()).unwrap();
-    let kind = c"tmpfs".as_ptr();
-    // SAFETY: the strings end with NUL.
-    let result = unsafe { libc::mount(kind, folder.as_ptr(), kind, flags, c"size=64k".as_ptr().cast()) };
-    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    common::mount(folder, flags, c"size=64k")
 }
 
 // ---- descriptors ----

@@ -3,7 +3,8 @@
 //! Every test is a plain function in a table, so that `shuffled.rs` can run all tables in one process.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{CStr, CString, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -230,6 +231,38 @@ pub fn resident() -> usize {
 /// Open file descriptors.
 pub fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Sets a limit of this process, which is to be alone, and returns the one before.
+pub fn limit(resource: libc::__rlimit_resource_t, to: u64) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: plain calls with a place for their result.
+    unsafe {
+        assert_eq!(libc::getrlimit(resource, &raw mut limit), 0);
+        let before = std::mem::replace(&mut limit.rlim_cur, to);
+        assert_eq!(libc::setrlimit(resource, &raw const limit), 0);
+        before
+    }
+}
+
+/// What this thread mounts from now on, only this process sees. It is to be alone.
+pub fn mount_alone() -> std::io::Result<()> {
+    let private = libc::MS_REC | libc::MS_PRIVATE;
+    // SAFETY: a plain call, and one with strings that end with NUL.
+    let done = unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(c"/".as_ptr(), c"/".as_ptr(), std::ptr::null(), private, std::ptr::null()) == 0
+    };
+    if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Mounts memory as a disk.
+pub fn mount(folder: &Path, flags: libc::c_ulong, options: &CStr) -> std::io::Result<()> {
+    let folder = CString::new(folder.as_os_str().as_bytes()).unwrap();
+    let kind = c"tmpfs".as_ptr();
+    // SAFETY: the strings end with NUL.
+    let result = unsafe { libc::mount(kind, folder.as_ptr(), kind, flags, options.as_ptr().cast()) };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 // ---- engines ----

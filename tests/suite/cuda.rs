@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use slabjit::cuda::{Device, Driver, TuningStream, Work};
+use slabjit::cuda::{Current, Device, Driver, TuningStream, Work};
 use slabjit::{
     Argument, Autotuner, BufferView, Candidate, ElementType, Error, JitEngine, KernelSignature, Library, MemorySpace,
     Provider, Removal, Strides,
@@ -34,6 +34,7 @@ with_driver![
     refusals_of_the_driver = refusals_part,
     one_context_for_all_users = one_context_part,
     initialisers_and_finalisers_have_the_context = context_part,
+    contexts_may_be_given_up_in_any_order = order_part,
     initialised_once_on_each_device = once_part,
     code_and_modules_stay_until_the_device_is_done = work_part,
     what_cannot_be_waited_for_stays_and_is_reported = sticky_part,
@@ -50,6 +51,7 @@ common::tests![
     refusals_of_the_driver,
     one_context_for_all_users,
     initialisers_and_finalisers_have_the_context,
+    contexts_may_be_given_up_in_any_order,
     initialised_once_on_each_device,
     code_and_modules_stay_until_the_device_is_done,
     what_cannot_be_waited_for_stays_and_is_reported,
@@ -58,7 +60,7 @@ common::tests![
     memory_and_time_of_a_device,
     tuning_leaves_no_trace_on_a_device,
     handles_that_are_none;
-    parts: no_driver_part, old_part, refusals_part, one_context_part, context_part, once_part, work_part, sticky_part, capture_part,
+    parts: no_driver_part, old_part, refusals_part, one_context_part, context_part, order_part, once_part, work_part, sticky_part, capture_part,
         fork_part, memory_part, tuning_part, handles_part,
 ];
 
@@ -402,6 +404,66 @@ fn context_part() {
     assert_eq!(noted(), [0]);
     fake.fail("cuCtxSetCurrent", 719, 0);
     engine.finish();
+}
+
+/// Each context is released as soon as nobody has it, and must not be made current after that.
+fn order_part() {
+    let fake = Fake::open();
+    const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    for order in ORDERS {
+        for ordinals in [[0, 1, 0], [0, 1, 1], [0, 0, 1]] {
+            let devices = ordinals.map(device);
+            let contexts = devices.each_ref().map(Device::as_raw);
+            let mut guards = devices.each_ref().map(|device| Some(device.make_current().unwrap()));
+            drop(devices);
+            for which in order {
+                drop(guards[which].take());
+                let last = guards.iter().rposition(Option::is_some);
+                let expected = last.map_or(ptr::null_mut(), |last| contexts[last]);
+                assert_eq!(fake.current(), expected, "{order:?} of {ordinals:?}, after {which}");
+            }
+        }
+    }
+    let counted = |name: &str| fake.calls(&format!("cuDevicePrimaryCtx{name}"));
+    assert_eq!(counted("Retain"), counted("Release_v2"));
+
+    // What the caller sets between them is the caller's, and comes back.
+    let (one, other) = (device(0), device(1));
+    let outer = one.make_current().unwrap();
+    fake.set_current(other.as_raw());
+    let inner = one.make_current().unwrap();
+    drop(outer);
+    assert_eq!(fake.current(), one.as_raw());
+    drop(inner);
+    assert_eq!(fake.current(), other.as_raw());
+    fake.set_current(ptr::null_mut());
+
+    // One that is never given up keeps its device; those around it are put back.
+    let outer = one.make_current().unwrap();
+    std::mem::forget(other.make_current().unwrap());
+    drop(outer);
+    drop(one);
+    assert_eq!(fake.current(), other.as_raw());
+    fake.set_current(ptr::null_mut());
+    drop(other);
+
+    // In storage of a thread that ends, which goes in an order of its own.
+    thread_local! {
+        static KEPT: std::cell::RefCell<Vec<Current>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+    for late in [false, true] {
+        std::thread::spawn(move || {
+            if late {
+                drop(device(0).make_current().unwrap());
+            }
+            KEPT.with_borrow_mut(|kept| kept.extend([0, 1].map(|ordinal| device(ordinal).make_current().unwrap())));
+        })
+        .join()
+        .unwrap();
+    }
+    fake.forget();
+    drop(device(0));
+    assert_eq!(counted("Release_v2"), 1, "nobody has the context of device 0");
 }
 
 fn once_part() {

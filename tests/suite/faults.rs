@@ -204,7 +204,7 @@ fn of_engine() -> impl Iterator<Item = Call> {
 
 /// Calls that are made where nothing fails.
 fn usual() -> impl Iterator<Item = Call> {
-    let only_instead = [Call::UnmapLater, Call::CreateOldCode, Call::CreateOldImage];
+    let only_instead = [Call::UnmapLater, Call::CreateOldCode, Call::CreateOldImage, Call::FindImage];
     of_engine().filter(move |call| !only_instead.contains(call) && !is_elsewhere(*call))
 }
 

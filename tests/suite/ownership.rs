@@ -30,10 +30,13 @@ common::tests![
     drains_that_panic_have_not_finished,
     waiting_for_drains,
     drains_after_removal,
+    waiting_without_an_end,
+    waiting_for_finalisers,
+    drains_that_use_libraries,
     the_engine_may_go_in_a_callback,
     exit_with_drains,
     many_threads_share_the_last_holder;
-    parts: exit_with_drains_part,
+    parts: exit_with_drains_part, reentrant_drains_part,
 ];
 
 const LONG: Duration = Duration::from_secs(60);
@@ -226,7 +229,8 @@ fn waiting_has_an_end() {
         matches!(&error, Error::RemovalTimedOut { library, holders: 1, drains: 0, .. } if library == "held.o"),
         "{error:?}"
     );
-    assert!(error.to_string().contains("1 symbols, libraries or calls"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("1 symbol, library or call holds it") && !text.contains(" 0 "), "{text}");
     drop(symbol);
     freed(&library);
     engine.finish();
@@ -469,6 +473,161 @@ fn drains_after_removal() {
     assert!(matches!(error, Error::Removed { .. }), "{error:?}");
     finished.store(true, Ordering::SeqCst);
     freed(&library);
+    engine.finish();
+}
+
+fn waiting_without_an_end() {
+    let engine = Checked::new();
+    let library = linked(&engine, "patient", "int value(void) { return 1; }", &[]);
+    let (finished, drain) = flag();
+    let (also, other) = flag();
+    library.drain(drain).unwrap();
+    let device = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        also.store(true, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(20));
+        finished.store(true, Ordering::SeqCst);
+    });
+    assert!(other.wait(Duration::MAX));
+    library.remove_and_wait(Duration::MAX).unwrap();
+    device.join().unwrap();
+    engine.finish();
+}
+
+/// Nothing holds the library, and there is no drain: its finalisers are running.
+fn waiting_for_finalisers() {
+    static RUNNING: AtomicBool = AtomicBool::new(false);
+    static MAY_END: AtomicBool = AtomicBool::new(false);
+    extern "C" fn run() {
+        RUNNING.store(true, Ordering::SeqCst);
+        while !MAY_END.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let engine = Checked::new();
+    // SAFETY: no shared libraries; the function takes nothing.
+    let library = unsafe { engine.library("ending").symbol("run", run as *const ()).build().unwrap() };
+    let source = "void run(void); int value(void) { return 1; }
+        __attribute__((destructor)) static void fini(void) { run(); }";
+    library.add_object(compile_bytes("ending.c", source, &[])).unwrap();
+    assert_eq!(call(&library, "value"), 1);
+    let other = library.clone();
+    let ending = thread::spawn(move || freed(&other));
+    while !RUNNING.load(Ordering::SeqCst) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let error = library.remove_and_wait(Duration::from_millis(20)).unwrap_err();
+    MAY_END.store(true, Ordering::SeqCst);
+    assert!(matches!(&error, Error::RemovalTimedOut { holders: 0, drains: 0, .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("its finalisers are running") && !text.contains(" 0 "), "{text}");
+    ending.join().unwrap();
+    library.remove_and_wait(LONG).unwrap();
+    engine.finish();
+}
+
+/// A stack that overflows ends the process.
+fn drains_that_use_libraries() {
+    common::good_object();
+    let end = child("reentrant_drains_part");
+    assert_eq!(end.code, Some(0), "{end:?}");
+}
+
+fn reentrant_drains_part() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let engine = Checked::new();
+    let good = std::fs::read(common::good_object()).unwrap();
+    let make_and_remove = {
+        let (engine, good) = (engine.clone(), good.clone());
+        move || {
+            let library = engine.add_object(&good).unwrap();
+            int(&library, "text");
+            freed(&library);
+        }
+    };
+
+    // It makes and removes others, asks for its own library's end, and waits for that.
+    let base = linked(&engine, "needed", "int base(void) { return 4; }", &[]);
+    let library = linked(&engine, "busy", "int base(void); int value(void) { return base(); }", &[&base]);
+    assert_eq!(call(&library, "value"), 4);
+    let finished = Arc::new(AtomicBool::new(false));
+    let (flag_of_drain, itself, needed, make) =
+        (Arc::clone(&finished), library.clone(), base.clone(), make_and_remove.clone());
+    let drain = move || {
+        ASKED.fetch_add(1, Ordering::SeqCst);
+        make();
+        assert!(matches!(itself.remove().unwrap(), Removal::Waiting { .. }));
+        for library in [&itself, &needed] {
+            let waited = library.remove_and_wait(LONG);
+            assert!(matches!(waited, Err(Error::RemovalFromOwnCode { .. })), "{waited:?}");
+        }
+        flag_of_drain.load(Ordering::SeqCst)
+    };
+    library.drain(drain).unwrap();
+    assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 });
+    make_and_remove();
+    let asked = ASKED.swap(0, Ordering::SeqCst);
+    assert!((1..20).contains(&asked), "asked {asked} times");
+    let error = library.remove_and_wait(Duration::from_millis(30)).unwrap_err();
+    assert!(matches!(error, Error::RemovalTimedOut { holders: 0, drains: 1, .. }), "{error:?}");
+    finished.store(true, Ordering::SeqCst);
+    freed(&library);
+    freed(&base);
+
+    // Many at a time, each of which looks for the others: none within the other.
+    ASKED.store(0, Ordering::SeqCst);
+    let finished = Arc::new(AtomicBool::new(false));
+    let many: Vec<_> = (0..200)
+        .map(|_| {
+            let (library, finished) = (engine.add_object(&good).unwrap(), Arc::clone(&finished));
+            let of_drain = engine.clone();
+            let drain = move || {
+                ASKED.fetch_add(1, Ordering::SeqCst);
+                // SAFETY: nothing is opened.
+                drop(unsafe { of_drain.library("another").build().unwrap() });
+                finished.load(Ordering::SeqCst)
+            };
+            library.drain(drain).unwrap();
+            library
+        })
+        .collect();
+    many.iter().for_each(|library| assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 }));
+    ASKED.store(0, Ordering::SeqCst);
+    make_and_remove();
+    assert!(ASKED.load(Ordering::SeqCst) <= 4 * many.len(), "{} were asked", ASKED.load(Ordering::SeqCst));
+    finished.store(true, Ordering::SeqCst);
+    make_and_remove();
+    assert_eq!(engine.stats().libraries, 0, "whoever comes next ends all of them");
+    drop(many);
+
+    // What has finished meanwhile goes when it is asked for, and what has begun to drain meanwhile is looked at before the first call returns.
+    let names = ["outer", "inner", "late"];
+    let [outer, inner, late] = names.map(|name| linked(&engine, name, "int value(void) { return 1; }", &[]));
+    let ((inner_finished, of_inner), asked) = (flag(), AtomicUsize::new(0));
+    inner.drain(of_inner).unwrap();
+    assert_eq!(inner.remove().unwrap(), Removal::Waiting { holders: 1 });
+    late.drain(move || asked.fetch_add(1, Ordering::SeqCst) >= 2).unwrap();
+    let (begin, of_drain) = flag();
+    let (within, lent) = (AtomicBool::new(false), (inner.clone(), late.clone()));
+    let drain = move || {
+        if !of_drain.is_finished() || within.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        let (inner, late) = &lent;
+        assert_eq!(inner.remove().unwrap(), Removal::Waiting { holders: 1 });
+        inner_finished.store(true, Ordering::SeqCst);
+        freed(inner);
+        // It is asked twice here.
+        assert_eq!(late.remove().unwrap(), Removal::Waiting { holders: 1 });
+        true
+    };
+    outer.drain(drain).unwrap();
+    assert_eq!(outer.remove().unwrap(), Removal::Waiting { holders: 1 });
+    begin.store(true, Ordering::SeqCst);
+    // SAFETY: nothing is opened.
+    drop(unsafe { engine.library("another").build().unwrap() });
+    assert_eq!(engine.stats().libraries, 0);
+    [outer, inner, late].iter().for_each(freed);
     engine.finish();
 }
 

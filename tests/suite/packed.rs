@@ -312,16 +312,10 @@ fn a_limit_of_file_sizes_is_no_signal() {
     assert_eq!((end.code, end.stdout.trim()), (Some(0), "true, TwoViews"), "{end:?}");
 }
 
-fn limit_files(bytes: u64) {
-    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a plain system call.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
-}
-
 /// What is packed first is less.
 fn limited_growth_part() {
     let kernel = compile_bytes("kernel.c", KERNEL, &[]);
-    limit_files(1 << 20);
+    common::limit(libc::RLIMIT_FSIZE, 1 << 20);
     let engine = packed().build().unwrap();
     let all: Vec<_> = (0..20).map(|_| engine.add_object(&kernel).unwrap()).collect();
     assert!(all.iter().all(|library| call(library, "value") == 1));
@@ -331,7 +325,7 @@ fn limited_growth_part() {
 
 fn limited_part() {
     let bytes = numbered(9);
-    limit_files(4096);
+    common::limit(libc::RLIMIT_FSIZE, 4096);
     let engine = packed().build().unwrap();
     let library = engine.add_object(bytes).unwrap();
     assert_eq!(call(&library, "value"), 9);

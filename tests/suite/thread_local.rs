@@ -36,7 +36,8 @@ tests![
     resolvers_run_outside_every_lock,
     a_resolver_that_throws,
     indirect_functions_that_are_weak_or_discarded;
-    alone: the_surplus_is_used_up_and_comes_back, nothing_is_left, no_open_file_is_left_for_storage, loaders_names_are_never_mistaken,
+    alone: the_surplus_is_used_up_and_comes_back, nothing_is_left, no_open_file_is_left_for_storage,
+        no_file_may_be_as_large_as_storage, storage_without_proc, loaders_names_are_never_mistaken,
         two_copies_of_the_crate_share_no_variables;
     parts: larger_surplus, no_room_for_a_thread,
 ];
@@ -576,25 +577,87 @@ fn nothing_is_left() {
     engine.finish();
 }
 
+/// What the system does not give is no fault of how the object was compiled.
+#[track_caller]
+fn assert_refused(refused: &Error, remedy: &str) {
+    assert!(matches!(refused, Error::ThreadLocalStorage { object, .. } if object == "counter.c"), "{refused:?}");
+    let text = refused.to_string();
+    assert!(text.contains(remedy) && !text.contains("compile"), "{text}");
+}
+
 fn no_open_file_is_left_for_storage() {
     let engine = Checked::new();
-    let library = library(&engine, &[("counter.c", COUNTER, DYNAMIC)]);
-    let before = open_things();
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: plain calls with a place for their result; the limit is put back.
-    let refused = unsafe {
-        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
-        let none = libc::rlimit { rlim_cur: 3, ..limit };
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none), 0);
-        let refused = error(&library);
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
-        refused
-    };
-    assert!(matches!(&refused, Error::ThreadLocalStorage { object, .. } if object == "counter.c"), "{refused:?}");
-    assert!(refused.to_string().contains("memfd_create"), "{refused}");
-    assert_eq!((open_things(), engine.stats().arena.slabs), (before, 0));
-    assert_eq!(call(&library, "next"), 6, "when there are files again");
-    freed(&library);
+    for flags in [DYNAMIC, STATIC] {
+        let library = library(&engine, &[("counter.c", COUNTER, flags)]);
+        let before = open_things();
+        // For none, and for the image, but not for the loader.
+        let all = common::limit(libc::RLIMIT_NOFILE, 3);
+        let none = error(&library);
+        // SAFETY: a plain call; the next descriptor is free.
+        let next = unsafe { libc::dup(0) };
+        assert_eq!(next, -1);
+        common::limit(libc::RLIMIT_NOFILE, all);
+        // SAFETY: as above; the descriptor is ours to close.
+        let next = unsafe {
+            let next = libc::dup(0);
+            assert_eq!(libc::close(next), 0);
+            next as u64
+        };
+        common::limit(libc::RLIMIT_NOFILE, next + 1);
+        let one = error(&library);
+        common::limit(libc::RLIMIT_NOFILE, all);
+        assert_refused(&none, "ulimit -n");
+        assert!(none.to_string().contains("memfd_create"), "{none}");
+        assert_refused(&one, "ulimit -n");
+        assert_eq!((open_things(), engine.stats().arena.slabs), (before, 0));
+        assert_eq!(call(&library, "next"), 6, "when there are files again");
+        freed(&library);
+    }
+    engine.finish();
+}
+
+/// The signal for who makes a file too large would end the process.
+fn no_file_may_be_as_large_as_storage() {
+    if not_under_qemu("it does not enforce RLIMIT_FSIZE") {
+        return;
+    }
+    let engine = Checked::new();
+    for flags in [DYNAMIC, STATIC] {
+        let library = library(&engine, &[("counter.c", COUNTER, flags)]);
+        let before = open_things();
+        for bytes in [0, 100] {
+            let all = common::limit(libc::RLIMIT_FSIZE, bytes);
+            let refused = error(&library);
+            common::limit(libc::RLIMIT_FSIZE, all);
+            assert_refused(&refused, "ulimit -f");
+        }
+        assert_eq!((open_things(), engine.stats().arena.slabs), (before, 0));
+        assert_eq!(call(&library, "next"), 6, "when files may be larger again");
+        freed(&library);
+    }
+    engine.finish();
+}
+
+/// The loader finds storage there.
+fn storage_without_proc() {
+    if not_under_qemu("a mount is the machine's") {
+        return;
+    }
+    let engine = Checked::new();
+    let libraries = [DYNAMIC, STATIC].map(|flags| library(&engine, &[("counter.c", COUNTER, flags)]));
+    let proc = std::path::Path::new("/proc");
+    if let Err(error) = common::mount_alone().and_then(|()| common::mount(proc, 0, c"size=4k")) {
+        println!("not run: this process may not mount anything ({error})");
+        return;
+    }
+    let refused = libraries.each_ref().map(error);
+    // SAFETY: a string that ends with NUL.
+    assert_eq!(unsafe { libc::umount(c"/proc".as_ptr()) }, 0, "{}", std::io::Error::last_os_error());
+    refused.iter().for_each(|refused| assert_refused(refused, "mount /proc"));
+    for library in &libraries {
+        assert_eq!(call(library, "next"), 6, "when it is mounted again");
+        freed(library);
+    }
     engine.finish();
 }
 

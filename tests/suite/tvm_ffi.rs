@@ -12,11 +12,11 @@ use slabjit::tvm_ffi::{
 use slabjit::{Error, Library, Removal};
 
 use real::{
-    errors_of_the_real_library, records_are_those_of_the_header, streams_of_the_real_library,
-    values_of_the_real_library,
+    errors_of_the_real_library, errors_outlive_their_library_in_the_real_one, left_errors_of_the_real_library_part,
+    records_are_those_of_the_header, streams_of_the_real_library, values_of_the_real_library,
 };
 
-use crate::common::{self, Checked, call, compile_bytes, freed};
+use crate::common::{self, Checked, call, child, compile_bytes, freed};
 
 common::tests![
     arguments_arrive_as_c_reads_them,
@@ -31,6 +31,7 @@ common::tests![
     errors_without_a_runtime,
     errors_that_functions_handle,
     errors_belong_to_threads,
+    errors_outlive_their_library,
     streams_belong_to_threads_and_devices,
     tensors_with_strides,
     tensors_that_are_refused,
@@ -39,9 +40,11 @@ common::tests![
     more_arguments_than_can_be_counted,
     records_are_those_of_the_header,
     errors_of_the_real_library,
+    errors_outlive_their_library_in_the_real_one,
     values_of_the_real_library,
     streams_of_the_real_library;
-    alone: strings_are_freed,
+    alone: strings_are_freed;
+    parts: left_errors_part, left_errors_of_the_real_library_part,
 ];
 
 /// The kernels' object.
@@ -436,6 +439,58 @@ fn errors_belong_to_threads() {
     drop(functions);
     freed(&library);
     engine.finish();
+}
+
+fn errors_outlive_their_library() {
+    let end = child("left_errors_part");
+    assert_eq!(end.code, Some(0), "{end:?}");
+}
+
+fn left_errors_part() {
+    errors_that_are_left(library);
+}
+
+/// Errors that a library has made itself, raised and left there by it, and the library is gone before anybody looks.
+fn errors_that_are_left(library: impl Fn(&Checked) -> Library + Sync) {
+    let leave = |kernel: &str| {
+        let engine = Checked::new();
+        let library = library(&engine);
+        of_int::<()>(&library, kernel, 0).unwrap();
+        freed(&library);
+        engine.finish();
+    };
+    let own = |message: &str, line: &str| ("OwnError".to_owned(), message.to_owned(), Some(line.to_owned()));
+    let cases = [
+        ("raise_own", own("of the library's own", "own.c:1")),
+        ("raise_fixed", own("in the library's data", "own.c:2")),
+        ("raise_own_object", (String::new(), "ffi.Shape was raised".to_owned(), None)),
+    ];
+    for (kernel, expected) in cases {
+        println!("{kernel}: the thread ends");
+        thread::scope(|scope| scope.spawn(|| leave(kernel)).join().unwrap());
+        println!("{kernel}: another is raised");
+        thread::scope(|scope| {
+            let body = || {
+                leave(kernel);
+                let engine = Checked::new();
+                let library = library(&engine);
+                assert_eq!(raised(of_int::<()>(&library, "raise_parts", 0)).0, "TypeError");
+                freed(&library);
+            };
+            scope.spawn(body).join().unwrap();
+        });
+        println!("{kernel}: it is read");
+        leave(kernel);
+        let engine = Checked::new();
+        let library = library(&engine);
+        assert_eq!(raised(of_int::<()>(&library, "fail", 1)), expected);
+        // Nothing is left, and nothing of the library's is kept.
+        assert!(matches!(of_int::<()>(&library, "fail", 1), Err(Error::TvmFfiFailed { .. })));
+        of_int::<()>(&library, "raise_own", 0).unwrap();
+        assert_eq!(["strong_ended", "weak_ended"].map(|name| call(&library, name)), [1, 1]);
+        freed(&library);
+        engine.finish();
+    }
 }
 
 fn streams_belong_to_threads_and_devices() {

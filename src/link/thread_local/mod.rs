@@ -137,6 +137,7 @@ impl Storage {
         let block = TlsBlock::new(&sections).ok_or_else(|| Error::ThreadLocalStorage {
             object: first(),
             message: "the variables take more memory than there can be".to_owned(),
+            source: None,
         })?;
         let machine = objects.first().map_or(0, |(_, object)| object.index.machine);
         let image = TlsImage::new(machine, &block, fixed.is_some());
@@ -154,7 +155,7 @@ impl Storage {
                 alignment: block.alignment,
                 message,
             },
-            (error, _) => Error::ThreadLocalStorage { object: first(), message: error.into() },
+            (error, _) => refused(first(), error),
         })?;
         let mut placed: Vec<(u32, Vec<(u32, u64)>)> = Vec::with_capacity(objects.len());
         for ((number, section, ..), offset) in all.iter().zip(&block.offsets) {
@@ -187,7 +188,7 @@ impl Storage {
         let old = self.module.lock().take();
         drop(old);
         let new = Module::open(&early.image, [(0, &contents[..])].into_iter())
-            .map_err(|error| Error::ThreadLocalStorage { object: early.object.clone(), message: error.into() })?;
+            .map_err(|error| refused(early.object.clone(), error))?;
         let same = (new.id, new.distance) == (self.id, self.distance);
         *self.module.lock() = Some(new);
         Ok(same)
@@ -230,6 +231,11 @@ impl Storage {
         let found = self.objects.iter().find(|(object, _)| *object == number);
         found.map_or(&[], |(_, sections)| sections)
     }
+}
+
+fn refused(object: String, error: OpenError) -> Error {
+    let (message, source) = error.into_parts();
+    Error::ThreadLocalStorage { object, message, source }
 }
 
 /// A linked object's variables.

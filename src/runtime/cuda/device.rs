@@ -1,11 +1,13 @@
 //! Devices, and the context of each that the process shares.
 #![allow(unsafe_code)] // calls the driver
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::sys::{CUcontext, CUdevice};
@@ -91,7 +93,8 @@ impl Device {
         self.context.handle.cast()
     }
 
-    /// Has its context be the current one of this thread, until the result is dropped: then the one before is again.
+    /// Has its context be the current one of this thread, until the result is dropped: then the one before is again. Where
+    /// there are several of these, the context of the last one is the current one, in whichever order they are dropped.
     ///
     /// # Errors
     /// [`Error::Cuda`], [`Error::DeviceAfterFork`].
@@ -104,7 +107,7 @@ impl Device {
             self.check("cuCtxGetCurrent", (functions.cuCtxGetCurrent)(&raw mut previous))?;
             self.check("cuCtxSetCurrent", (functions.cuCtxSetCurrent)(self.context.handle))?;
         }
-        Ok(Current { device: self.clone(), previous, _not_send: PhantomData })
+        Ok(Current::new(self.clone(), previous))
     }
 
     /// Turns what a function of the driver returned into an error.
@@ -174,18 +177,59 @@ pub(super) fn report(result: Result<()>, code: Code) {
 #[must_use = "the context is current until this is dropped"]
 pub struct Current {
     device: Device,
-    previous: CUcontext,
+    number: u64,
     /// Of this thread, and no other.
     _not_send: PhantomData<*const ()>,
+}
+
+thread_local! {
+    /// What this thread's [`Current`]s have set, in the order in which they were made.
+    static MADE_CURRENT: RefCell<Vec<MadeCurrent>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What one of them has set, and what it puts back. That is never a context that only a guard has kept which is gone.
+struct MadeCurrent {
+    number: u64,
+    context: CUcontext,
+    previous: CUcontext,
+}
+
+impl Current {
+    fn new(device: Device, previous: CUcontext) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let (number, context) = (NEXT.fetch_add(1, Ordering::Relaxed), device.context.handle);
+        // While the thread's storage is taken down there is no list.
+        let _ = MADE_CURRENT.try_with(|list| list.borrow_mut().push(MadeCurrent { number, context, previous }));
+        Self { device, number, _not_send: PhantomData }
+    }
+
+    /// What is to be current without this one, if that is another one: none of a thread that has no list any more.
+    fn give_up(&self) -> Option<CUcontext> {
+        let taken = MADE_CURRENT.try_with(|list| {
+            let mut list = list.borrow_mut();
+            let at = list.iter().rposition(|made| made.number == self.number)?;
+            let gone = list.remove(at);
+            match list.get_mut(at) {
+                // The next one would put this one's back.
+                Some(later) if later.previous == gone.context => later.previous = gone.previous,
+                Some(_) => {}
+                None => return Some(gone.previous),
+            }
+            None
+        });
+        taken.unwrap_or(Some(ptr::null_mut()))
+    }
 }
 
 impl Drop for Current {
     fn drop(&mut self) {
         let driver = self.device.driver();
         // A child that began meanwhile drops it, too.
-        if driver.is_ours() {
-            // SAFETY: it was current before, or null for none.
-            let code = unsafe { (driver.functions().cuCtxSetCurrent)(self.previous) };
+        if let Some(previous) = self.give_up()
+            && driver.is_ours()
+        {
+            // SAFETY: it was current before this one's and those that were made before and are gone, or null for none.
+            let code = unsafe { (driver.functions().cuCtxSetCurrent)(previous) };
             report(self.device.check("cuCtxSetCurrent", code), code);
         }
     }

@@ -178,13 +178,32 @@ KERNEL(raise_with_backtrace) {
 KERNEL(raise_object) {
     Object *object = make(SHAPE, sizeof(Object));
     TVMFFIErrorSetRaised(object);
-    result->type_index = INT;
-    /* Held here and by the runtime. */
-    result->v_int64 = object->combined_ref_count & 0xffffffff;
-    int held_twice = result->v_int64 == 2;
     TVMFFIObjectDecRef(object);
-    return held_twice ? -1 : -2;
+    return -1;
 }
+
+/* An error that the library has made, whose texts and end are its own. */
+static Object *own_error(void) {
+    Object *error = make(ERROR, sizeof(Object) + sizeof(Error));
+    *(Error *)(error + 1) = (Error){ { "OwnError", 8 }, { "of the library's own", 20 }, { "own.c:1", 7 } };
+    return error;
+}
+
+/* Leaves it to whoever looks next if the argument is 0. */
+static int raise_and_forget(Object *error, const Any *args) {
+    TVMFFIErrorSetRaised(error);
+    TVMFFIObjectDecRef(error);
+    return args[0].v_int64;
+}
+
+KERNEL(raise_own) { return raise_and_forget(own_error(), args); }
+KERNEL(raise_own_object) { return raise_and_forget(make(SHAPE, sizeof(Object)), args); }
+
+/* One that nobody ends. */
+static struct { Object header; Error error; } fixed = {
+    { 1 | (uint64_t)1 << 32, ERROR }, { { "OwnError", 8 }, { "in the library's data", 21 }, { "own.c:2", 7 } }
+};
+KERNEL(raise_fixed) { TVMFFIErrorSetRaised(&fixed.header); return args[0].v_int64; }
 
 KERNEL(fail) { return args[0].v_int64; }
 

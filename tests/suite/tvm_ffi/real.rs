@@ -12,8 +12,8 @@ use slabjit::tvm_ffi::abi::{
 use slabjit::tvm_ffi::{Any, DLDataType, DLDevice, DLTensor, FromValue, Object, Tensor, TypeIndex};
 use slabjit::{Error, Library, Provider};
 
-use super::{function, of_int, raised};
-use crate::common::{self, Checked, compile_bytes, freed, tool};
+use super::{errors_that_are_left, function, of_int, raised};
+use crate::common::{self, Checked, child, compile_bytes, freed, tool};
 use crate::target;
 
 /// Where libtvm_ffi.so is: `SLABJIT_TVM_FFI`, or where `ci/tvm-ffi` puts it. Says so if it is nowhere.
@@ -144,6 +144,19 @@ pub fn errors_of_the_real_library() {
     drop((array, global, raise));
     freed(&library);
     engine.finish();
+}
+
+pub fn errors_outlive_their_library_in_the_real_one() {
+    if library_file().is_none() {
+        return;
+    }
+    let end = child("left_errors_of_the_real_library_part");
+    assert_eq!(end.code, Some(0), "{end:?}");
+}
+
+pub fn left_errors_of_the_real_library_part() {
+    let Some(file) = library_file() else { return };
+    errors_that_are_left(|engine| library(engine, &file));
 }
 
 pub fn values_of_the_real_library() {
