@@ -34,6 +34,8 @@ FOLDER_OPTIONS = {
     "graphite": "-fgraphite",
     "autopar": "-ftree-parallelize-loops=2",
 }
+# Without a device: on the host.
+OPENACC = ["-fopenacc", "-DACC_DEVICE_TYPE_host=1", "-DACC_MEM_SHARED=1"]
 # Folders whose tests are run where they say nothing.
 RUN_BY_DEFAULT = {"vect", "execute"}
 # What is loaded beside the objects where an option asks for it. The first word: of the option.
@@ -43,6 +45,9 @@ RUNTIMES = [
     ("-ftree-parallelize-loops", "gomp"),
     ("-fgnu-tm", "itm"),
     ("-fsanitize=", "ubsan"),
+    ("-fprofile-generate", "gcov"),
+    ("-fprofile-arcs", "gcov"),
+    ("--coverage", "gcov"),
 ]
 # In libc, or in every process of ours.
 IN_PROCESS = {"m", "pthread", "dl", "rt", "c", "gcc", "gcc_s", "util", "resolv"}
@@ -58,8 +63,8 @@ class Test:
     options: list = dataclasses.field(default_factory=list)
     # Names of shared libraries as behind -l.
     libraries: list = dataclasses.field(default_factory=list)
-    # Objects that every test of the suite is linked with.
-    objects: list = dataclasses.field(default_factory=list)
+    # Archives that every test of the suite is linked with.
+    archives: list = dataclasses.field(default_factory=list)
     environment: dict = dataclasses.field(default_factory=dict)
     arguments: list = dataclasses.field(default_factory=list)
     # Files that are to lie in the folder in which it is run.
@@ -96,20 +101,21 @@ def linker_options(test):
 def from_dg(suite, root, file, cxx, default="compile", options=(), **more):
     """A test of GCC's; None where it is not one that is run."""
     text = file.read_text(errors="replace")
+    # Options and defaults are of folders.
     folders = set(file.relative_to(root).parts[:-1]) | {root.name}
     left_out = next((why for folder, why in LEFT_OUT.items() if folder in folders), None)
     if folders & RUN_BY_DEFAULT:
         default = "run"
-    said, standard = dg.read(text, default, cxx, any(o.startswith("-std=") for o in options))
+    base = ["-O2", "-w", *options, *(o for folder in sorted(folders) for o in shlex.split(FOLDER_OPTIONS.get(folder, "")))]
+    said, standard = dg.read(text, default, cxx, base)
     if said.action != "run":
         return None
-    given = [o for folder in sorted(folders) for o in shlex.split(FOLDER_OPTIONS.get(folder, ""))]
     test = Test(
         suite,
         str(file.relative_to(root)),
         "g++" if cxx else "gcc",
         [file, *(file.parent / source for source in said.sources)],
-        ["-O2", "-w", *options, *given, *standard, *said.options],
+        [*base, *standard, *said.options],
         environment=said.environment,
         fails=said.fails,
         skip=left_out or said.skip,
@@ -152,7 +158,7 @@ def torture(root):
 
 
 def of_gcc(source, made):
-    """MADE: objects of what libstdc++'s tests are linked with."""
+    """MADE: what libstdc++'s tests are linked with."""
     suites = source / "gcc/testsuite"
     gomp = source / "libgomp/testsuite"
     c, cxx = {".c"}, {".C"}
@@ -164,10 +170,13 @@ def of_gcc(source, made):
     yield from all_of("c-c++-common, C++", suites / "c-c++-common", c, True)
     yield from all_of("g++.dg", suites / "g++.dg", cxx, True)
     yield from compat("g++.dg", suites / "g++.dg", ".C", True)
+    yield from all_of("g++.old-deja", suites / "g++.old-deja", cxx, True)
     yield from all_of("gcc.target/i386", suites / "gcc.target/i386", c, False)
     yield from all_of("libgomp.c", gomp / "libgomp.c", c, False, default="run", options=["-fopenmp"])
     yield from all_of("libgomp.c-c++-common", gomp / "libgomp.c-c++-common", c, False, default="run", options=["-fopenmp"])
     yield from all_of("libgomp.c++", gomp / "libgomp.c++", cxx, True, default="run", options=["-fopenmp"])
+    for folder in ("libgomp.oacc-c", "libgomp.oacc-c-c++-common"):
+        yield from all_of(folder, gomp / folder, c, False, default="run", options=OPENACC)
     yield from all_of("libatomic", source / "libatomic/testsuite", c, False, options=["-latomic"])
     yield from all_of("libitm", source / "libitm/testsuite", {".c", ".C"}, True, options=["-fgnu-tm"])
     yield from all_of(
@@ -176,7 +185,7 @@ def of_gcc(source, made):
         {".cc"},
         True,
         options=["-D_GNU_SOURCE", f"-I{source}/libstdc++-v3/testsuite/util"],
-        objects=made,
+        archives=made,
         files=sorted((source / "libstdc++-v3/testsuite/data").iterdir()),
     )
 
@@ -218,14 +227,14 @@ def of_llvm(source, version):
         if not re.search(r"^define .*@main\(", text, re.M):
             continue
         script = " ".join(re.findall(r"RUN:(.*)", text)).replace("\\ ", " ").replace("\\\n", " ")
-        more = [file.parent / path for path in dict.fromkeys(re.findall(r"-extra-module[ =]%p/(\S+)", script))]
+        more = [file.parent / path for path in dict.fromkeys(re.findall(r"%p/(Inputs/\S+\.ll)", script))]
         behind = re.search(r"%s((?: [a-z]\b)+)", script)
-        yield Test(suite, str(name), "ir", [file, *more], arguments=behind.group(1).split() if behind else [])
+        yield Test(suite, str(name), "ir", [file, *more], libraries=["stdc++"], arguments=behind.group(1).split() if behind else [])
     suite = f"LLVM {version} ORC runtime"
     root = source / "compiler-rt/test/orc/TestCases/Linux/x86-64"
     for file in sorted(root.iterdir()):
         if file.suffix == ".ll":
-            yield Test(suite, file.name, "ir", [file])
+            yield Test(suite, file.name, "ir", [file], libraries=["stdc++"])
         elif file.suffix in (".S", ".c", ".cpp"):
             cxx = file.suffix == ".cpp"
             sources = [file, pathlib.Path(__file__).with_name("override.c")]

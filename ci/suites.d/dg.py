@@ -22,7 +22,7 @@ FALSE = set(
 )
 OTHER = re.compile(r"(arm|aarch64|powerpc|ppc|s390|mips|sparc|alpha|hppa|riscv|nios2|ia64|newlib|avr|msp430|nvptx|openacc_|amdgcn|sh_|rs6000)")
 CXX = re.compile(r"c\+\+(\d\w)(_only|_down)?$")
-YEARS = {"98": 98, "11": 111, "14": 114, "17": 117, "1z": 117, "2a": 120, "20": 120, "23": 123, "2b": 123}
+YEARS = {"98": 98, "03": 98, "0x": 111, "1y": 114, "11": 111, "14": 114, "17": 117, "1z": 117, "2a": 120, "20": 120, "23": 123, "2b": 123}
 
 
 def words_at(text, at):
@@ -124,12 +124,12 @@ def split(options):
 
 
 class Directives:
-    """What the directives of a test say."""
+    """What the directives of a test say, for one that is compiled with BASE and what it asks for itself."""
 
-    def __init__(self, text, default, year):
-        self.action, self.options, self.sources, self.environment = default, [], [], {}
+    def __init__(self, text, default, year, base):
+        self.action, self.sources, self.environment = default, [], {}
         self.fails, self.skip = False, None
-        own = extra = ()
+        own, extra, skips = [], [], []
         for name, words in directives(text):
             if name == "dg-do" and words:
                 # The last one whose target it is; one for another target takes the test away from this one.
@@ -140,7 +140,7 @@ class Directives:
             elif name == "dg-options" and words and applies(words[1:], year):
                 own = split(flat(words[0]))
             elif name == "dg-additional-options" and words and applies(words[1:], year):
-                extra = [*extra, *split(flat(words[0]))]
+                extra += split(flat(words[0]))
             elif name == "dg-additional-sources" and words and applies(words[1:], year):
                 self.sources += flat(words[0]).split()
             elif name == "dg-set-target-env-var" and len(words) >= 2 and applies(words[2:], year):
@@ -149,9 +149,11 @@ class Directives:
                 self.fails = True
             elif name == "dg-require-effective-target" and words and holds(words[0], year) is False:
                 self.skip = f"needs {flat(words[0])}"
-            elif name == "dg-skip-if" and len(words) > 1 and holds(words[1], year) is True and not self.spared(words[2:], [*own, *extra]):
-                self.skip = "left out for this target"
+            elif name == "dg-skip-if" and len(words) > 1 and holds(words[1], year) is True:
+                skips.append(words[2:])
         self.options = [*own, *extra]
+        if any(not self.spared(words, [*base, *self.options]) for words in skips):
+            self.skip = "left out for this target or these options"
 
     @staticmethod
     def spared(words, options):
@@ -159,21 +161,22 @@ class Directives:
         having = [flat(word) for word in words[:1] if word != []]
         if having and having != ["*"] and having != [""]:
             patterns = words[0] if isinstance(words[0], list) else [words[0]]
-            if not any(all(any(fnmatch.fnmatch(o, p) for o in options) for p in flat(one).split()) for one in patterns):
+            if not any(all(any(fnmatch.fnmatch(o, p) for o in options) for p in flat(pattern).split()) for pattern in patterns):
                 return True
         but = words[1] if len(words) > 1 else []
         return any(fnmatch.fnmatch(o, flat(p)) for p in (but if isinstance(but, list) else [but]) if p for o in options)
 
 
-def read(text, default, cxx, standard_given):
+def read(text, default, cxx, base):
     """The directives, and for C++ the standard at which the test wants to be run, if not the compiler's own."""
     if not cxx:
-        return Directives(text, default, None), []
+        return Directives(text, default, None, base), []
+    first = Directives(text, default, YEARS["17"], base)
+    named = [match.group(1) for match in map(re.compile(r"-std=[a-z]+\+\+(\w+)$").match, first.options) if match]
+    if named:
+        return Directives(text, default, YEARS.get(named[-1], YEARS["17"]), base), []
     for flag in ("17", "20", "23", "14", "11", "98"):
-        found = Directives(text, default, YEARS[flag])
-        given = standard_given or any(o.startswith("-std=") for o in found.options)
+        found = Directives(text, default, YEARS[flag], base)
         if found.action == "run" and not found.skip:
-            return found, [] if flag == "17" or given else [f"-std=gnu++{flag}"]
-        if given:
-            break
-    return Directives(text, default, YEARS["17"]), []
+            return found, [] if flag == "17" else [f"-std=gnu++{flag}"]
+    return first, []
