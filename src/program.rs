@@ -3,6 +3,7 @@
 
 use std::ffi::{CString, c_int};
 
+use object::read::archive::ArchiveFile;
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSymbol as _};
 
@@ -19,7 +20,9 @@ pub fn is_archive(bytes: &[u8]) -> bool {
 /// Whether an object, or a member of an archive, defines a name for others. True also where nobody can tell.
 pub fn defines(bytes: &[u8], name: &str) -> bool {
     if is_archive(bytes) {
-        return Archive::parse("", bytes).map_or(true, |archive| archive.find(name).is_some());
+        let symbols = ArchiveFile::parse(bytes).and_then(|archive| archive.symbols());
+        let Ok(Some(mut symbols)) = symbols else { return true };
+        return symbols.any(|symbol| symbol.map_or(true, |symbol| symbol.name() == name.as_bytes()));
     }
     let Ok(object) = ElfFile64::<object::LittleEndian>::parse(bytes) else { return true };
     object.symbols().any(|symbol| symbol.is_global() && !symbol.is_undefined() && symbol.name() == Ok(name))
@@ -67,5 +70,5 @@ pub unsafe fn run(library: &Library, entry: &str) -> Result<c_int> {
     let Vectors { count, arguments, environment } = Vectors::of_process();
     let function = std::ptr::with_exposed_provenance(address as usize);
     // SAFETY: by the caller.
-    Ok(unsafe { outermost::call(function, [count as usize, arguments.addr(), environment.addr()]) })
+    Ok(unsafe { outermost::call(function, [count as usize, arguments.expose_provenance(), environment.expose_provenance()]) })
 }

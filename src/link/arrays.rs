@@ -158,7 +158,7 @@ pub(super) unsafe fn catching(
     #[cfg(feature = "cli")]
     if outermost::is_program() {
         // SAFETY: by the caller.
-        unsafe { outermost::call(function as *const (), [argument.addr(), 0, 0]) };
+        unsafe { outermost::call(function as *const (), [argument.expose_provenance(), 0, 0]) };
         return Ok(());
     }
     // C++ exceptions end in the shim; what passes it is a panic.

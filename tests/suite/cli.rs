@@ -232,7 +232,7 @@ fn errors_speak_the_words_of_the_command_line() {
         (&["--entry", "add", "--define", "add=0", good], &["'add' has the address 0", "--define add=ADDR"]),
         (&[shared], &["shared object", "--library"]),
         (&["--entry", "use", "--define", "far=0x712345678", &far], &["'far'", "-fPIC", "--place near-libraries"]),
-        (&["--entry", "add", good, good], &["'add' is defined twice", "leave one of them out"]),
+        (&["--entry", "add", good, good], &["is defined twice", "leave one of them out"]),
         (&["--entry", "main_of_large_one", &one, &other], &["arena is exhausted", "give fewer objects"]),
         (&[&thin], &["thin archive", "ar rcs"]),
         (&[&bitcode], &["not valid LLVM IR"]),

@@ -45,9 +45,9 @@ fn call(
     let read = inputs.paths.iter().map(|path| inputs.read(path)).collect::<slabjit::Result<Vec<_>>>()?;
     let engine = scope.engine(layout)?;
     // Of a program without an entry nothing runs, no initialiser of a shared library either.
-    let library = match read.iter().any(|input| program::defines(&input.bytes, entry)) {
-        true => scope.library(&engine)?,
-        false => scope.library_without_shared(&engine)?,
+    let library = match scope.opens_libraries() && !read.iter().any(|input| program::defines(&input.bytes, entry)) {
+        true => scope.library_without_shared(&engine)?,
+        false => scope.library(&engine)?,
     };
     read.into_iter().try_for_each(|input| input.add_to(&library))?;
     // SAFETY: the user asked for this function to be called so, and for the objects' initialisers to run.

@@ -57,6 +57,10 @@ impl Scope {
         layout.into_iter().fold(builder, laid_out).build()
     }
 
+    pub(crate) fn opens_libraries(&self) -> bool {
+        !self.libraries.is_empty()
+    }
+
     /// A library that looks where the user wants it to. Opens the shared libraries.
     pub(crate) fn library(&self, engine: &JitEngine) -> slabjit::Result<Library> {
         let builder = self.libraries.iter().fold(self.without_shared(engine), |b, path| b.shared_library(path));
