@@ -5,6 +5,7 @@
 //!  ├ names     which definition of a name counts
 //!  ├ resolve   what an import binds to
 //!  ├ imports   what imports were bound to
+//!  ├ leftovers what malloc keeps after a large batch
 //!  ├ batch     objects that are linked together → JITLink → addresses
 //!  │  ├ turns     of threads that do so
 //!  │  ├ graph     LinkGraphs behind the shim
@@ -37,6 +38,7 @@ mod graph;
 mod hold;
 mod imports;
 mod indirect;
+mod leftovers;
 pub(crate) mod library;
 mod life;
 #[cfg(feature = "llvm-suite")]

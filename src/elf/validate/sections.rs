@@ -28,6 +28,8 @@ pub(super) struct Tables<'a> {
     pub strings: &'a [u8],
     /// Contents of the extended section-index table, four bytes for each symbol.
     pub extended: Option<&'a [u8]>,
+    /// Whether there are groups.
+    pub groups: bool,
     /// Bytes that the object's mapped sections take.
     pub mapped: u64,
 }
@@ -59,7 +61,10 @@ pub(super) fn validate<'a>(
     }
     for (index, header) in view.sections() {
         let text = view.name_of(&header)?;
-        let name = builder.name(view, text)?;
+        // Nobody asks for a relocation section by its name, which is as long as the other's.
+        let named = header.kind != SHT_RELA;
+        let name =
+            if named { builder.name(view, text)? } else { builder.pass(view, text).map(|()| Name::default())? };
         builder.index.sections.push(section(&header, name));
         if header.kind == SHT_NULL {
             continue;
@@ -69,6 +74,7 @@ pub(super) fn validate<'a>(
         if header.is(SHF_ALLOC) && !tables.map(header.size) {
             report.refuse(|| view.malformed(Some(index), None, "the sections take more memory than there can be"))?;
         }
+        tables.groups |= header.kind == SHT_GROUP;
         if header.kind == SHT_RELA {
             relocations = relocations.saturating_add(header.size / RELA_SIZE);
         }
@@ -221,7 +227,7 @@ pub(super) fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Re
         if !(is_string_table(strings) || strings.is_empty() && symbols.len() <= 1) {
             return Err(malformed("its string table does not begin and end with a NUL byte".into()));
         }
-        tables = Tables { symtab: index, symbols, strings, extended: None, mapped: 0 };
+        tables = Tables { symtab: index, symbols, strings, extended: None, groups: false, mapped: 0 };
     }
     for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_SYMTAB_SHNDX) {
         let contents = view.contents(index, &header)?;
@@ -281,7 +287,8 @@ pub(super) fn groups(
                 _ => report.refuse(|| malformed(format!("section {member} is in two groups")))?,
             }
         }
-        let signature = builder.name(view, &signature)?;
+        // Most are names of definitions, and long: once is enough.
+        let signature = symbols.named(header.info).map_or_else(|| builder.name(view, &signature), Ok)?;
         builder.index.groups.push(Group { signature, members });
     }
     if !owner.is_empty() {
