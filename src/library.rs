@@ -13,6 +13,7 @@ use crate::engine::read;
 use crate::link::{Context, library as inner};
 use crate::memory::SlabRange;
 use crate::name::Name;
+use crate::read::Contents;
 use crate::runtime::SharedLibrary;
 use crate::symbol::{Symbol, pointer_from};
 use crate::{Drain, Error, LinkPlan, Protection, ResolvedImport, Result, UndefinedSymbol};
@@ -155,7 +156,7 @@ impl Library {
     /// [`Error::NotAnArchive`], [`Error::ThinArchive`], [`Error::Malformed`] if it cannot be read; [`Error::Removed`]. Members are prepared when they are
     /// needed; their errors come then.
     pub fn add_archive(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.add_archive("archive", bytes.as_ref())
+        self.inner.add_archive("archive", Contents::Memory(bytes.as_ref().into()))
     }
 
     /// [`add_archive`](Self::add_archive) with a name for errors and traces, in which members are called `NAME(MEMBER)`.
@@ -163,16 +164,18 @@ impl Library {
     /// # Errors
     /// As for [`add_archive`](Self::add_archive).
     pub fn add_archive_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.add_archive(name, bytes.as_ref())
+        self.inner.add_archive(name, Contents::Memory(bytes.as_ref().into()))
     }
 
-    /// [`add_archive`](Self::add_archive) of a file, named by its path.
+    /// [`add_archive`](Self::add_archive) of a file, named by its path. A file of 256 KiB and more stays open as long as the library may need it, and
+    /// members are read when they are needed: it may be removed or replaced meanwhile, and must not be written.
     ///
     /// # Errors
-    /// As for [`add_archive`](Self::add_archive); [`Error::Io`] if the file cannot be read.
+    /// As for [`add_archive`](Self::add_archive); [`Error::Io`] if the file cannot be read. What later needs a member fails with that, too, if
+    /// the file was written since.
     pub fn add_archive_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        self.add_archive_named(&path.display().to_string(), read(path)?)
+        self.inner.add_archive(&path.display().to_string(), Contents::of_archive(path)?)
     }
 
     /// The function or object of this name, typed. Links and initialises first what has not been yet.

@@ -9,6 +9,7 @@ use object::{Object as _, ObjectSymbol as _};
 
 use crate::elf::Archive;
 use crate::link::outermost;
+use crate::read::Contents;
 use crate::runtime::vectors::{Vectors, program};
 use crate::{Library, Result};
 
@@ -33,12 +34,15 @@ pub fn defines(bytes: &[u8], name: &str) -> bool {
 /// # Errors
 /// Those of [`Library::add_archive_named`].
 pub fn members(name: &str, bytes: &[u8]) -> Result<Vec<(String, Vec<u8>)>> {
-    let members = Archive::parse(name, bytes)?.into_members();
+    let members = Archive::parse(name, Contents::Memory(bytes.into()))?.copies(|_| true)?;
     Ok(members.into_iter().filter(|(_, bytes)| bytes.starts_with(b"\x7fELF")).collect())
 }
 
 /// The objects that a library has taken out of archives so far, and their names.
-pub fn taken_members(library: &Library) -> Vec<(String, Vec<u8>)> {
+///
+/// # Errors
+/// [`Error::Io`](crate::Error::Io) if an archive that was added as a file cannot be read any more.
+pub fn taken_members(library: &Library) -> Result<Vec<(String, Vec<u8>)>> {
     library.inner().taken_members()
 }
 
@@ -70,5 +74,7 @@ pub unsafe fn run(library: &Library, entry: &str) -> Result<c_int> {
     let Vectors { count, arguments, environment } = Vectors::of_process();
     let function = std::ptr::with_exposed_provenance(address as usize);
     // SAFETY: by the caller.
-    Ok(unsafe { outermost::call(function, [count as usize, arguments.expose_provenance(), environment.expose_provenance()]) })
+    Ok(unsafe {
+        outermost::call(function, [count as usize, arguments.expose_provenance(), environment.expose_provenance()])
+    })
 }

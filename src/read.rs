@@ -1,10 +1,18 @@
-//! Reading a whole file.
+//! Reading files: at once, or the parts that are wanted.
 
-use std::fs::File;
+use std::borrow::Cow;
+use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::ops::Range;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::process::{Resource, getrlimit};
 
 use crate::fault::{Call, check};
+use crate::{Error, Result};
 
 /// The contents of a file. `open` and `read` name the calls.
 pub(crate) fn read(path: &Path, [open, read]: [Call; 2]) -> io::Result<Vec<u8>> {
@@ -14,4 +22,100 @@ pub(crate) fn read(path: &Path, [open, read]: [Call; 2]) -> io::Result<Vec<u8>> 
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Smaller files are not worth a descriptor.
+const KEPT_OPEN: u64 = 256 << 10;
+
+/// Bytes of which parts are wanted.
+#[derive(Debug)]
+pub(crate) enum Contents {
+    Memory(Arc<[u8]>),
+    /// They are read when they are wanted. A mapping would take no descriptor, and the process with it if the file was cut short.
+    File(OpenFile),
+}
+
+/// A file, and what it was when it was opened.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    file: File,
+    path: PathBuf,
+    then: Identity,
+}
+
+/// What tells a file from another, and from itself after it was written.
+#[derive(Debug, PartialEq, Eq)]
+struct Identity {
+    file: (u64, u64),
+    bytes: u64,
+    written: (i64, i64),
+}
+
+impl Identity {
+    fn of(status: &Metadata) -> Self {
+        let (file, written) = ((status.dev(), status.ino()), (status.mtime(), status.mtime_nsec()));
+        Self { file, bytes: status.size(), written }
+    }
+}
+
+impl Contents {
+    /// Opens an archive. Where it is small or no plain file, or descriptors are scarce, it is read at once.
+    pub(crate) fn of_archive(path: &Path) -> Result<Self> {
+        Self::open(path).map_err(|source| Error::Io { path: path.into(), source })
+    }
+
+    fn open(path: &Path) -> io::Result<Self> {
+        check(Call::OpenObject)?;
+        let mut file = File::open(path)?;
+        check(Call::ReadObject)?;
+        let status = file.metadata()?;
+        let half = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |most| most / 2);
+        let scarce = u64::try_from(file.as_raw_fd()).is_ok_and(|number| number >= half);
+        if !status.is_file() || status.size() < KEPT_OPEN || scarce {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            return Ok(Self::Memory(bytes.into()));
+        }
+        Ok(Self::File(OpenFile { file, path: path.into(), then: Identity::of(&status) }))
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::File(file) => file.then.bytes,
+        }
+    }
+
+    /// A part of it, which must lie within.
+    ///
+    /// # Errors
+    /// [`Error::Io`], also for a file that has changed since it was opened.
+    pub(crate) fn read(&self, range: Range<usize>) -> Result<Cow<'_, [u8]>> {
+        match self {
+            Self::Memory(bytes) => Ok(Cow::Borrowed(bytes.get(range).unwrap_or_default())),
+            Self::File(file) => match file.read(range) {
+                Ok(bytes) => Ok(Cow::Owned(bytes)),
+                Err(source) => Err(Error::Io { path: file.path.clone(), source }),
+            },
+        }
+    }
+}
+
+impl OpenFile {
+    /// For who reads it from its beginning.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    fn read(&self, range: Range<usize>) -> io::Result<Vec<u8>> {
+        check(Call::ReadObject)?;
+        // Also if somebody closed all descriptors, and the number is another file's now.
+        if Identity::of(&self.file.metadata()?) != self.then {
+            let message = "the file was changed after it was added; add it again, and replace such files by renaming";
+            return Err(io::Error::other(message));
+        }
+        let mut bytes = vec![0; range.len()];
+        self.file.read_exact_at(&mut bytes, range.start as u64)?;
+        Ok(bytes)
+    }
 }

@@ -1,25 +1,37 @@
 //! Static libraries: which member defines a name, and the members' bytes.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
 
+use hashbrown::HashMap;
 use object::read::archive::{ArchiveFile, ArchiveMember};
+use object::read::{ReadCache, ReadRef};
 
 use super::raw::{SHN_UNDEF, SHT_SYMTAB, STB_LOCAL, STT_FILE, STT_SECTION, Symbol};
 use super::view::{View, lossy, string_at};
+use crate::read::Contents;
 use crate::{Error, Result};
 
 /// A member of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct MemberId(u32);
 
+impl MemberId {
+    /// Its position in the archive.
+    pub(crate) fn position(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// An archive whose members lie in its own bytes.
 #[derive(Debug)]
 pub(crate) struct Archive {
-    bytes: Arc<[u8]>,
+    contents: Contents,
     members: Vec<Member>,
-    symbols: HashMap<Box<str>, MemberId>,
+    /// The names of its index, one after the other.
+    names: String,
+    /// Where each lies in `names`, and the member that defines it, in the order of the index.
+    symbols: Vec<(Range<u32>, MemberId)>,
 }
 
 #[derive(Debug)]
@@ -31,93 +43,151 @@ struct Member {
 
 impl Archive {
     /// Reads the member headers and the symbol index; where there is no index, the members' own symbols.
-    pub(crate) fn parse(name: &str, bytes: impl Into<Arc<[u8]>>) -> Result<Self> {
-        let bytes: Arc<[u8]> = bytes.into();
-        let malformed =
-            |problem: String| Error::Malformed { object: name.into(), section: None, offset: None, problem };
-        if bytes.is_empty() {
+    pub(crate) fn parse(name: &str, contents: Contents) -> Result<Self> {
+        let Ok(len) = usize::try_from(contents.len()) else { return Err(malformed(name, "it is too large".into())) };
+        if len == 0 {
             return Err(Error::EmptyObject { object: name.into() });
         }
-        if bytes.starts_with(b"!<thin>\n") {
-            return Err(Error::ThinArchive { archive: name.into() });
+        match &*contents.read(0..len.min(8))? {
+            b"!<arch>\n" => {}
+            b"!<thin>\n" => return Err(Error::ThinArchive { archive: name.into() }),
+            _ => return Err(Error::NotAnArchive { archive: name.into() }),
         }
-        if !bytes.starts_with(b"!<arch>\n") {
-            return Err(Error::NotAnArchive { archive: name.into() });
+        let mut archive = Self { contents, members: Vec::new(), names: String::new(), symbols: Vec::new() };
+        let mut index = Index { archive: name, len, members: Vec::new(), names: String::new(), symbols: Vec::new() };
+        let indexed = match &archive.contents {
+            Contents::Memory(bytes) => index.read(&**bytes)?,
+            Contents::File(file) => index.read(&ReadCache::new(file.file()))?,
+        };
+        archive.members = std::mem::take(&mut index.members);
+        if !indexed {
+            index.scan(&archive)?;
         }
+        let Index { mut names, mut symbols, .. } = index;
+        names.shrink_to_fit();
+        symbols.shrink_to_fit();
+        Ok(Self { names, symbols, ..archive })
+    }
+
+    /// A member's name, such as `libx.a(foo.o)`, and bytes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if they are to be read from a file that cannot be read any more, or was changed.
+    pub(crate) fn member(&self, id: MemberId) -> Result<(&str, Cow<'_, [u8]>)> {
+        let Some(member) = self.members.get(id.0 as usize) else { return Ok(("", Cow::Borrowed(&[]))) };
+        Ok((&member.name, self.contents.read(member.range.clone())?))
+    }
+
+    /// Copies of the members that are chosen: what [`member`](Self::member) has for each.
+    #[cfg(feature = "cli")]
+    pub(crate) fn copies(&self, chosen: impl Fn(MemberId) -> bool) -> Result<Vec<(String, Vec<u8>)>> {
+        let chosen = (0..self.members.len() as u32).map(MemberId).filter(|id| chosen(*id));
+        chosen.map(|id| self.member(id).map(|(name, bytes)| (name.to_owned(), bytes.into_owned()))).collect()
+    }
+
+    /// How many members it has.
+    pub(crate) fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The names that members define, in the order of the index, and by which member. Of those that are there twice, the first one counts, as
+    /// with a linker.
+    pub(crate) fn symbols(&self) -> impl ExactSizeIterator<Item = (&str, MemberId)> {
+        self.symbols.iter().map(|(range, id)| (self.text(range), *id))
+    }
+
+    /// The name at a position in the index.
+    pub(crate) fn symbol(&self, position: u32) -> (&str, MemberId) {
+        self.symbols.get(position as usize).map_or(("", MemberId(u32::MAX)), |(range, id)| (self.text(range), *id))
+    }
+
+    fn text(&self, range: &Range<u32>) -> &str {
+        self.names.get(range.start as usize..range.end as usize).unwrap_or_default()
+    }
+
+    /// The member that defines a name.
+    #[cfg(test)]
+    pub(crate) fn find(&self, symbol: &str) -> Option<MemberId> {
+        self.symbols().find(|(name, _)| *name == symbol).map(|(_, id)| id)
+    }
+}
+
+fn malformed(archive: &str, problem: String) -> Error {
+    Error::Malformed { object: archive.into(), section: None, offset: None, problem }
+}
+
+/// How many bytes of names are read for each byte of the archive.
+const MOST_SHARED: usize = 4;
+
+/// What an archive's members and its index are, as they are read.
+struct Index<'a> {
+    archive: &'a str,
+    len: usize,
+    members: Vec<Member>,
+    names: String,
+    symbols: Vec<(Range<u32>, MemberId)>,
+}
+
+impl Index<'_> {
+    /// Reads headers of members, and the index; false if there is none.
+    fn read<'data>(&mut self, bytes: impl ReadRef<'data>) -> Result<bool> {
+        let archive = self.archive;
+        let malformed = |problem: String| malformed(archive, problem);
         let file =
-            ArchiveFile::parse(&*bytes).map_err(|error| malformed(format!("the archive cannot be read: {error}")))?;
-        let mut members = Vec::new();
-        let mut offsets = HashMap::new();
+            ArchiveFile::parse(bytes).map_err(|error| malformed(format!("the archive cannot be read: {error}")))?;
+        let mut starts = HashMap::new();
         for member in file.members() {
             let member = member.map_err(|error| malformed(format!("an archive member cannot be read: {error}")))?;
-            let id = MemberId(u32::try_from(members.len()).map_err(|_| malformed("too many archive members".into()))?);
-            let member = locate(name, &member, bytes.len())?;
-            offsets.insert(member.range.start, id);
-            members.push(member);
+            let id = u32::try_from(self.members.len()).map_err(|_| malformed("too many archive members".into()))?;
+            let member = locate(archive, &member, self.len)?;
+            starts.insert(member.range.start, MemberId(id));
+            self.members.push(member);
         }
-        let mut archive = Self { bytes: Arc::clone(&bytes), members, symbols: HashMap::new() };
-        match file
-            .symbols()
-            .map_err(|error| malformed(format!("the archive's symbol index cannot be read: {error}")))?
-        {
-            Some(symbols) => {
-                for symbol in symbols {
-                    let symbol =
-                        symbol.map_err(|error| malformed(format!("the archive's symbol index is damaged: {error}")))?;
+        let unreadable = |error| malformed(format!("the archive's symbol index cannot be read: {error}"));
+        let Some(symbols) = file.symbols().map_err(unreadable)? else { return Ok(false) };
+        // A member's names come one after the other.
+        let mut last = None;
+        for symbol in symbols {
+            let symbol =
+                symbol.map_err(|error| malformed(format!("the archive's symbol index is damaged: {error}")))?;
+            let id = match last {
+                Some((offset, id)) if offset == symbol.offset().0 => id,
+                _ => {
                     let member = file.member(symbol.offset()).map_err(|error| {
                         malformed(format!("the archive's symbol index points to no member: {error}"))
                     })?;
                     let start = usize::try_from(member.file_range().0).unwrap_or(usize::MAX);
-                    let Some(id) = offsets.get(&start) else {
-                        return Err(malformed("the archive's symbol index points into a member".into()));
-                    };
-                    archive.note(symbol.name(), *id);
+                    let inside = || malformed("the archive's symbol index points into a member".into());
+                    starts.get(&start).copied().ok_or_else(inside)?
                 }
-            }
-            None => archive.scan()?,
+            };
+            last = Some((symbol.offset().0, id));
+            self.note(symbol.name(), id)?;
         }
-        Ok(archive)
+        Ok(true)
     }
 
-    /// The member that defines a name. As with a linker, the first one in the index counts.
-    pub(crate) fn find(&self, symbol: &str) -> Option<MemberId> {
-        self.symbols.get(symbol).copied()
-    }
-
-    /// A member's name, such as `libx.a(foo.o)`, and bytes.
-    pub(crate) fn member(&self, id: MemberId) -> (String, &[u8]) {
-        let Some(member) = self.members.get(id.0 as usize) else { return (String::new(), &[]) };
-        (member.name.clone(), self.bytes.get(member.range.clone()).unwrap_or_default())
-    }
-
-    /// All members: what [`member`](Self::member) has for each.
-    #[cfg(feature = "cli")]
-    pub(crate) fn into_members(self) -> Vec<(String, Vec<u8>)> {
-        let bytes = |range: Range<usize>| self.bytes.get(range).unwrap_or_default().to_vec();
-        self.members.into_iter().map(|member| (member.name, bytes(member.range))).collect()
-    }
-
-    /// All names that members define, in no order.
-    #[cfg(test)]
-    pub(crate) fn symbols(&self) -> impl Iterator<Item = (&str, MemberId)> {
-        self.symbols.iter().map(|(name, id)| (&**name, *id))
-    }
-
-    fn note(&mut self, name: &[u8], id: MemberId) {
+    fn note(&mut self, name: &[u8], id: MemberId) -> Result<()> {
         // No object that is accepted has other names.
-        let Ok(name) = std::str::from_utf8(name) else { return };
-        if !self.symbols.contains_key(name) {
-            self.symbols.insert(name.into(), id);
-        }
+        let Ok(name) = std::str::from_utf8(name) else { return Ok(()) };
+        let end = self.names.len().saturating_add(name.len());
+        // Names may share their ends, but not so that every few bytes make more of them.
+        let end = u32::try_from(end).ok().filter(|_| end <= self.len.saturating_mul(MOST_SHARED));
+        let end = end.ok_or_else(|| malformed(self.archive, "the names in its index overlap without end".into()))?;
+        let range = self.names.len() as u32..end;
+        self.names.push_str(name);
+        self.symbols.push((range, id));
+        Ok(())
     }
 
     /// Makes the index from the members; what is no ELF object is passed over, as a linker does.
-    fn scan(&mut self) -> Result<()> {
-        let bytes = Arc::clone(&self.bytes);
-        let ranges: Vec<_> = self.members.iter().map(|member| member.range.clone()).collect();
-        for (id, range) in (0..).zip(ranges) {
-            let Some(object) = bytes.get(range).filter(|object| object.starts_with(b"\x7fELF")) else { continue };
-            let Ok(view) = View::parse("", object, u64::MAX) else { continue };
+    fn scan(&mut self, archive: &Archive) -> Result<()> {
+        for id in (0..archive.members.len() as u32).map(MemberId) {
+            let (_, object) = archive.member(id)?;
+            if !object.starts_with(b"\x7fELF") {
+                continue;
+            }
+            let Ok(view) = View::parse("", &object, u64::MAX) else { continue };
             for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_SYMTAB) {
                 let Some(strings) = view.header(header.link) else { continue };
                 let Ok(strings) = view.contents(header.link, &strings) else { continue };
@@ -128,7 +198,7 @@ impl Archive {
                         continue;
                     }
                     if let Some(name) = string_at(strings, symbol.name).filter(|name| !name.is_empty()) {
-                        self.note(name, MemberId(id));
+                        self.note(name, id)?;
                     }
                 }
             }

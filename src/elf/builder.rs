@@ -4,6 +4,9 @@ use super::index::{Name, ObjectIndex};
 use super::view::{NameBudget, View};
 use crate::Result;
 
+/// An ordinary object has no more bytes of names.
+const FEW: usize = 4096;
+
 pub(crate) struct IndexBuilder {
     pub(crate) index: ObjectIndex,
     arena: Vec<u8>,
@@ -17,7 +20,7 @@ impl IndexBuilder {
         // One allocation for an ordinary object; most names of a large one are local and stay out.
         Self {
             index: ObjectIndex::default(),
-            arena: Vec::with_capacity(strings.min(4096)),
+            arena: Vec::with_capacity(strings.min(FEW)),
             budget: NameBudget::new(strings, names),
             of_locals: NameBudget::of_locals(strings, names),
         }
@@ -26,6 +29,22 @@ impl IndexBuilder {
     /// Counts a name that is read but not kept.
     pub(crate) fn pass(&mut self, view: &View<'_>, name: &[u8]) -> Result<()> {
         self.of_locals.spend(view, name)
+    }
+
+    /// The name of what is defined in a section. Many a function has a section of its own, whose name ends in the function's.
+    pub(crate) fn name_in(&mut self, view: &View<'_>, section: u32, name: &[u8]) -> Result<Name> {
+        let shared = || {
+            let whole = self.index.sections.get(section as usize)?.name;
+            let text = self.arena.get(whole.start as usize..)?.get(..whole.len as usize)?;
+            // It begins with a character.
+            let begins = name.first().is_some_and(|first| first & 0xc0 != 0x80);
+            let len = u32::try_from(name.len()).ok().filter(|_| begins && text.ends_with(name))?;
+            Some(Name { start: whole.start + whole.len - len, len })
+        };
+        match shared() {
+            Some(name_of_section) => self.pass(view, name).map(|()| name_of_section),
+            None => self.name(view, name),
+        }
     }
 
     pub(crate) fn name(&mut self, view: &View<'_>, name: &[u8]) -> Result<Name> {
@@ -55,6 +74,12 @@ impl IndexBuilder {
     }
 
     pub(crate) fn finish(mut self, view: &View<'_>) -> Result<ObjectIndex> {
+        // Those of a large object grew by doubling, and wait as long as it.
+        if self.arena.len() > FEW {
+            self.arena.shrink_to_fit();
+            self.index.definitions.shrink_to_fit();
+            self.index.imports.shrink_to_fit();
+        }
         self.index.names = String::from_utf8(self.arena).map_err(|error| {
             let bytes = error.as_bytes();
             let at = error.utf8_error().valid_up_to();

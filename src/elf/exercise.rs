@@ -47,7 +47,7 @@ pub(super) fn exercise_under(target: Target, policies: &[SectionConflicts], byte
         };
         // What stands for relocations that LLVM lacks means something else by itself.
         if prepared.index.lifted.len() == 0 {
-            let again = preparation.prepare("random.o", &prepared.bytes).unwrap();
+            let again = preparation.prepare("random.o", &*prepared.bytes).unwrap();
             assert!(again.changes.is_empty(), "{:?}", again.changes);
         }
     }

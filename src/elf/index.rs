@@ -24,7 +24,7 @@ pub(crate) struct ObjectIndex {
     pub arrays: Vec<Array>,
     /// Sections to keep although nothing refers to them.
     pub retain: Vec<u32>,
-    /// All sections in order; a section's index is its position, so the null section is there too.
+    /// All sections in order; a section's index is its position, so the null section is there too. Relocation sections have no names here.
     pub sections: Vec<Section>,
     /// Sections that only 64-bit references reach (`SHF_X86_64_LARGE`).
     pub large_sections: Vec<u32>,

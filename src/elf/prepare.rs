@@ -67,9 +67,9 @@ impl Preparation {
     }
 
     /// Prepares an object for loading; the first refusal is the error.
-    pub(crate) fn prepare<'a>(&self, name: &str, bytes: &'a [u8]) -> Result<Prepared<'a>> {
+    pub(crate) fn prepare<'a>(&self, name: &str, bytes: impl Into<Cow<'a, [u8]>>) -> Result<Prepared<'a>> {
         let mut report = ObjectReport::new(Mode::Load);
-        let mut bytes = Cow::Borrowed(bytes);
+        let mut bytes = bytes.into();
         let index = self.chain(name, &mut bytes, Some(self.target.machine), &mut report, None)?;
         let (changes, ..) = report.into_parts();
         Ok(Prepared { bytes, index, changes })

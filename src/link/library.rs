@@ -1,16 +1,18 @@
 //! One namespace: the objects of a library, and their way from bytes to initialised code.
 #![allow(unsafe_code)] // runs initialisers
 
+mod archives;
 mod state;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use once_cell::race::OnceBox;
 
-use state::{Pending, Source, State};
+use state::{Pending, State};
 
 use super::claims::{self, Claim};
 use super::code::{Code, Image};
@@ -20,11 +22,12 @@ use super::hold::{self, Hold};
 use super::object::PreparedObject;
 use super::resolve::{Host, Outside};
 use super::thread_local::{Storage, Turn};
-use super::{Context, batch, exit, own_stack, resolve, sets};
+use super::{Context, batch, exit, leftovers, own_stack, resolve, sets};
 use crate::elf::{Archive, LinkPlan, SymbolKind, Whereabouts, hide_unmapped};
 use crate::gate::{Guard, Mutex};
 use crate::memory::SlabRange;
 use crate::name::Name;
+use crate::read::Contents;
 #[cfg(feature = "cuda")]
 use crate::runtime::cuda::Device;
 use crate::runtime::{self, SharedLibrary};
@@ -137,14 +140,14 @@ impl Library {
 
     /// Prepares objects and takes them into the library: all, or none. Runs nothing but plugins.
     pub(crate) fn add<B: AsRef<[u8]>>(&self, objects: impl IntoIterator<Item = (Name, B)>) -> Result<()> {
-        let prepare = |(name, bytes): (Name, B)| self.prepare(name, bytes.as_ref());
+        let prepare = |(name, bytes): (Name, B)| self.prepare(name, bytes.as_ref().into());
         let objects = objects.into_iter().map(prepare).collect::<Result<Vec<_>>>()?;
         let mut state = self.state();
         let code = state.code.clone().ok_or_else(|| self.removed())?;
         state.add(&self.name, &code, objects)
     }
 
-    fn prepare(&self, kept_name: Name, bytes: &[u8]) -> Result<PreparedObject> {
+    fn prepare(&self, kept_name: Name, bytes: Cow<'_, [u8]>) -> Result<PreparedObject> {
         let name = kept_name.text();
         let span = tracing::debug_span!(target: "slabjit", "slabjit::prepare", object = &*name, bytes = bytes.len());
         let _entered = span.enter();
@@ -158,14 +161,13 @@ impl Library {
         Ok(PreparedObject::new(name, kept_name, bytes, prepared.index))
     }
 
-    pub(crate) fn add_archive(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let archive = Archive::parse(name, bytes)?;
+    pub(crate) fn add_archive(&self, name: &str, contents: Contents) -> Result<()> {
+        let archive = Archive::parse(name, contents)?;
         let mut state = self.state();
         if state.code.is_none() {
             return Err(self.removed());
         }
-        let source = Source { archive: Arc::new(archive), taken: HashSet::new() };
-        state.work.get_or_insert_default().archives.push(source);
+        state.work.get_or_insert_default().archives.add(Arc::new(archive));
         Ok(())
     }
 
@@ -300,15 +302,16 @@ impl Library {
     /// As for [`make_ready`](Self::make_ready); this thread has the claim.
     unsafe fn link_pending(&self, host: &mut Host) -> Result<()> {
         host.turn = None;
-        let code = {
+        let (code, bytes): (_, usize) = {
             let mut state = self.state();
             let code = state.code.clone().ok_or_else(|| self.removed())?;
             state.busy += 1;
-            code
+            (code, state.pending().iter().map(|(_, object)| object.bytes.len()).sum())
         };
         // SAFETY: by the caller.
         let result = unsafe { self.link_and_initialise(&code, host) };
         self.state().busy -= 1;
+        leftovers::give_back(bytes);
         if result.is_err() && host.storage.as_ref().is_some_and(|storage| storage.is_fixed()) {
             // The next to have the library needs the room of what goes with `host`.
             host.turn = Turn::wait();
@@ -435,15 +438,15 @@ impl Library {
             if wanted.is_empty() {
                 return Ok(());
             }
-            for (archive, member) in wanted {
-                let (name, bytes) = archive.member(member);
-                let object = self.prepare(name.as_str().into(), bytes)?;
+            for member in wanted {
+                let (name, bytes) = member.read()?;
+                let object = self.prepare(name.into(), bytes)?;
                 let mut state = self.state();
                 let code = state.code.clone().ok_or_else(|| self.removed())?;
                 // Another thread may have been faster.
-                if !state.has_taken(&archive, member) {
+                if !state.has_taken(&member) {
                     state.add(&self.name, &code, vec![object])?;
-                    state.take_member(&archive, member);
+                    state.take_member(&member);
                 }
             }
         }
@@ -482,7 +485,7 @@ impl Library {
     /// Where a name leads, in the order in which [`resolve::decide`] looks.
     fn whereabouts(&self, code: &Code, name: &str, weak: bool) -> Whereabouts {
         {
-            let state = self.state();
+            let mut state = self.state();
             if let Some(symbol) = state.names.get(name) {
                 return symbol.address.map_or(Whereabouts::Arena, Whereabouts::Address);
             }
@@ -532,7 +535,7 @@ impl Library {
             return self.find(name).map_err(|_| error);
         }
         let pulled = {
-            let state = self.state();
+            let mut state = self.state();
             state.names.get(name).is_none() && state.member_defining(name).is_some()
         };
         if pulled {
@@ -549,7 +552,7 @@ impl Library {
         self.add_archive_members()?;
         loop {
             let (kind, more) = {
-                let state = self.state();
+                let mut state = self.state();
                 (state.names.get(name).map(|symbol| symbol.kind), state.member_defining(name).is_some())
             };
             let (library, symbol) = (self.name.to_string(), name.to_owned());
@@ -579,15 +582,15 @@ impl Library {
 
     /// Members of archives that were taken so far.
     #[cfg(feature = "cli")]
-    pub(crate) fn taken_members(&self) -> Vec<(String, Vec<u8>)> {
+    pub(crate) fn taken_members(&self) -> Result<Vec<(String, Vec<u8>)>> {
         self.state().taken_members()
     }
 
     /// A name asked for is as good as an import.
     fn add_member_for(&self, name: &str) -> Result<()> {
-        let Some((archive, member)) = self.state().member_defining(name) else { return Ok(()) };
-        let (member_name, bytes) = archive.member(member);
-        let object = self.prepare(member_name.as_str().into(), bytes)?;
+        let Some(member) = self.state().member_defining(name) else { return Ok(()) };
+        let (member_name, bytes) = member.read()?;
+        let object = self.prepare(member_name.into(), bytes)?;
         let mut state = self.state();
         let code = state.code.clone().ok_or_else(|| self.removed())?;
         match state.names.get(name) {
@@ -595,7 +598,7 @@ impl Library {
             Some(_) => Ok(()),
             None => {
                 state.add(&self.name, &code, vec![object])?;
-                state.take_member(&archive, member);
+                state.take_member(&member);
                 Ok(())
             }
         }

@@ -6,6 +6,7 @@
 //!  ├ resolve   what an import binds to
 //!  ├ imports   what imports were bound to
 //!  ├ sets      linker sets that several objects have a part of
+//!  ├ leftovers what malloc keeps after a large batch
 //!  ├ batch     objects that are linked together → JITLink → addresses
 //!  │  ├ turns     of threads that do so
 //!  │  ├ graph     LinkGraphs behind the shim
@@ -39,6 +40,7 @@ mod graph;
 mod hold;
 mod imports;
 mod indirect;
+mod leftovers;
 pub(crate) mod library;
 mod life;
 #[cfg(slabjit_llvm_suite)]

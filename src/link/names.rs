@@ -1,9 +1,8 @@
 //! One library's namespace: which definition of a name counts.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use once_cell::race::OnceBox;
 
 use super::object::PreparedObject;
@@ -182,8 +181,8 @@ impl Names {
         self.check_discarded(number, object, name_of)?;
         for group in &index.groups {
             let groups = &mut self.tables.get_or_insert_default().groups;
-            groups.entry(index.name(group.signature).into()).or_insert_with_key(|signature| {
-                journal.groups.push(signature.clone());
+            groups.entry_ref(index.name(group.signature)).or_insert_with_key(|signature| {
+                journal.groups.push(signature.into());
                 number
             });
         }
@@ -284,8 +283,8 @@ impl Names {
 }
 
 /// Names come from files: the hash is keyed, with one key for the process.
-fn hash(name: &str) -> u64 {
-    static KEY: OnceBox<RandomState> = OnceBox::new();
+pub(super) fn hash(name: &str) -> u64 {
+    static KEY: OnceBox<DefaultHashBuilder> = OnceBox::new();
     KEY.get_or_init(Box::default).hash_one(name)
 }
 

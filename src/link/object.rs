@@ -234,11 +234,6 @@ impl ObjectLink {
         })
     }
 
-    /// Whether a section was linked from another object.
-    pub(super) fn is_dead(&self, section: u32) -> bool {
-        self.dead_sections.binary_search(&section).is_ok()
-    }
-
     /// Whether sections of this name lie with those of other objects.
     pub(super) fn is_in_set(&self, section: &str) -> bool {
         self.sets.as_ref().is_some_and(|sets| sets.has(section))

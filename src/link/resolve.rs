@@ -1,8 +1,10 @@
 //! What an import binds to.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
 
 use super::batch::Decided;
 use super::code::{Code, Image};

@@ -6,7 +6,7 @@
 use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::thread_local::Module;
+use super::thread_local::{Module, OpenError};
 use crate::elf::TlsImage;
 
 /// Has the dynamic loader make stacks executable, once in a process. It takes the loader's lock: no lock of ours may be held.
@@ -17,7 +17,12 @@ use crate::elf::TlsImage;
 pub(crate) fn enable(machine: u16) -> Result<(), String> {
     static DONE: AtomicBool = AtomicBool::new(false);
     if !DONE.load(Ordering::Acquire) {
-        drop(Module::open(&TlsImage::asking_for_executable_stacks(machine), iter::empty())?);
+        let told = |error: OpenError| match error.into_parts() {
+            (message, Some(source)) => format!("{message}: {source}"),
+            (message, None) => message,
+        };
+        let image = TlsImage::asking_for_executable_stacks(machine);
+        drop(Module::open(&image, iter::empty()).map_err(told)?);
         DONE.store(true, Ordering::Release);
     }
     Ok(())

@@ -30,6 +30,7 @@ mod ir;
 mod kernels;
 mod kernels_autotuner;
 mod kernels_planner;
+mod large;
 mod lifetime;
 #[path = "../stock/lljit.rs"]
 mod lljit;
@@ -92,6 +93,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("kernels", kernels::TESTS, kernels::PARTS),
     ("kernels_autotuner", kernels_autotuner::TESTS, kernels_autotuner::PARTS),
     ("kernels_planner", kernels_planner::TESTS, kernels_planner::PARTS),
+    ("large", large::TESTS, large::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),

@@ -103,7 +103,7 @@ pub(crate) fn check_all(scope: &Scope, inputs: &Inputs) -> slabjit::Result<Vec<C
         }
     }
     let undefined = library.undefined_symbols();
-    let members = program::taken_members(&library).into_iter();
+    let members = program::taken_members(&library)?.into_iter();
     checked.extend(members.map(|(name, bytes)| (Checked::new(name.clone(), name, true), Some(bytes))));
     let (arena, mut taken) = (engine.arena().len() as u64, 0_u64);
     for (object, bytes) in &mut checked {
@@ -183,7 +183,7 @@ fn text_of(checked: &Checked) -> String {
 fn undefined(symbol: &UndefinedSymbol) -> String {
     let name = escaped(&symbol.name);
     match (symbol.exported_by.as_slice(), symbol.origin()) {
-        ([], Some(origin)) => format!("{name} (it {})", words::remedy(origin)),
+        ([], Some(origin)) => format!("{name} (it {})", words::provider_of(origin)),
         ([], None) => format!("{name} (nothing given defines it; see --library and --define)"),
         (paths, _) => format!("{name} (exported by {}; add --library)", words::paths(paths)),
     }

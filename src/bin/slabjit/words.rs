@@ -96,7 +96,7 @@ fn too_much(object: &str, count: u64, what: &str, limit: u64) -> String {
 }
 
 /// What to do about a name of which the origin is known, behind the name.
-pub(crate) fn remedy(origin: SymbolOrigin) -> &'static str {
+pub(crate) fn provider_of(origin: SymbolOrigin) -> &'static str {
     match origin {
         SymbolOrigin::Libgcc => "is in libgcc.a: give that, too (gcc -print-libgcc-file-name says where it is)",
         SymbolOrigin::Linker => {
@@ -120,7 +120,7 @@ fn undefined(symbols: &[UndefinedSymbol]) -> String {
     let mut told = Vec::new();
     for (name, origin) in symbols.iter().filter_map(|symbol| Some((&symbol.name, symbol.origin()?))) {
         if !told.contains(&origin) {
-            let _ = write!(s, "\n{} {}", e(name), remedy(origin));
+            let _ = write!(s, "\n{} {}", e(name), provider_of(origin));
             told.push(origin);
         }
     }

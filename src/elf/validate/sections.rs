@@ -32,11 +32,13 @@ pub(crate) struct Tables<'a> {
     pub mapped: Mapped,
     /// How many relocations there are.
     pub relocations: u64,
+    /// Whether there are groups.
+    pub groups: bool,
 }
 
 /// Bytes of memory that mapped sections and common symbols take.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Mapped(u64);
+pub(crate) struct Mapped(u64);
 
 impl Mapped {
     /// Counts a part, and what may lie before it so that it is aligned.
@@ -77,7 +79,10 @@ pub(super) fn validate<'a>(
     }
     for (index, header) in view.sections() {
         let text = view.name_of(&header)?;
-        let name = builder.name(view, text)?;
+        // Nobody asks for a relocation section by its name, which is as long as the other's.
+        let named = header.kind != SHT_RELA;
+        let name =
+            if named { builder.name(view, text)? } else { builder.pass(view, text).map(|()| Name::default())? };
         builder.index.sections.push(section(&header, name));
         if header.kind == SHT_NULL {
             continue;
@@ -88,6 +93,7 @@ pub(super) fn validate<'a>(
             let part = || format!("section '{}'", view.label(index));
             tables.mapped.add((header.size, header.align), view, context.limits, part)?;
         }
+        tables.groups |= header.kind == SHT_GROUP;
         if header.kind == SHT_RELA {
             tables.relocations = tables.relocations.saturating_add(header.size / RELA_SIZE);
         }
@@ -287,7 +293,8 @@ pub(super) fn groups(
                 _ => report.refuse(|| malformed(format!("section {member} is in two groups")))?,
             }
         }
-        let signature = builder.name(view, &signature)?;
+        // Most are names of definitions, and long: once is enough.
+        let signature = symbols.named(header.info).map_or_else(|| builder.name(view, &signature), Ok)?;
         builder.index.groups.push(Group { signature, members });
     }
     if !owner.is_empty() {

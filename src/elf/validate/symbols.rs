@@ -1,11 +1,11 @@
 //! Symbols: names, sections, kinds, and what JITLink makes of each.
 
-use std::collections::HashSet;
+use hashbrown::HashSet;
 
 use super::relocations::Found;
 use super::sections::{MAX_ALIGNMENT, Mapped, Tables};
 use crate::elf::builder::IndexBuilder;
-use crate::elf::index::{Binding, Definition, Import, SymbolKind, Visibility};
+use crate::elf::index::{Binding, Definition, Import, Name, SymbolKind, Visibility};
 use crate::elf::patch::{Patch, Value};
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
@@ -36,6 +36,8 @@ pub(super) struct Symbols {
     count: u32,
     /// Bytes of the longest name.
     longest: usize,
+    /// Names that the index has, by the symbols' indices; none for an object without groups.
+    named: Vec<(u32, Name)>,
 }
 
 impl Symbols {
@@ -63,6 +65,12 @@ impl Symbols {
             return Err(Error::TooMuchWork { object: view.object.into(), work, limit });
         }
         Ok(())
+    }
+
+    /// The name in the index of a symbol, if it is there.
+    pub(super) fn named(&self, index: u32) -> Option<Name> {
+        let found = self.named.binary_search_by_key(&index, |(symbol, _)| *symbol).ok()?;
+        self.named.get(found).map(|(_, name)| *name)
     }
 
     /// A group's signature: the name of a symbol, or of the section that a nameless section symbol stands for.
@@ -143,7 +151,7 @@ pub(super) fn validate(
         .map_err(|_| view.malformed(Some(tables.symtab), None, "it has more than 2^32 symbols"))?;
     let symtab = tables.symtab;
     let table = view.header(symtab).map_or(0, |header| header.offset);
-    let mut unique = Unique::new();
+    let (mut unique, mut named) = (Unique::new(), Vec::new());
     let mut longest = 0;
     let mut mapped: Mapped = tables.mapped;
     for (index, raw) in (0u32..).zip(tables.symbols) {
@@ -295,7 +303,13 @@ pub(super) fn validate(
         }
         let hidden = matches!(symbol.visibility(), STV_HIDDEN | STV_INTERNAL);
         let visibility = if hidden { Visibility::Hidden } else { Visibility::Default };
-        let name = builder.name(view, name)?;
+        let name = match place {
+            Place::Section(section) => builder.name_in(view, section, name)?,
+            _ => builder.name(view, name)?,
+        };
+        if tables.groups {
+            named.push((index, name));
+        }
         if internal {
             report.change(None, ChangeKind::Symbol { name: text(), to: "made hidden instead of internal".into() });
         }
@@ -338,7 +352,7 @@ pub(super) fn validate(
             absolute,
         });
     }
-    Ok(Symbols { count, longest })
+    Ok(Symbols { count, longest, named })
 }
 
 /// Notes which variables have to be at a fixed distance from the thread pointer.

@@ -1,7 +1,8 @@
 //! What a library knows of its objects: those that wait, those that are linked, and where more may be found.
 
-use std::collections::HashSet;
 use std::sync::Arc;
+
+use hashbrown::HashSet;
 
 use super::super::code::Code;
 use super::super::hold::Hold;
@@ -10,8 +11,9 @@ use super::super::object::{Linked, PreparedObject};
 use super::super::resolve::{Host, Wanted};
 use super::super::sets::Known;
 use super::super::thread_local::Storage;
+use super::archives::{Archives, MemberRef};
 use crate::Result;
-use crate::elf::{Archive, MemberId, SymbolKind};
+use crate::elf::SymbolKind;
 use crate::name::Name;
 
 #[derive(Default)]
@@ -33,11 +35,11 @@ pub(super) struct State {
 /// What waits, what is under way, and where more may be found.
 #[derive(Default)]
 pub(super) struct Work {
-    /// Objects that wait to be linked, in order.
+    /// Objects that wait to be linked, in the order of their numbers.
     pub(super) pending: Vec<Pending>,
     /// What an outermost batch that is being initialised may have to undo.
     pub(super) undoing: Option<Undoing>,
-    pub(super) archives: Vec<Source>,
+    pub(super) archives: Archives,
 }
 
 /// Kept while initialisers run, which may fail.
@@ -48,12 +50,6 @@ pub(super) struct Undoing {
     pub(super) taken: bool,
     /// Batches that were linked meanwhile, by initialisers of this one: they may refer to it.
     pub(super) nested: Vec<Pending>,
-}
-
-/// An archive, and the members that were taken from it.
-pub(super) struct Source {
-    pub(super) archive: Arc<Archive>,
-    pub(super) taken: HashSet<MemberId>,
 }
 
 /// An object and its number in the library.
@@ -79,10 +75,6 @@ impl State {
 
     pub(super) fn undoing(&mut self) -> Option<&mut Undoing> {
         self.work.as_mut()?.undoing.as_mut()
-    }
-
-    pub(super) fn archives(&self) -> &[Source] {
-        self.work.as_ref().map_or(&[], |work| &work.archives)
     }
 
     /// What is under way goes on.
@@ -113,9 +105,9 @@ impl State {
     fn add_one(&mut self, library: &Name, code: &Code, object: PreparedObject, journal: &mut Journal) -> Result<()> {
         let number = self.next;
         let (names, pending) = (&mut self.names, self.work.as_ref().map_or(&[][..], |work| &work.pending));
-        let name_of = |n: u32| match pending.iter().find(|(number, _)| *number == n) {
-            Some((_, object)) => object.name.to_string(),
-            None => code.object_name(n).map_or_else(String::new, |name| name.to_string()),
+        let name_of = |n: u32| match pending.binary_search_by_key(&n, |(number, _)| *number) {
+            Ok(at) => pending.get(at).map_or_else(String::new, |(_, object)| object.name.to_string()),
+            Err(_) => code.object_name(n).map_or_else(String::new, |name| name.to_string()),
         };
         names.add(library, number, &object, &name_of, journal)?;
         if !object.sets().is_empty() {
@@ -133,17 +125,16 @@ impl State {
         let imports =
             self.pending().iter().flat_map(|(_, object)| object.index.imports.iter().map(move |i| (object, i)));
         let names = imports.map(|(object, import)| (object.index.name(import.name), import.thread_local));
-        let foreign = names.filter(|(name, _)| self.names.get(name).is_none());
+        let mut foreign: Vec<(&str, bool)> = names.filter(|(name, _)| self.names.get(name).is_none()).collect();
+        if self.pending().len() > 1 {
+            // Most of them want the same of the host.
+            foreign.sort_unstable();
+            foreign.dedup();
+        }
         let wanted = |(name, thread_local): (&str, bool)| {
             (Box::from(name), Wanted { thread_local, fixed: statics.contains(name) })
         };
-        let mut foreign: Vec<(Box<str>, Wanted)> = foreign.map(wanted).collect();
-        if self.pending().len() > 1 {
-            // Most of them want the same of the host.
-            foreign.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-            foreign.dedup();
-        }
-        foreign
+        foreign.into_iter().map(wanted).collect()
     }
 
     /// Whether `host` has what the objects that wait now import.
@@ -246,6 +237,7 @@ impl State {
         self.sets.forget(batch.iter().map(|(number, _)| *number));
         if self.code.is_some() {
             batch.append(&mut self.take_pending());
+            batch.sort_unstable_by_key(|(number, _)| *number);
             self.work.get_or_insert_default().pending = batch;
         }
     }
@@ -273,61 +265,34 @@ impl State {
         }
     }
 
-    /// A member that was not taken yet. An index may be wrong about what members define: each is taken once.
-    pub(super) fn member_defining(&self, name: &str) -> Option<(Arc<Archive>, MemberId)> {
-        self.archives().iter().find_map(|source| {
-            let member = source.archive.find(name).filter(|member| !source.taken.contains(member))?;
-            Some((Arc::clone(&source.archive), member))
-        })
+    fn archives(&mut self) -> Option<&mut Archives> {
+        self.work.as_mut().map(|work| &mut work.archives)
     }
 
-    pub(super) fn has_taken(&self, archive: &Arc<Archive>, member: MemberId) -> bool {
-        let source = self.archives().iter().find(|source| Arc::ptr_eq(&source.archive, archive));
-        source.is_some_and(|source| source.taken.contains(&member))
+    /// The member that defines a name, of those that were not taken yet.
+    pub(super) fn member_defining(&mut self, name: &str) -> Option<MemberRef> {
+        self.archives()?.defining(name)
     }
 
     /// Names and bytes of the members that were taken, archive by archive.
     #[cfg(feature = "cli")]
-    pub(super) fn taken_members(&self) -> Vec<(String, Vec<u8>)> {
-        let of_source = |source: &Source| {
-            let mut taken: Vec<MemberId> = source.taken.iter().copied().collect();
-            taken.sort_unstable();
-            let member = |id: MemberId| {
-                let (name, bytes) = source.archive.member(id);
-                (name, bytes.to_vec())
-            };
-            taken.into_iter().map(member).collect::<Vec<_>>()
-        };
-        self.archives().iter().flat_map(of_source).collect()
+    pub(super) fn taken_members(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        self.work.as_ref().map_or(Ok(Vec::new()), |work| work.archives.taken_members())
     }
 
-    pub(super) fn take_member(&mut self, archive: &Arc<Archive>, member: MemberId) {
-        let mut sources = self.work.iter_mut().flat_map(|work| &mut work.archives);
-        if let Some(source) = sources.find(|source| Arc::ptr_eq(&source.archive, archive)) {
-            source.taken.insert(member);
+    pub(super) fn has_taken(&mut self, member: &MemberRef) -> bool {
+        self.archives().is_none_or(|archives| archives.has_taken(member))
+    }
+
+    pub(super) fn take_member(&mut self, member: &MemberRef) {
+        if let Some(archives) = self.archives() {
+            archives.take(member);
         }
     }
 
     /// Members that define what pending objects import, each once.
-    pub(super) fn wanted_members(&self) -> Vec<(Arc<Archive>, MemberId)> {
-        if self.archives().is_empty() {
-            return Vec::new();
-        }
-        let mut wanted: Vec<(Arc<Archive>, MemberId)> = Vec::new();
-        for (_, object) in self.pending() {
-            // A weak reference takes no member out of an archive (gABI, Symbol Table).
-            for import in object.index.imports.iter().filter(|i| !i.weak) {
-                let name = object.index.name(import.name);
-                if self.names.get(name).is_some() {
-                    continue;
-                }
-                if let Some((archive, member)) = self.member_defining(name)
-                    && !wanted.iter().any(|(a, m)| Arc::ptr_eq(a, &archive) && *m == member)
-                {
-                    wanted.push((archive, member));
-                }
-            }
-        }
-        wanted
+    pub(super) fn wanted_members(&mut self) -> Vec<MemberRef> {
+        let Self { work: Some(work), names, next, .. } = self else { return Vec::new() };
+        work.archives.wanted(&work.pending, *next, names)
     }
 }

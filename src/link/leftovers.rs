@@ -1,0 +1,23 @@
+//! Memory that malloc keeps after a large batch: graphs, and the bytes of objects.
+#![allow(unsafe_code)] // malloc_trim
+
+/// So many bytes of objects are a large batch: LLVM's graphs of them take as much again, and malloc, which gives back little but the end of its
+/// heap, keeps all of that. To have it returned takes a thousandth of the time that such a batch takes to link.
+const LARGE: usize = 16 << 20;
+
+/// Returns to the system what is free after objects of so many bytes were linked.
+pub(super) fn give_back(bytes: usize) {
+    if bytes >= LARGE {
+        trim();
+    }
+}
+
+#[cfg(target_env = "gnu")]
+fn trim() {
+    let _span = tracing::debug_span!(target: "slabjit", "slabjit::trim").entered();
+    // SAFETY: it may be called at any time, by any thread; what is in use stays.
+    unsafe { libc::malloc_trim(0) };
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn trim() {}

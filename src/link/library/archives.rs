@@ -1,0 +1,299 @@
+//! The archives of a library: which of their members define names that nothing else of the library does.
+
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+
+use super::super::names::{Names, hash};
+use super::super::object::PreparedObject;
+use super::state::Pending;
+use crate::Result;
+use crate::elf::{Archive, MemberId};
+
+/// Archives in the order in which they were added.
+#[derive(Default)]
+pub(super) struct Archives {
+    sources: Vec<Source>,
+    /// What their indices say, one entry for each name of an archive.
+    entries: Vec<Entry>,
+    /// By name, the position of the first entry whose member may not have been taken yet.
+    names: HashTable<u32>,
+    /// Imports that members define which were not taken yet, and who has them.
+    open: Vec<(Arc<PreparedObject>, u32)>,
+    /// Objects with numbers below this one have their imports in `open`, or need no member.
+    searched: u32,
+    /// How often it was asked which members are wanted.
+    rounds: u32,
+}
+
+struct Source {
+    archive: Arc<Archive>,
+    /// For each member the round in which it was wanted last, or [`TAKEN`].
+    members: Vec<u32>,
+}
+
+const TAKEN: u32 = u32::MAX;
+
+struct Entry {
+    source: u32,
+    /// Position in the archive's index.
+    symbol: u32,
+    /// The same name in the next archive that has it.
+    next: Option<u32>,
+    /// Of the first of a name: its last.
+    last: u32,
+}
+
+/// A member of one of the archives.
+#[derive(Clone)]
+pub(super) struct MemberRef {
+    pub(super) archive: Arc<Archive>,
+    pub(super) member: MemberId,
+    source: u32,
+}
+
+impl Archives {
+    pub(super) fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+
+    pub(super) fn add(&mut self, archive: Arc<Archive>) {
+        let source = self.sources.len() as u32;
+        let members = vec![0; archive.members()];
+        self.sources.push(Source { archive: Arc::clone(&archive), members });
+        // It may have what nothing had before.
+        self.searched = 0;
+        let Self { sources, entries, names, .. } = self;
+        names.reserve(archive.symbols().len(), |at| hash(name(sources, entries, *at)));
+        for (symbol, (text, _)) in (0..).zip(archive.symbols()) {
+            let (key, at) = (hash(text), entries.len() as u32);
+            entries.push(Entry { source, symbol, next: None, last: at });
+            let Some(&first) = names.find(key, |first| name(sources, entries, *first) == text) else {
+                names.insert_unique(key, at, |at| hash(name(sources, entries, *at)));
+                continue;
+            };
+            let last = entries.get(first as usize).map_or(first, |first| first.last);
+            match entries.get_mut(last as usize) {
+                // In one archive the first one counts.
+                Some(before) if before.source == source => {
+                    entries.pop();
+                    continue;
+                }
+                Some(before) => before.next = Some(at),
+                None => {}
+            }
+            if let Some(first) = entries.get_mut(first as usize) {
+                first.last = at;
+            }
+        }
+    }
+
+    /// The member that defines a name, of those that were not taken yet: an index may be wrong about what members define.
+    pub(super) fn defining(&mut self, wanted: &str) -> Option<MemberRef> {
+        let Self { sources, entries, names, .. } = self;
+        let found = names.find_entry(hash(wanted), |first| name(sources, entries, *first) == wanted);
+        let mut slot = found.ok()?;
+        let last = entries.get(*slot.get() as usize)?.last;
+        loop {
+            let at = *slot.get();
+            let entry = entries.get_mut(at as usize)?;
+            // Once it was the first, it is asked again.
+            entry.last = last;
+            let source = sources.get(entry.source as usize)?;
+            let (_, member) = source.archive.symbol(entry.symbol);
+            if source.members.get(member.position()).is_some_and(|state| *state != TAKEN) {
+                return Some(MemberRef { archive: Arc::clone(&source.archive), member, source: entry.source });
+            }
+            // A member that was taken stays so: nobody looks at it again.
+            match entry.next {
+                Some(next) => *slot.get_mut() = next,
+                None => {
+                    slot.remove();
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn state(&mut self, member: &MemberRef) -> Option<&mut u32> {
+        self.sources.get_mut(member.source as usize)?.members.get_mut(member.member.position())
+    }
+
+    pub(super) fn has_taken(&mut self, member: &MemberRef) -> bool {
+        self.state(member).is_none_or(|state| *state == TAKEN)
+    }
+
+    pub(super) fn take(&mut self, member: &MemberRef) {
+        if let Some(state) = self.state(member) {
+            *state = TAKEN;
+        }
+    }
+
+    /// Names and bytes of the members that were taken, archive by archive.
+    #[cfg(feature = "cli")]
+    pub(super) fn taken_members(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        let mut all = Vec::new();
+        for Source { archive, members } in &self.sources {
+            all.extend(archive.copies(|id| members.get(id.position()) == Some(&TAKEN))?);
+        }
+        Ok(all)
+    }
+
+    /// Members that define what waiting objects import and `names` does not have, each once. Objects below the number `next` are looked at once,
+    /// and of those the imports that members were found for, until they are there.
+    pub(super) fn wanted(&mut self, pending: &[Pending], next: u32, names: &Names) -> Vec<MemberRef> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let new = pending.partition_point(|(number, _)| *number < self.searched);
+        if self.searched == 0 {
+            self.open.clear();
+        }
+        for (_, object) in pending.iter().skip(new) {
+            // A weak reference takes no member out of an archive (gABI, Symbol Table).
+            let imports = object.index.imports.iter().zip(0..).filter(|(import, _)| !import.weak);
+            let imports = imports.filter(|(import, _)| names.get(object.index.name(import.name)).is_none());
+            self.open.extend(imports.map(|(_, position)| (Arc::clone(object), position)));
+        }
+        self.searched = next;
+        self.rounds = self.rounds.wrapping_add(1) % TAKEN;
+        let mut wanted = Vec::new();
+        let mut open = std::mem::take(&mut self.open);
+        open.retain(|(object, position)| {
+            let Some(import) = object.index.imports.get(*position as usize) else { return false };
+            let name = object.index.name(import.name);
+            let Some(member) = names.get(name).is_none().then(|| self.defining(name)).flatten() else { return false };
+            let round = self.rounds;
+            if let Some(state) = self.state(&member).filter(|state| **state != round) {
+                *state = round;
+                wanted.push(member);
+            }
+            true
+        });
+        self.open = open;
+        wanted
+    }
+}
+
+impl MemberRef {
+    /// Its name, such as `libx.a(foo.o)`, and bytes.
+    pub(super) fn read(&self) -> Result<(&str, std::borrow::Cow<'_, [u8]>)> {
+        self.archive.member(self.member)
+    }
+}
+
+fn name<'a>(sources: &'a [Source], entries: &[Entry], at: u32) -> &'a str {
+    let named = |entry: &Entry| Some(sources.get(entry.source as usize)?.archive.symbol(entry.symbol).0);
+    entries.get(at as usize).and_then(named).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::elf::testing::{X86, gcc, prepare, run};
+    use crate::name::Name;
+    use crate::read::Contents;
+
+    fn object(source: &str) -> PreparedObject {
+        let bytes = gcc(&[], source);
+        let prepared = prepare(X86, &bytes).unwrap();
+        let (index, bytes) = (prepared.index, prepared.bytes.into());
+        PreparedObject::new("user.o".into(), Name::Number(0), bytes, index)
+    }
+
+    /// An archive whose index has had a name replaced, if one is given.
+    fn archive(members: &[(&str, &str)], lie: Option<[&str; 2]>) -> Arc<Archive> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut arguments = vec!["rcs".to_owned(), "lib.a".to_owned()];
+        for (name, source) in members {
+            std::fs::write(dir.path().join(name), gcc(&[], source)).unwrap();
+            arguments.push((*name).to_owned());
+        }
+        run(dir.path(), "ar", &arguments);
+        let mut bytes = std::fs::read(dir.path().join("lib.a")).unwrap();
+        if let Some([from, to]) = lie {
+            // The index comes first.
+            let at = bytes.windows(from.len()).position(|w| w == from.as_bytes()).unwrap();
+            bytes[at..at + from.len()].copy_from_slice(to.as_bytes());
+        }
+        Arc::new(Archive::parse("lib.a", Contents::Memory(bytes.into())).unwrap())
+    }
+
+    fn pending(objects: Vec<PreparedObject>) -> Vec<Pending> {
+        (0..).zip(objects).map(|(number, object)| (number, Arc::new(object))).collect()
+    }
+
+    fn found(members: &[MemberRef]) -> Vec<&str> {
+        members.iter().map(|member| member.read().unwrap().0).collect()
+    }
+
+    #[test]
+    fn the_first_archive_counts_until_its_member_is_taken() {
+        let mut archives = Archives::default();
+        assert!(archives.is_empty() && archives.defining("f").is_none());
+        let one = archive(&[("a.o", "int f(void) { return 1; } int g;"), ("b.o", "int f(void) { return 2; }")], None);
+        let two = archive(&[("c.o", "int f(void) { return 3; }"), ("d.o", "int h;")], None);
+        archives.add(Arc::clone(&one));
+        archives.add(Arc::clone(&two));
+        let first = archives.defining("f").unwrap();
+        assert!(Arc::ptr_eq(&first.archive, &one) && !archives.has_taken(&first));
+        assert_eq!(found(&[first.clone(), archives.defining("g").unwrap()]), ["lib.a(a.o)"; 2]);
+        archives.take(&first);
+        assert!(archives.has_taken(&first) && archives.defining("g").is_none());
+        // Of one archive, the first member that is said to define a name counts, as with a linker: not `b.o`.
+        let second = archives.defining("f").unwrap();
+        assert!(Arc::ptr_eq(&second.archive, &two));
+        archives.take(&second);
+        assert!(archives.defining("f").is_none() && archives.defining("f").is_none());
+        assert!(archives.defining("h").is_some() && archives.defining("missing").is_none());
+        // One that comes later has it again.
+        archives.add(archive(&[("e.o", "int f(void) { return 4; }")], None));
+        assert_eq!(found(&[archives.defining("f").unwrap()]), ["lib.a(e.o)"]);
+    }
+
+    #[test]
+    fn each_member_is_wanted_once_and_by_no_weak_reference() {
+        let mut archives = Archives::default();
+        let objects = pending(vec![
+            object("int f(void); int g(void); int t(void) { return f() + g(); }"),
+            object("int f(void); __attribute__((weak)) int w(void); int u(void) { return f() + w(); }"),
+        ]);
+        assert!(archives.wanted(&objects, 2, &Names::default()).is_empty());
+        // Added after the objects: they are looked at again.
+        let both = "int f(void) { return 1; } int g(void) { return 2; }";
+        archives.add(archive(&[("weak.o", "int w(void) { return 1; }"), ("both.o", both)], None));
+        let wanted = archives.wanted(&objects, 2, &Names::default());
+        assert_eq!(found(&wanted), ["lib.a(both.o)"]);
+        // Until it is there, whoever asks is told.
+        assert_eq!(archives.wanted(&objects, 2, &Names::default()).len(), 1);
+        archives.take(&wanted[0]);
+        assert!(archives.wanted(&objects, 2, &Names::default()).is_empty());
+        assert!(archives.open.is_empty(), "nothing is looked at again");
+    }
+
+    #[test]
+    fn an_index_that_lies_leads_to_the_next_archive() {
+        let mut archives = Archives::default();
+        archives.add(archive(&[("lies.o", "int honest;")], Some(["honest", "wanted"])));
+        archives.add(archive(&[("true.o", "int wanted;")], None));
+        let objects = pending(vec![object("extern int wanted; int t(void) { return wanted; }")]);
+        for expected in ["lib.a(lies.o)", "lib.a(true.o)"] {
+            let wanted = archives.wanted(&objects, 1, &Names::default());
+            assert_eq!(found(&wanted), [expected]);
+            archives.take(&wanted[0]);
+        }
+        assert!(archives.wanted(&objects, 1, &Names::default()).is_empty());
+    }
+
+    #[test]
+    fn only_new_objects_are_looked_at() {
+        let mut archives = Archives::default();
+        archives.add(archive(&[("f.o", "int f;"), ("g.o", "int g;")], None));
+        let mut objects = pending(vec![object("extern int missing; int t(void) { return missing; }")]);
+        assert!(archives.wanted(&objects, 1, &Names::default()).is_empty());
+        assert!(archives.open.is_empty());
+        objects.push((1, Arc::new(object("extern int g; int u(void) { return g; }"))));
+        assert_eq!(found(&archives.wanted(&objects, 2, &Names::default())), ["lib.a(g.o)"]);
+        assert_eq!(archives.open.len(), 1);
+    }
+}
