@@ -236,6 +236,24 @@ pub enum Error {
         /// The name.
         symbol: String,
     },
+    /// An object asks for executable stacks, and its library does not [allow them](crate::LibraryBuilder::executable_stack).
+    #[error(
+        "'{object}' asks for executable stacks (section '.note.GNU-stack' is executable), which nested functions of GNU C need whose addresses are taken; use functions that are not nested (in assembly: .section .note.GNU-stack,\"\",@progbits), or allow it with LibraryBuilder::executable_stack"
+    )]
+    ExecutableStack {
+        /// The object's name.
+        object: String,
+    },
+    /// The system does not make stacks executable.
+    #[error(
+        "'{object}' asks for executable stacks, and the system does not make them so: {message}; glibc 2.41 and later do it only for processes started with GLIBC_TUNABLES=glibc.rtld.execstack=2, and security policies (SELinux's execstack, systemd's MemoryDenyWriteExecute) may forbid it"
+    )]
+    ExecutableStackRefused {
+        /// The object's name.
+        object: String,
+        /// What the dynamic loader or the system said.
+        message: String,
+    },
     /// An indirect function (`STT_GNU_IFUNC`) that has no resolver here.
     #[error(
         "'{object}' has the indirect function (IFUNC) '{symbol}', whose resolver is not a named function in a section of code, or which is made for the dynamic loader"
@@ -1166,6 +1184,11 @@ impl UndefinedSymbol {
     pub(crate) fn new(name: impl Into<String>, referenced_by: Vec<String>) -> Self {
         Self { name: name.into(), referenced_by, exported_by: Vec::new() }
     }
+
+    /// What is known of the name: the archive that has it, or that it is a linker's.
+    pub fn hint(&self) -> Option<crate::SymbolHint> {
+        crate::hints::of(&self.name)
+    }
 }
 
 /// A reference that cannot be made; see [`Error::ReferencesOutOfRange`].
@@ -1289,13 +1312,12 @@ fn undefined_symbols(library: &str, symbols: &[UndefinedSymbol]) -> String {
             let _ = write!(s, "\n    is exported by {path}; add it with LibraryBuilder::shared_library(\"{path}\")");
         }
     }
-    if symbols.iter().any(|u| u.name.starts_with("TVMFFI")) {
-        s.push_str(
-            "\nTVMFFI... is libtvm_ffi.so's; what raises errors is also LibraryBuilder::tvm_ffi's (feature tvm-ffi)",
-        );
-    }
-    if symbols.iter().any(|u| u.name.starts_with("__cpu_")) {
-        s.push_str("\n__cpu_... is in libgcc.a: add that with Library::add_archive_file (gcc -print-libgcc-file-name)");
+    let mut told = Vec::new();
+    for (name, hint) in symbols.iter().filter_map(|u| Some((&u.name, u.hint()?))) {
+        if !told.contains(&hint) {
+            let _ = write!(s, "\n{name} {hint}");
+            told.push(hint);
+        }
     }
     s.push_str(
         "\nadd an object that defines them, or name a provider with LibraryBuilder::link, ::shared_library or ::symbol \

@@ -60,6 +60,7 @@ pub mod fault;
 mod fault;
 mod file;
 mod gate;
+mod hints;
 mod imports;
 #[cfg(feature = "inkwell")]
 pub mod ir;
@@ -90,6 +91,7 @@ pub use elf::{
 };
 pub use engine::{EngineStats, Explanation, JitEngine, JitEngineBuilder, SlabLayout};
 pub use error::{Error, FarReference, Overlap, Result, UndefinedSymbol};
+pub use hints::SymbolHint;
 pub use imports::{Provider, ResolvedImport};
 pub use kernel::{
     Access, Argument, Autotuner, BufferView, CallPlan, Candidate, Capture, Element, ElementType, Extent,

@@ -70,5 +70,7 @@ pub unsafe fn run(library: &Library, entry: &str) -> Result<c_int> {
     let Vectors { count, arguments, environment } = Vectors::of_process();
     let function = std::ptr::with_exposed_provenance(address as usize);
     // SAFETY: by the caller.
-    Ok(unsafe { outermost::call(function, [count as usize, arguments.expose_provenance(), environment.expose_provenance()]) })
+    Ok(unsafe {
+        outermost::call(function, [count as usize, arguments.expose_provenance(), environment.expose_provenance()])
+    })
 }

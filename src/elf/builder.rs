@@ -8,6 +8,7 @@ pub(crate) struct IndexBuilder {
     pub(crate) index: ObjectIndex,
     arena: Vec<u8>,
     budget: NameBudget,
+    of_locals: NameBudget,
 }
 
 impl IndexBuilder {
@@ -18,12 +19,13 @@ impl IndexBuilder {
             index: ObjectIndex::default(),
             arena: Vec::with_capacity(strings.min(4096)),
             budget: NameBudget::new(strings, names),
+            of_locals: NameBudget::of_locals(strings, names),
         }
     }
 
     /// Counts a name that is read but not kept.
     pub(crate) fn pass(&mut self, view: &View<'_>, name: &[u8]) -> Result<()> {
-        self.budget.spend(view, name)
+        self.of_locals.spend(view, name)
     }
 
     pub(crate) fn name(&mut self, view: &View<'_>, name: &[u8]) -> Result<Name> {

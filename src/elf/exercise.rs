@@ -6,7 +6,7 @@ use super::{SectionConflicts, Surroundings, Verdict};
 use crate::Limits;
 
 /// Nothing is known of what is around.
-pub(crate) const NOWHERE: Surroundings<'static> = Surroundings { bridges: true, host: None };
+pub(crate) const NOWHERE: Surroundings<'static> = Surroundings { bridges: true, executable_stack: true, host: None };
 
 pub(super) const POLICIES: [SectionConflicts; 3] =
     [SectionConflicts::Rename, SectionConflicts::Harmonize, SectionConflicts::Reject];

@@ -5,6 +5,7 @@ use super::raw::{
     SHT_PROGBITS,
 };
 use super::relocations::{Kind, Table};
+use crate::{Error, Result};
 
 /// A prepared object's names, sections and initialisers. It owns what it holds; names lie in one arena.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +20,7 @@ pub(crate) struct ObjectIndex {
     pub imports: Vec<Import>,
     /// COMDAT groups.
     pub groups: Vec<Group>,
-    /// Sections of function pointers that are called at load or unload, in the order of the sections.
+    /// Sections that are called at load or unload, or whose function pointers are, in the order of the sections.
     pub arrays: Vec<Array>,
     /// Sections to keep although nothing refers to them.
     pub retain: Vec<u32>,
@@ -35,6 +36,8 @@ pub(crate) struct ObjectIndex {
     pub thread_local: Option<Box<ThreadLocal>>,
     /// Whether unwind tables of signal frames were changed for JITLink and have to be restored.
     pub signal_frames: bool,
+    /// Whether it asks for executable stacks.
+    pub executable_stack: bool,
 }
 
 /// An object's thread-local variables, and how its code reaches such variables.
@@ -104,6 +107,20 @@ impl ObjectIndex {
         Some(Table::of(self.machine).get(self.lifted.at(field)?)?.1)
     }
 
+    /// What a section defines is common.
+    pub(super) fn make_common(&mut self, section: u32) {
+        let alignment = self.sections.get(section as usize).map(|section| section.alignment.max(1));
+        for definition in self.definitions.iter_mut().filter(|definition| definition.section == section) {
+            definition.common = alignment;
+        }
+    }
+
+    /// Refuses an object that asks for executable stacks, unless they are allowed.
+    pub(crate) fn check_stack(&self, object: &str, allowed: bool) -> Result<()> {
+        let refused = self.executable_stack && !allowed;
+        if refused { Err(Error::ExecutableStack { object: object.into() }) } else { Ok(()) }
+    }
+
     /// The text of a name of this index.
     pub(crate) fn name(&self, name: Name) -> &str {
         let start = name.start as usize;
@@ -144,7 +161,7 @@ pub(crate) struct Definition {
     pub section: u32,
     /// Position in `groups` of the COMDAT group that its section belongs to.
     pub comdat: Option<u32>,
-    /// The alignment of a common symbol.
+    /// The alignment of a common symbol, or a thread-local one's of its section.
     pub common: Option<u64>,
     /// Whether `value` is its address. Such a symbol is undefined in the prepared bytes: whoever links the object has to
     /// supply it, JITLink knows no absolute symbols in objects.
@@ -193,7 +210,7 @@ pub(crate) struct Group {
     pub members: Vec<u32>,
 }
 
-/// A section of function pointers.
+/// A section of function pointers, or one that is a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Array {
     pub kind: ArrayKind,
@@ -205,17 +222,31 @@ pub(crate) struct Array {
     pub section: u32,
 }
 
+impl Array {
+    /// How many functions.
+    pub(crate) fn functions(&self) -> u64 {
+        match self.kind {
+            ArrayKind::InitCode | ArrayKind::FiniCode => 1,
+            _ => self.size / 8,
+        }
+    }
+}
+
 /// The priority of an array without a number: after all that have one.
 pub(crate) const PLAIN_PRIORITY: u32 = 65536;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ArrayKind {
     PreInit,
+    /// No pointers, but a function itself (`.init`).
+    InitCode,
     Init,
     /// Called from the last pointer to the first.
     Ctors,
     Fini,
     Dtors,
+    /// A function itself (`.fini`).
+    FiniCode,
 }
 
 /// A section of the prepared object.

@@ -1,14 +1,17 @@
 //! Object preparation: what happens to an object's bytes before LLVM sees them.
 //!
 //! An object passes a chain: *identity* (what kind of file it is), the callers' plugins, *crel* and *decompress* (encodings
-//! that JITLink does not decode), *signal frames* (unwind tables that it refuses), *marks* (relocations that patch nothing), *harmonizer* (same-named sections that differ) and *validator* (everything that would
-//! make LLVM read out of bounds or link wrongly). The chain's result is the bytes, borrowed if nothing had to be changed,
+//! that JITLink does not decode), *marks* (relocations that patch nothing), *ends* and *signal frames* (unwind tables that it refuses), *fragments* (code in `.init` and `.fini`), *harmonizer* (same-named
+//! sections that differ) and *validator* (everything that would make LLVM read out of bounds or link wrongly). The chain's result is the bytes, borrowed if nothing had to be changed,
 //! and an index of what the linker needs to know.
 
 mod archive;
 mod builder;
 mod crel;
 mod decompress;
+mod ends;
+mod footprint;
+mod fragments;
 mod harmonize;
 mod hide;
 mod identity;
@@ -26,6 +29,7 @@ mod records;
 pub(crate) mod relocations;
 mod report;
 mod signal_frames;
+mod tls_commons;
 mod tls_image;
 mod validate;
 mod view;

@@ -26,6 +26,9 @@ pub struct LinkPlan {
     pub machine: String,
     /// Bytes of the object as it was given.
     pub bytes: u64,
+    /// Bytes of an engine's arena that it takes at least; 0 where preparation failed.
+    #[serde(default)]
+    pub arena_bytes: u64,
     /// Its sections, as preparation leaves them; the null section is left out.
     pub sections: Vec<PlannedSection>,
     /// What preparation changes.
@@ -38,6 +41,9 @@ pub struct LinkPlan {
     pub initializers: u64,
     /// Functions that run when it is unloaded.
     pub finalizers: u64,
+    /// Whether it asks for executable stacks; see [`LibraryBuilder::executable_stack`](crate::LibraryBuilder::executable_stack).
+    #[serde(default)]
+    pub executable_stack: bool,
     /// The relocation kinds it uses.
     pub relocations: Vec<PlannedRelocation>,
     /// The relocations of mapped sections one by one, each with a verdict; up to 100 000 of them.
@@ -198,6 +204,7 @@ pub(super) struct Outcome<'a> {
     /// What ended preparation.
     pub fatal: Option<Error>,
     pub counts: Option<Counts>,
+    pub arena_bytes: u64,
 }
 
 impl LinkPlan {
@@ -207,7 +214,7 @@ impl LinkPlan {
     }
 
     pub(super) fn new(outcome: Outcome<'_>) -> Self {
-        let Outcome { name, size, view, index, report, fatal, mut counts } = outcome;
+        let Outcome { name, size, view, index, report, fatal, mut counts, arena_bytes } = outcome;
         let (changes, problems, dropped) = report.into_parts();
         let text = |error: Error| Problem { severity: Severity::Error, text: error.to_string() };
         let mut problems: Vec<Problem> = problems.into_iter().chain(fatal).map(text).collect();
@@ -222,6 +229,7 @@ impl LinkPlan {
             object: name.into(),
             machine,
             bytes: size,
+            arena_bytes,
             sections: view.map(|view| sections(&view, counts.as_ref())).unwrap_or_default(),
             changes,
             definitions: definitions(&index),
@@ -232,6 +240,7 @@ impl LinkPlan {
                 .collect(),
             initializers: 0,
             finalizers: 0,
+            executable_stack: index.executable_stack,
             references_omitted: all.saturating_sub(listed.len() as u64),
             references: listed,
             relocations: view.zip(counts).map(|(view, counts)| relocations(&view, &counts)).unwrap_or_default(),
@@ -239,8 +248,10 @@ impl LinkPlan {
         };
         for array in &index.arrays {
             match array.kind {
-                ArrayKind::PreInit | ArrayKind::Init | ArrayKind::Ctors => plan.initializers += array.size / 8,
-                ArrayKind::Fini | ArrayKind::Dtors => plan.finalizers += array.size / 8,
+                ArrayKind::PreInit | ArrayKind::InitCode | ArrayKind::Init | ArrayKind::Ctors => {
+                    plan.initializers += array.functions();
+                }
+                ArrayKind::Fini | ArrayKind::Dtors | ArrayKind::FiniCode => plan.finalizers += array.functions(),
             }
         }
         plan
@@ -407,6 +418,9 @@ impl fmt::Display for LinkPlan {
         }
         if self.initializers + self.finalizers > 0 {
             writeln!(f, "initializers {}, finalizers {}", self.initializers, self.finalizers)?;
+        }
+        if self.executable_stack {
+            writeln!(f, "asks for executable stacks")?;
         }
         if !self.relocations.is_empty() {
             let width = self.relocations.iter().map(|r| r.kind.len()).max().unwrap_or(0);

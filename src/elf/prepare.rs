@@ -8,11 +8,14 @@ use super::index::{Lifted, ObjectIndex};
 use super::patch::Patch;
 use super::plan::{LinkPlan, Outcome};
 use super::plugin::{Mode, ObjectInput, ObjectPlugin, ObjectReport};
-use super::reach::Surroundings;
+use super::reach::{LARGEST_ARENA, Surroundings};
 use super::report::{Change, ChangeKind};
 use super::validate::{self, Context, Counts, Judge};
 use super::view::View;
-use super::{SectionConflicts, crel, decompress, harmonize, identity, marks, signal_frames};
+use super::{
+    SectionConflicts, crel, decompress, ends, footprint, fragments, harmonize, identity, marks, signal_frames,
+    tls_commons,
+};
 use crate::{Error, Limits, Result};
 
 /// What objects are prepared for.
@@ -87,7 +90,18 @@ impl Preparation {
         };
         // If a plugin's bytes cannot even be read, the plan has no sections.
         let view = View::parse(name, &bytes, self.limits.sections).ok();
-        Ok(LinkPlan::new(Outcome { name, size, view, index, report, fatal, counts }))
+        let mut arena_bytes = 0;
+        if let Some(view) = view.as_ref().filter(|_| fatal.is_none()) {
+            // What a link would refuse for other reasons than its bytes.
+            index.check_stack(name, surroundings.executable_stack).or_else(|error| report.refuse(|| error))?;
+            arena_bytes = footprint::footprint(view, &index);
+            if let Some(host) = &surroundings.host {
+                let native = view.machine == self.target.machine;
+                let arena = if native { host.arena.end - host.arena.start } else { LARGEST_ARENA };
+                footprint::check(view, arena_bytes, arena).or_else(|error| report.refuse(|| error))?;
+            }
+        }
+        Ok(LinkPlan::new(Outcome { name, size, view, index, report, fatal, counts, arena_bytes }))
     }
 
     /// Size, kind of file, and headers.
@@ -124,8 +138,15 @@ impl Preparation {
         self.step(name, bytes, |view| crel::prepare(view, limits, report))?;
         self.step(name, bytes, |view| decompress::prepare(view, limits, report))?;
         self.step(name, bytes, |view| marks::prepare(view, self.target.llvm, report))?;
+        self.step(name, bytes, |view| ends::prepare(view, report))?;
+        self.step(name, bytes, |view| fragments::prepare(view, report))?;
         let mut signal_frames = false;
         self.step(name, bytes, |view| signal_frames::prepare(view).inspect(|patch| signal_frames = patch.is_some()))?;
+        let mut tls_commons = None;
+        self.step(name, bytes, |view| {
+            let prepared = tls_commons::prepare(view, report)?;
+            Ok(prepared.map(|(patch, section)| (patch, tls_commons = Some(section)).0))
+        })?;
         self.step(name, bytes, |view| harmonize::prepare(view, self.conflicts, report))?;
 
         let view = View::parse(name, bytes, limits.sections)?;
@@ -147,6 +168,9 @@ impl Preparation {
             }
         }
         valid.index.signal_frames = signal_frames;
+        if let Some(section) = tls_commons {
+            valid.index.make_common(section);
+        }
         Ok(valid.index)
     }
 

@@ -159,6 +159,8 @@ impl Symbol {
 
 /// Field offsets for patching in place.
 pub(crate) mod field {
+    pub(crate) const E_SHOFF: u64 = 40;
+    pub(crate) const E_SHNUM: u64 = 60;
     pub(crate) const SH_NAME: u64 = 0;
     pub(crate) const SH_TYPE: u64 = 4;
     pub(crate) const SH_FLAGS: u64 = 8;

@@ -60,6 +60,8 @@ pub(crate) enum Whereabouts {
 pub(crate) struct Surroundings<'a> {
     /// Whether the linker may bridge.
     pub bridges: bool,
+    /// Whether objects may ask for executable stacks.
+    pub executable_stack: bool,
     /// The process and its arena, for objects that are for it.
     pub host: Option<Host<'a>>,
 }

@@ -62,6 +62,18 @@ pub enum ChangeKind {
         /// How many.
         count: u64,
     },
+    /// Zeros that ended an unwind table became padding of the record before them.
+    EndsPadded {
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// A fragment of code in `.init` or `.fini` became a function, as crti.o and crtn.o make one of all.
+    MadeFunction {
+        /// Bytes before.
+        from: u64,
+        /// Bytes after.
+        to: u64,
+    },
     /// A symbol's entry was rewritten so that LLVM links it.
     Symbol {
         /// The symbol.
@@ -98,6 +110,8 @@ impl fmt::Display for ChangeKind {
             Self::Decompressed { format, from, to } => write!(f, "decompressed ({format}), {from} -> {to} bytes"),
             Self::CrelDecoded { count } => write!(f, "{count} compact relocations decoded"),
             Self::Dropped { count } => write!(f, "{count} relocations left out that patch nothing"),
+            Self::EndsPadded { bytes } => write!(f, "{bytes} bytes that end an unwind table made padding"),
+            Self::MadeFunction { from, to } => write!(f, "made a function, {from} -> {to} bytes"),
             Self::Symbol { name, to } => write!(f, "symbol '{name}' {to}"),
             Self::Rewritten { from, to } => write!(f, "rewritten, {from} -> {to} bytes"),
             Self::Other(text) => f.write_str(text),

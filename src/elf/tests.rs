@@ -2,6 +2,7 @@ mod archive;
 mod harmonize;
 mod identity;
 mod index;
+mod odd;
 mod random;
 mod steps;
 mod thread_local;

@@ -2,7 +2,7 @@
 //! those that are there already, a block of an object's thread-local variables.
 //!
 //! It has what glibc's loader asks for (elf/dl-load.c, elf/get-dynamic-info.h): one writable PT_LOAD, a PT_DYNAMIC with empty tables,
-//! and a PT_GNU_STACK, without which stacks would be made executable. One relocation, if the block is to be at a fixed
+//! and a PT_GNU_STACK, without which stacks would be made executable (one image is there for just that). One relocation, if the block is to be at a fixed
 //! distance from the thread pointer, makes the loader put it there and tells where (x86-64 psABI `R_X86_64_TPOFF64`, AAELF64
 //! `R_AARCH64_TLS_TPREL64`).
 
@@ -70,6 +70,16 @@ const STATIC_TLS: u64 = 0x10;
 impl TlsImage {
     /// The image for a block, for the machine of this number; `fixed`: at one distance from every thread pointer.
     pub(crate) fn new(machine: u16, block: &TlsBlock, fixed: bool) -> Self {
+        Self::with_stack(machine, block, fixed, elf::PF_R.0 | elf::PF_W.0)
+    }
+
+    /// An image that asks for executable stacks, and has a block of nothing.
+    pub(crate) fn asking_for_executable_stacks(machine: u16) -> Self {
+        let block = TlsBlock { offsets: Vec::new(), size: 0, content_size: 0, alignment: 1 };
+        Self::with_stack(machine, &block, false, elf::PF_R.0 | elf::PF_W.0 | elf::PF_X.0)
+    }
+
+    fn with_stack(machine: u16, block: &TlsBlock, fixed: bool, stack: u32) -> Self {
         let dynamic_at = HEADER_SIZE + u64::from(PROGRAM_HEADERS) * PROGRAM_HEADER_SIZE;
         let dynamic_size = 16 * if fixed { 10 } else { 6 };
         let symbols_at = dynamic_at + dynamic_size;
@@ -104,7 +114,7 @@ impl TlsImage {
         segment(elf::PT_DYNAMIC.0, read | write, dynamic_at, dynamic_size, dynamic_size, 8);
         // glibc ignores a block of no bytes.
         segment(elf::PT_TLS.0, read, contents_at, block.content_size, block.size.max(1), block.alignment.max(1));
-        segment(elf::PT_GNU_STACK.0, read | write, 0, 0, 0, 16);
+        segment(elf::PT_GNU_STACK.0, stack, 0, 0, 0, 16);
 
         let mut entry = |tag: i64, value: u64| {
             out.long(tag as u64);

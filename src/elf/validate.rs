@@ -16,6 +16,8 @@ use crate::{Limits, Result};
 pub(crate) use discarded::discarded_reference;
 pub(crate) use judge::Judge;
 pub(crate) use relocations::{Counts, Tally};
+pub(crate) use sections::{MAX_ALIGNMENT, symbol_table};
+pub(crate) use symbols::{Place, place};
 
 pub(crate) const NAME: &str = "validator";
 

@@ -218,13 +218,22 @@ pub(crate) fn string_at(table: &[u8], offset: u32) -> Option<&[u8]> {
 }
 
 /// Bounds the total length of the names that are read from string tables. Names may share their ends, and many may be
-/// the same short one, but names that overlap without end would make megabytes of work out of every few bytes.
+/// the same one, but names that overlap without end would make megabytes of work out of every few bytes.
 pub(crate) struct NameBudget(usize);
 
 impl NameBudget {
-    /// For so many bytes of string tables, and so many names in them.
+    /// For names that differ, or are short: so many, in so many bytes of string tables.
     pub(crate) fn new(table: usize, names: usize) -> Self {
-        Self(table.saturating_mul(16).saturating_add(names.saturating_mul(64)))
+        Self::with(table, names, 64)
+    }
+
+    /// For names that are read and not kept, and may all be the same long one: those of local functions, in objects that were merged (`ld -r`).
+    pub(crate) fn of_locals(table: usize, names: usize) -> Self {
+        Self::with(table, names, 4096)
+    }
+
+    fn with(table: usize, names: usize, each: usize) -> Self {
+        Self(table.saturating_mul(16).saturating_add(names.saturating_mul(each)))
     }
 
     pub(crate) fn spend(&mut self, view: &View<'_>, name: &[u8]) -> Result<()> {

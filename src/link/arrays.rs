@@ -18,7 +18,7 @@ use crate::runtime::vectors::{Strings, Vectors};
 
 /// The functions of one object's initialiser and finaliser sections, in the order in which they are called.
 ///
-/// It is the order in which `ld` and the dynamic loader would have it: `.preinit_array`; then `.init_array.N` and
+/// It is the order in which `ld` and the dynamic loader would have it: `.preinit_array`; `.init`; then `.init_array.N` and
 /// `.ctors.(65535-N)` by ascending N, then `.init_array` and `.ctors`, each `.ctors` section from its end to its start.
 /// Finalisers are the exact reverse.
 #[derive(Debug, Default)]
@@ -40,14 +40,20 @@ impl Arrays {
             // SAFETY: the section has that many bytes; it may be unaligned.
             let entry = |i: usize| unsafe { (address as *const usize).add(i).read_unaligned() };
             // 0 and -1 delimit old .ctors lists.
-            let mut entries: Vec<usize> = (0..words).map(entry).filter(|e| *e != 0 && *e != usize::MAX).collect();
+            let entries = || (0..words).map(entry).filter(|e| *e != 0 && *e != usize::MAX);
+            let mut entries: Vec<usize> = match array.kind {
+                ArrayKind::InitCode | ArrayKind::FiniCode => vec![address as usize],
+                _ => entries().collect(),
+            };
             let (list, stage) = match array.kind {
                 ArrayKind::PreInit => (&mut initialisers, 0),
-                ArrayKind::Init => (&mut initialisers, 1),
+                ArrayKind::InitCode => (&mut initialisers, 1),
+                ArrayKind::Init => (&mut initialisers, 2),
                 ArrayKind::Ctors => {
                     entries.reverse();
-                    (&mut initialisers, 1)
+                    (&mut initialisers, 2)
                 }
+                ArrayKind::FiniCode => (&mut finalisers, 0),
                 ArrayKind::Fini => (&mut finalisers, 1),
                 ArrayKind::Dtors => {
                     // .dtors run from start to end; the whole list of finalisers is reversed below.

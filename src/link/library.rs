@@ -42,6 +42,8 @@ pub(crate) struct Scope {
     pub(crate) links: Vec<Arc<Library>>,
     pub(crate) given: HashMap<Box<str>, u64>,
     pub(crate) isolated: bool,
+    /// Whether objects may ask for executable stacks.
+    pub(crate) executable_stack: bool,
     /// Where shared libraries are looked for.
     pub(crate) folders: Vec<PathBuf>,
     /// What the library is loaded for.
@@ -85,7 +87,8 @@ impl Library {
         }
         context.registry.add(code.code());
         let remains = Arc::clone(code.code());
-        let plain = scope.links.is_empty() && scope.given.is_empty() && !scope.isolated && scope.folders.is_empty();
+        let alone = scope.links.is_empty() && scope.given.is_empty() && scope.folders.is_empty();
+        let plain = alone && !scope.isolated && !scope.executable_stack;
         let scope = (!plain).then(|| Box::new(scope));
         let state = State { code: Some(code), ..State::default() };
         Arc::new(Self { name, context, scope, text: OnceBox::new(), remains, state: Mutex::new(state) })
@@ -104,6 +107,10 @@ impl Library {
 
     fn scope(&self) -> Option<&Scope> {
         self.scope.as_deref()
+    }
+
+    fn allows_executable_stack(&self) -> bool {
+        self.scope().is_some_and(|scope| scope.executable_stack)
     }
 
     fn outside<'a>(&'a self, code: &'a Code, host: &'a Host) -> Outside<'a> {
@@ -142,6 +149,7 @@ impl Library {
         let span = tracing::debug_span!(target: "slabjit", "slabjit::prepare", object = &*name, bytes = bytes.len());
         let _entered = span.enter();
         let prepared = self.context.preparation.prepare(&name, bytes)?;
+        prepared.index.check_stack(&name, self.allows_executable_stack())?;
         for change in &prepared.changes {
             tracing::info!(target: "slabjit", object = &*name, %change, "preparation changed the object");
         }
@@ -253,6 +261,7 @@ impl Library {
     /// Looks up what waiting objects need of the host, and has storage made for their thread-local variables, where that has not
     /// been done. No lock is held meanwhile.
     fn find_outside(&self, code: &Code, host: &mut Host) -> Result<()> {
+        self.make_stacks_executable()?;
         let mut waited = false;
         loop {
             let (looked_up, storage) = {
@@ -277,6 +286,14 @@ impl Library {
             host.storage = None;
             host.storage = Some(Arc::new(Storage::open(&lacking.objects, lacking.fixed.as_deref())?));
         }
+    }
+
+    /// Has stacks made executable if a waiting object asks for it. No lock is held meanwhile.
+    fn make_stacks_executable(&self) -> Result<()> {
+        let asking = self.state().pending().iter().find(|(_, object)| object.index.executable_stack).cloned();
+        let Some((_, object)) = asking else { return Ok(()) };
+        let refused = |message| Error::ExecutableStackRefused { object: object.name.to_string(), message };
+        runtime::executable_stack::enable(object.index.machine).map_err(refused)
     }
 
     /// # Safety
@@ -454,7 +471,8 @@ impl Library {
     /// What preparation finds in an object, and where its references would lead as one of this library.
     pub(crate) fn check(&self, name: &str, bytes: &[u8]) -> Result<LinkPlan> {
         let code = self.code()?;
-        self.context.check(name, bytes, &|name, weak| self.whereabouts(&code, name, weak))
+        let find = |name: &str, weak| self.whereabouts(&code, name, weak);
+        self.context.check(name, bytes, self.allows_executable_stack(), &find)
     }
 
     /// Where a name leads, in the order in which [`resolve::decide`] looks.

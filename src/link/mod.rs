@@ -98,16 +98,22 @@ impl Context {
     }
 
     /// What preparation finds in an object of which undefined names lead where `find` says.
-    pub(crate) fn check(&self, name: &str, bytes: &[u8], find: &dyn Fn(&str, bool) -> Whereabouts) -> Result<LinkPlan> {
+    pub(crate) fn check(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        executable_stack: bool,
+        find: &dyn Fn(&str, bool) -> Whereabouts,
+    ) -> Result<LinkPlan> {
         let arena = self.arena.range();
         let host = Host { arena: arena.start as u64..arena.end as u64, find };
         let bridges = self.out_of_range == OutOfRange::Bridge;
-        self.preparation.check(name, bytes, &Surroundings { bridges, host: Some(host) })
+        self.preparation.check(name, bytes, &Surroundings { bridges, executable_stack, host: Some(host) })
     }
 
     /// [`check`](Self::check) of an object that has nothing around it but the process.
     pub(crate) fn check_alone(&self, name: &str, bytes: &[u8]) -> Result<LinkPlan> {
-        self.check(name, bytes, &|name, _| resolve::in_process(name))
+        self.check(name, bytes, false, &|name, _| resolve::in_process(name))
     }
 
     /// A name for an object that was given none.

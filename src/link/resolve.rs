@@ -18,7 +18,7 @@ use crate::error::UndefinedSymbol;
 use crate::memory::Arena;
 use crate::name::Name;
 use crate::runtime::{helpers, process};
-use crate::{Error, Result};
+use crate::{Error, Result, hints};
 
 /// Where names are looked for that the library's own objects do not define.
 pub(super) struct Outside<'a> {
@@ -134,6 +134,10 @@ pub(super) fn look_up(name: &str, scope: Option<&Scope>, code: &Code) -> Option<
         libraries.find_map(|(at, library)| Some((library.symbol(name)?, By::Shared(at))))
     };
     let given = || Some((*scope?.given.get(name)?, By::Given));
+    // Of another file than this one's.
+    if hints::is_bound(name) {
+        return given();
+    }
     let isolated = scope.is_some_and(|scope| scope.isolated);
     let process = || Some((process::symbol(name)?, By::Process));
     let helper = || Some((helpers::of_libc(name)?, By::Here));
@@ -149,6 +153,7 @@ pub(super) fn look_up(name: &str, scope: Option<&Scope>, code: &Code) -> Option<
 pub(super) fn in_process(name: &str) -> Whereabouts {
     match Own::named(name) {
         Some(own) => own.shared_address().map_or(Whereabouts::Arena, Whereabouts::Address),
+        None if hints::is_bound(name) => Whereabouts::Unknown,
         None => process::symbol(name).map_or(Whereabouts::Unknown, Whereabouts::Address),
     }
 }

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
+pub(crate) mod executable_stack;
 mod exports;
 mod fixed_storage;
 pub(crate) mod helpers;

@@ -367,6 +367,7 @@ impl Variant {
         for object in objects {
             library.add_object_file(object)?;
         }
+        check(&library, objects)?;
         // SAFETY: the cases' initialisers and finalisers are ours and keep to their directives.
         unsafe { library.initialize()? };
         let mut results = Vec::new();
@@ -393,6 +394,9 @@ impl Variant {
     ) -> Result<(), Failed> {
         let library = self.library(engine)?;
         let added = objects.iter().try_for_each(|o| library.add_object_file(o).map(drop));
+        if check(&library, objects).is_ok() {
+            return Err("is said to load, although an error is expected".into());
+        }
         // SAFETY: as in with_slabjit.
         let Err(error) = added.and_then(|()| unsafe { library.initialize() }) else {
             return Err("loaded, although an error was expected".into());
@@ -405,6 +409,20 @@ impl Variant {
             return Err(format!("expected {variant} naming {object} and /{pattern}/, got {debug}: {text}").into());
         }
         Ok(())
+    }
+}
+
+/// What `check` says of objects of a library.
+fn check(library: &Library, objects: &[PathBuf]) -> Result<(), Failed> {
+    for object in objects {
+        let plan = library.check_object_named(&object.display().to_string(), std::fs::read(object)?)?;
+        if !plan.loads() {
+            return Err(format!("is said not to load: {plan}").into());
+        }
+    }
+    match &library.undefined_symbols()?[..] {
+        [] => Ok(()),
+        missing => Err(format!("is said to lack {missing:?}").into()),
     }
 }
 

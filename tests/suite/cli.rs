@@ -244,8 +244,18 @@ fn errors_speak_the_words_of_the_command_line() {
         words.iter().for_each(|word| assert!(stderr.contains(word), "'{word}' is not in: {stderr}"));
         assert_no_method(&stderr);
     }
+    let nested = object(
+        "nested_word.c",
+        "__attribute__((noipa)) static int apply(int (*f)(int), int x) { return f(x); }
+         int main(int argc, char **argv) { int add(int x) { return x + argc; } return apply(add, 40); }",
+    );
+    fails(&["run", &nested], &["executable stacks", "--executable-stack"]);
+    let (code, stdout, _) = outcome(&["check", &nested]);
+    assert!(code == Some(1) && stdout.contains("--executable-stack"), "{stdout}");
+    assert_eq!(outcome(&["check", "-q", "--executable-stack", &nested]).0, Some(0));
     for arguments in [
         &[missing.as_str()][..],
+        &[&nested],
         &["-L", folder, &missing],
         &[shared],
         &[good, good],
@@ -477,6 +487,11 @@ fn map_draws_objects_of_both_architectures() {
     for wanted in ["AArch64, ", "x86-64, ", "always in range", "in range within the arena", "bridged", "refused"] {
         assert!(shown.iter().any(|text| text.starts_with(wanted)), "'{wanted}': {shown:?}");
     }
+    // Nothing defines `elsewhere`, which is judged for this machine only.
+    let of = |machine: &str| shown.iter().find(|text| text.starts_with(machine)).unwrap();
+    let (native, foreign) = target::by_arch(("x86-64, ", "AArch64, "), ("AArch64, ", "x86-64, "));
+    assert!(of(native).ends_with("; does not load") && of(foreign).ends_with("; loads"), "{shown:?}");
+    assert!(shown.iter().any(|text| text.starts_with("1 problem(s)")), "{shown:?}");
     // Nothing is where it is by chance.
     assert_eq!(drawn("again.svg", &[&arm, &x86]).1, svg);
     // What does not load is drawn as well.

@@ -19,6 +19,7 @@ mod common;
 mod cuda;
 mod dependences;
 mod distance;
+mod executable_stack;
 mod failed_links;
 #[cfg(feature = "faults")]
 mod faults;
@@ -34,6 +35,7 @@ mod lifetime;
 mod lljit;
 mod memory;
 mod names;
+mod odd_objects;
 mod ownership;
 mod packed;
 #[cfg(target_arch = "x86_64")]
@@ -76,6 +78,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("cuda", cuda::TESTS, cuda::PARTS),
     ("dependences", dependences::TESTS, dependences::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
+    ("executable_stack", executable_stack::TESTS, executable_stack::PARTS),
     ("failed_links", failed_links::TESTS, failed_links::PARTS),
     #[cfg(feature = "faults")]
     ("faults", faults::TESTS, faults::PARTS),
@@ -89,6 +92,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
+    ("odd_objects", odd_objects::TESTS, odd_objects::PARTS),
     ("ownership", ownership::TESTS, ownership::PARTS),
     ("packed", packed::TESTS, packed::PARTS),
     #[cfg(target_arch = "x86_64")]

@@ -29,8 +29,10 @@ pub(crate) struct Checked {
     /// Its path, for machines.
     path: String,
     pub(crate) plan: Result<LinkPlan, String>,
-    /// Why it cannot join the objects before it: a name that is defined twice.
+    /// Why it cannot join the objects before it, such as a name that is defined twice.
     conflict: Option<String>,
+    /// The same in the library's own words: a plan has them where they are about the object itself.
+    refusal: String,
     /// Whether it is for this machine, so that its imports are judged.
     native: bool,
     undefined: Vec<UndefinedSymbol>,
@@ -39,15 +41,21 @@ pub(crate) struct Checked {
 impl Checked {
     /// Without a verdict yet.
     fn new(name: String, path: String, native: bool) -> Self {
-        Self { name, path, plan: Err(String::new()), conflict: None, native, undefined: Vec::new() }
+        let (plan, undefined) = (Err(String::new()), Vec::new());
+        Self { name, path, plan, conflict: None, refusal: String::new(), native, undefined }
     }
 
     fn refused(name: String, path: String, error: &Error) -> Self {
         Self { plan: Err(words::of(error)), ..Self::new(name, path, false) }
     }
 
-    fn loads(&self) -> bool {
+    pub(crate) fn loads(&self) -> bool {
         self.plan.as_ref().is_ok_and(LinkPlan::loads) && self.conflict.is_none() && self.undefined.is_empty()
+    }
+
+    /// How many things keep it from being loaded, beside those that its plan has.
+    pub(crate) fn further_problems(&self) -> usize {
+        self.undefined.len() + usize::from(self.conflict.is_some())
     }
 }
 
@@ -98,9 +106,25 @@ pub(crate) fn check_all(scope: &Scope, inputs: &Inputs) -> slabjit::Result<Vec<C
     let undefined = library.undefined_symbols();
     let taken = program::taken_members(&library).into_iter();
     checked.extend(taken.map(|(name, bytes)| (Checked::new(name.clone(), name, true), Some(bytes))));
+    let (arena, mut taken) = (engine.arena().len() as u64, 0_u64);
     for (object, bytes) in &mut checked {
-        if let Some(bytes) = bytes {
-            object.plan = library.check_object_named(&object.name, bytes).map_err(|error| words::of(&error));
+        let Some(bytes) = bytes else { continue };
+        object.plan = library.check_object_named(&object.name, bytes).map_err(|error| words::of(&error));
+        match &mut object.plan {
+            Ok(plan) if plan.loads() && object.native => taken = taken.saturating_add(plan.arena_bytes),
+            Ok(plan) if plan.loads() => {}
+            // It says what is wrong with the object itself.
+            Ok(plan) => {
+                if let Some(conflict) = object.conflict.take() {
+                    let told = plan.problems.iter_mut().filter(|problem| problem.text == object.refusal);
+                    told.for_each(|problem| problem.text.clone_from(&conflict));
+                }
+            }
+            Err(_) => object.conflict = None,
+        }
+        if taken > arena {
+            let text = || format!("with the objects before it, it takes {taken} bytes of the arena's {arena}");
+            object.conflict.get_or_insert_with(text);
         }
     }
     let mut checked: Vec<_> = checked.into_iter().map(|(object, _)| object).collect();
@@ -132,13 +156,13 @@ fn add_member(library: &Library, name: String, bytes: Vec<u8>) -> AndBytes {
 
 /// An object and its bytes, for its plan.
 fn add_one(library: &Library, name: String, path: String, bytes: Vec<u8>) -> AndBytes {
-    let (native, conflict) = match library.add_object_named(&name, &bytes) {
-        Ok(()) => (true, None),
-        Err(error @ Error::DuplicateDefinition { .. }) => (true, Some(words::of(&error))),
-        // The plan says it; or it is an object for the other machine.
-        Err(_) => (false, None),
-    };
-    (Checked { conflict, ..Checked::new(name, path, native) }, Some(bytes))
+    let mut checked = Checked::new(name, path, true);
+    match library.add_object_named(&checked.name, &bytes) {
+        Ok(()) => {}
+        Err(Error::WrongMachine { .. }) => checked.native = false,
+        Err(error) => (checked.conflict, checked.refusal) = (Some(words::of(&error)), error.to_string()),
+    }
+    (checked, Some(bytes))
 }
 
 fn text_of(checked: &Checked) -> String {
@@ -166,9 +190,10 @@ fn text_of(checked: &Checked) -> String {
 
 fn undefined(symbol: &UndefinedSymbol) -> String {
     let name = escaped(&symbol.name);
-    match symbol.exported_by.as_slice() {
-        [] => format!("{name} (nothing given defines it; see --library and --define)"),
-        paths => format!("{name} (exported by {}; add --library)", words::paths(paths)),
+    match (symbol.exported_by.as_slice(), symbol.hint()) {
+        ([], Some(hint)) => format!("{name} ({})", words::of_name(hint)),
+        ([], None) => format!("{name} (nothing given defines it; see --library and --define)"),
+        (paths, _) => format!("{name} (exported by {}; add --library)", words::paths(paths)),
     }
 }
 

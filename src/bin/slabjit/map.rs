@@ -72,7 +72,8 @@ fn draw_all(scope: &Scope, inputs: &Inputs) -> Result<String, String> {
     let mut root = Element::new("g");
     let mut y = MARGIN;
     for checked in check_all(scope, inputs).map_err(|error| words::of(&error))? {
-        y = draw(&mut root, &checked.plan?, y) + 2.0 * LINE;
+        let (loads, further) = (checked.loads(), checked.further_problems());
+        y = draw(&mut root, &checked.plan?, loads, further, y) + 2.0 * LINE;
     }
     y = legend(&mut root, y) + MARGIN;
     let mut svg = Element::new("svg")
@@ -124,18 +125,18 @@ fn colour(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Draws one object from `y` on; returns where it ends.
-fn draw(root: &mut Element, plan: &LinkPlan, mut y: f64) -> f64 {
+/// Draws one object from `y` on, with problems that its plan does not have; returns where it ends.
+fn draw(root: &mut Element, plan: &LinkPlan, loads: bool, further: usize, mut y: f64) -> f64 {
     y += LINE;
     root.push(
         Element::text(MARGIN, y, &shortened(&plan.object, 100)).with("font-size", 16).with("font-weight", "bold"),
     );
     y += LINE;
-    root.push(Element::text(MARGIN, y, &summary(plan)).with("fill", "#444444"));
-    if !plan.problems.is_empty() {
+    root.push(Element::text(MARGIN, y, &summary(plan, loads)).with("fill", "#444444"));
+    if plan.problems.len() + further > 0 {
         // Not their texts: there may be addresses in them, which are others each time.
         y += LINE;
-        let text = format!("{} problem(s): 'slabjit check' tells them", plan.problems.len());
+        let text = format!("{} problem(s): 'slabjit check' tells them", plan.problems.len() + further);
         root.push(Element::text(MARGIN, y, &text).with("fill", colour(Verdict::Refused)));
     }
     let top = y + LINE;
@@ -182,7 +183,7 @@ fn draw(root: &mut Element, plan: &LinkPlan, mut y: f64) -> f64 {
     end
 }
 
-fn summary(plan: &LinkPlan) -> String {
+fn summary(plan: &LinkPlan, loads: bool) -> String {
     let sum = |of: fn(&slabjit::PlannedRelocation) -> u64| plan.relocations.iter().map(of).sum::<u64>();
     let mapped = plan.sections.iter().filter(|s| s.segment.is_some()).map(|s| s.size).fold(0, u64::saturating_add);
     format!(
@@ -194,7 +195,7 @@ fn summary(plan: &LinkPlan) -> String {
         sum(|r| r.in_arena),
         sum(|r| r.bridged),
         sum(|r| r.refused),
-        if plan.loads() { "loads" } else { "does not load" },
+        if loads { "loads" } else { "does not load" },
     )
 }
 

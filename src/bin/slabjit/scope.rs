@@ -18,6 +18,9 @@ pub(crate) struct Scope {
     /// A symbol at a fixed address.
     #[arg(long = "define", value_name = "NAME=ADDR", value_parser = definition)]
     definitions: Vec<(String, usize)>,
+    /// Take objects that ask for executable stacks, as nested functions of GNU C need them whose addresses are taken.
+    #[arg(long)]
+    executable_stack: bool,
     /// Where objects lie: within 2 GiB of all shared libraries, for code that refers to them directly; anywhere; or in the low
     /// 2 GiB, for code that was compiled with -fno-pic.
     #[arg(long, value_enum)]
@@ -79,7 +82,8 @@ impl Scope {
         let define = |b: LibraryBuilder, (name, address): &(String, usize)| {
             b.symbol(name, std::ptr::without_provenance(*address))
         };
-        self.definitions.iter().fold(builder, define)
+        let builder = self.definitions.iter().fold(builder, define);
+        if self.executable_stack { builder.executable_stack() } else { builder }
     }
 }
 

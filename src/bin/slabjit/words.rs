@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use slabjit::{Error, FarReference, UndefinedSymbol};
+use slabjit::{Error, FarReference, SymbolHint, UndefinedSymbol};
 
 use crate::input::name_of;
 use crate::output::{escaped as e, escaped_lines};
@@ -29,6 +29,10 @@ pub(crate) fn of(error: &Error) -> String {
         Error::DecompressedTooLarge { object, bytes, limit, .. } => {
             too_much(object, *bytes, "bytes of decompressed sections", *limit)
         }
+        Error::ExecutableStack { object } => format!(
+            "'{}' asks for executable stacks (section '.note.GNU-stack' is executable), which nested functions of GNU C need whose addresses are taken; use functions that are not nested (in assembly: .section .note.GNU-stack,\"\",@progbits), or allow it with --executable-stack",
+            e(object)
+        ),
         Error::DuplicateDefinition { symbol, first, second, .. } => format!(
             "'{}' is defined twice: by '{}' and by '{}'; leave one of them out, or make one weak",
             e(symbol),
@@ -104,17 +108,31 @@ fn undefined(symbols: &[UndefinedSymbol]) -> String {
             let _ = write!(s, "\n    is exported by {0}; add --library {0}", name_of(path));
         }
     }
-    if symbols.iter().any(|symbol| symbol.name.starts_with("TVMFFI")) {
-        s.push_str("\nTVMFFI... is libtvm_ffi.so's: give that with --library");
-    }
-    if symbols.iter().any(|symbol| symbol.name.starts_with("__cpu_")) {
-        s.push_str("\n__cpu_... is in libgcc.a: give that, too (gcc -print-libgcc-file-name says where it is)");
+    let mut told = Vec::new();
+    for (name, hint) in symbols.iter().filter_map(|symbol| Some((&symbol.name, symbol.hint()?))) {
+        if !told.contains(&hint) {
+            let _ = write!(s, "\n{} {}", e(name), of_name(hint));
+            told.push(hint);
+        }
     }
     s.push_str(
         "\ngive an object or archive that defines them, a shared library with --library (-L FOLDER finds out which), or an address with \
          --define NAME=ADDR",
     );
     s
+}
+
+/// What is known of a name that nothing defines, to be read behind it.
+pub(crate) fn of_name(hint: SymbolHint) -> &'static str {
+    match hint {
+        SymbolHint::Linker => {
+            "is a bound of the file that a linker writes, and there is no such file here; give it an address (--define), declare it \
+             weak to have 0, or link the object into a shared library"
+        }
+        SymbolHint::Libgcc => "is in libgcc.a: give that, too (gcc -print-libgcc-file-name says where it is)",
+        SymbolHint::TvmFfi => "is libtvm_ffi.so's: give that with --library",
+        _ => "is known to be missing",
+    }
 }
 
 fn out_of_range(object: &str, references: &[FarReference], more: usize) -> String {

@@ -20,7 +20,7 @@ fn plan(target: Target, object: &[u8], bridges: bool, arena: std::ops::Range<u64
         let known = names.iter().find(|(known, _)| *known == name);
         known.map_or(Whereabouts::Arena, |(_, address)| Whereabouts::Address(*address))
     };
-    let around = Surroundings { bridges, host: Some(Host { arena, find: &find }) };
+    let around = Surroundings { bridges, executable_stack: false, host: Some(Host { arena, find: &find }) };
     preparation(target, SectionConflicts::Rename).check("test.o", object, &around).unwrap()
 }
 

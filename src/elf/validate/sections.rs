@@ -3,7 +3,8 @@
 use super::Context;
 use super::symbols::Symbols;
 use crate::elf::builder::IndexBuilder;
-use crate::elf::index::{Array, Group, Name, Section, array_kind, is_retained};
+use crate::elf::fragments::{Fragment, fragment};
+use crate::elf::index::{Array, ArrayKind, Group, Name, Section, array_kind, is_retained};
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
     GRP_COMDAT, HEADER_SIZE, RELA_SIZE, RawSymbol, SECTION_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHF_LINK_ORDER, SHF_TLS,
@@ -21,7 +22,7 @@ const MAX_MAPPED: u64 = 1 << 47;
 
 /// The tables that the rest of validation reads.
 #[derive(Default)]
-pub(super) struct Tables<'a> {
+pub(crate) struct Tables<'a> {
     /// Section index of the symbol table; 0 if there is none.
     pub symtab: u32,
     pub symbols: &'a [RawSymbol],
@@ -72,6 +73,11 @@ pub(super) fn validate<'a>(
         if header.kind == SHT_RELA {
             relocations = relocations.saturating_add(header.size / RELA_SIZE);
         }
+        if fragment(view, &header, text, view.contents(index, &header)?).is_some() {
+            let kind = if text == b".init" { ArrayKind::InitCode } else { ArrayKind::FiniCode };
+            let (offset, size) = (header.offset, header.size);
+            builder.index.arrays.push(Array { kind, priority: 0, offset, size, section: index });
+        }
         if let Some((kind, priority)) = array_kind(text, header.kind).filter(|_| header.is(SHF_ALLOC)) {
             if header.size % 8 != 0 {
                 report.refuse(|| view.malformed(Some(index), None, "its size is no multiple of a pointer's"))?;
@@ -84,6 +90,8 @@ pub(super) fn validate<'a>(
                 section: index,
             });
         }
+        // What `ld` looks at, and the dynamic loader then at what `ld` made of it (PT_GNU_STACK).
+        builder.index.executable_stack |= text == b".note.GNU-stack" && header.is(SHF_EXECINSTR);
         if is_retained(text, header.flags) {
             builder.index.retain.push(index);
         }
@@ -168,11 +176,10 @@ fn check(view: &View<'_>, index: u32, header: &SectionHeader, name: &[u8], repor
     if header.flags & forbidden == forbidden {
         report.refuse(|| Error::WritableAndExecutable { object: view.object.into(), section: view.label(index) })?;
     }
-    // What a C runtime strings together into one function; it means nothing in an object of its own.
-    if matches!(name, b".init" | b".fini") && header.size != 0 && header.is(SHF_EXECINSTR) {
-        report.refuse(|| {
-            malformed("code in .init or .fini belongs to a C runtime; use .init_array or .fini_array".into())
-        })?;
+    if fragment(view, header, name, view.contents(index, header)?) == Some(Fragment::Half) {
+        let half = "it begins a function that another object ends, or ends one, as crti.o and crtn.o do; load the objects without those of the C \
+                    runtime";
+        report.refuse(|| malformed(half.into()))?;
     }
     match header.kind {
         SHT_REL | SHT_RELR | SHT_ANDROID_REL | SHT_ANDROID_RELA => {
@@ -196,7 +203,7 @@ fn check(view: &View<'_>, index: u32, header: &SectionHeader, name: &[u8], repor
 }
 
 /// Finds and checks the symbol table, its string table and its extended section indices.
-pub(super) fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Result<Tables<'a>> {
+pub(crate) fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Result<Tables<'a>> {
     let mut tables = Tables::default();
     for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_SYMTAB) {
         let malformed = |problem: String| view.malformed(Some(index), None, problem);

@@ -22,7 +22,7 @@ const FEW: usize = 8;
 
 /// Where a symbol is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     Undefined,
     Section(u32),
     Absolute,
@@ -57,7 +57,7 @@ impl Symbols {
 }
 
 /// Where a symbol is, extended numbering included.
-pub(super) fn place(tables: &Tables<'_>, index: u32, symbol: &Symbol) -> Place {
+pub(crate) fn place(tables: &Tables<'_>, index: u32, symbol: &Symbol) -> Place {
     match symbol.shndx {
         SHN_UNDEF => Place::Undefined,
         SHN_ABS => Place::Absolute,

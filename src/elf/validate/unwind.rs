@@ -59,15 +59,15 @@ fn table(view: &View<'_>, index: u32, header: &SectionHeader) -> Result<(), Wron
     }
     // Bounds were checked.
     let contents = view.contents(index, header).unwrap_or_default();
+    // Behind a record it was made padding (`ends`).
+    if contents.starts_with(&[0; 4]) {
+        return Err((Some(0), "an unwind table begins with its end".into()));
+    }
     let mut cies: Vec<Cie> = Vec::new();
     let (mut pointers, mut rests): (Vec<Range<usize>>, Vec<Range<usize>>) = Default::default();
     for record in records(contents) {
         let record = record.map_err(|at| (Some(at), "an unwind record does not end in the section".into()))?;
         let wrong = |problem: String| (Some(record.start), problem);
-        // Records that are not linked leave gaps, in which the next length has to be found.
-        if record.body.end % 4 != 0 {
-            return Err(wrong("an unwind record's length is no multiple of 4".into()));
-        }
         let mut reader = Reader { contents, at: record.body.start, end: record.body.end };
         if record.id == 0 {
             cies.push(cie(&record, &mut reader, &mut pointers).map_err(wrong)?);

@@ -1,0 +1,83 @@
+//! Thread-local common variables (`__thread int x;` with GCC's `-fcommon`).
+//!
+//! JITLink would make ordinary variables of them. They get a section without contents, as `ld` gives them one, and are common in the
+//! index only.
+
+use super::harmonize::NAME;
+use super::patch::{Patch, Value};
+use super::plugin::{Mode, ObjectReport};
+use super::raw::{
+    SECTION_SIZE, SHF_ALLOC, SHF_TLS, SHF_WRITE, SHN_COMMON, SHN_LORESERVE, SHT_NOBITS, STB_LOCAL, STT_TLS,
+    SYMBOL_SIZE, Symbol, field,
+};
+use super::report::ChangeKind;
+use super::validate::{MAX_ALIGNMENT, symbol_table};
+use super::view::{View, lossy, string_at};
+use crate::Result;
+
+/// What the section is called; another of this name makes the harmonizer give one of them a name of its own.
+const SECTION: &[u8] = b".tbss.slabjit\0";
+/// More is no block that threads could get (`tls_image`).
+const MOST: u64 = 1 << 40;
+
+/// The change, and the section's index. None also where something is wrong with such a variable, which validation tells.
+pub(crate) fn prepare(view: &View<'_>, report: &mut ObjectReport) -> Result<Option<(Patch, u32)>> {
+    let Ok(tables) = symbol_table(view, &mut ObjectReport::new(Mode::Load)) else { return Ok(None) };
+    let commons = (0u64..).zip(tables.symbols).map(|(index, raw)| (index, Symbol::decode(raw)));
+    let is_common = |symbol: &Symbol| symbol.kind == STT_TLS && symbol.shndx == SHN_COMMON;
+    let mut commons = commons.filter(|(_, symbol)| is_common(symbol)).peekable();
+    let section = view.count();
+    if commons.peek().is_none() || view.names_index == 0 || section >= u32::from(SHN_LORESERVE) - 1 {
+        return Ok(None);
+    }
+    let mut patch = Patch::new(view.bytes.len());
+    let table = view.header(tables.symtab).map_or(0, |header| header.offset);
+    let (mut size, mut alignment) = (0_u64, 1);
+    report.begin(NAME);
+    for (index, symbol) in commons {
+        let align = symbol.value.max(1);
+        let sound = align.is_power_of_two() && align <= MAX_ALIGNMENT && symbol.size <= MOST && size <= MOST;
+        if symbol.binding == STB_LOCAL || !sound {
+            return Ok(None);
+        }
+        let offset = size.next_multiple_of(align);
+        (size, alignment) = (offset + symbol.size, alignment.max(align));
+        let at = table.saturating_add(index * SYMBOL_SIZE);
+        patch.write(at + field::ST_SHNDX, Value::U16(section as u16));
+        patch.write(at + field::ST_VALUE, Value::U64(offset));
+        let name = lossy(string_at(tables.strings, symbol.name).unwrap_or_default()).into_owned();
+        report.change(None, ChangeKind::Symbol { name, to: "given a place, as it is thread-local and common".into() });
+    }
+    let names = view.names();
+    let Ok(name) = u32::try_from(names.len()) else { return Ok(None) };
+    let strings = patch.begin();
+    patch.extend(names);
+    patch.extend(SECTION);
+
+    // Nothing may move, so the table goes behind the rest.
+    let count = u64::from(section);
+    let headers = usize::try_from(view.table)
+        .ok()
+        .and_then(|start| view.bytes.get(start..)?.get(..(count * SECTION_SIZE) as usize));
+    let Some(headers) = headers else { return Ok(None) };
+    let mut headers = headers.to_vec();
+    let mut put = |at: u64, value: u64| {
+        if let Some(field) = headers.get_mut(at as usize..at as usize + 8) {
+            field.copy_from_slice(&value.to_le_bytes());
+        }
+    };
+    let of_names = u64::from(view.names_index) * SECTION_SIZE;
+    put(of_names + field::SH_OFFSET, strings);
+    put(of_names + field::SH_SIZE, (names.len() + SECTION.len()) as u64);
+    let end = patch.begin();
+    patch.extend(&headers);
+    // Name and type are 32 bits each; then flags, address, offset, size, links, alignment, size of entries.
+    patch.extend(&name.to_le_bytes());
+    patch.extend(&SHT_NOBITS.to_le_bytes());
+    for value in [SHF_ALLOC | SHF_WRITE | SHF_TLS, 0, end, size, 0, alignment, 0] {
+        patch.extend(&value.to_le_bytes());
+    }
+    patch.write(field::E_SHOFF, Value::U64(end));
+    patch.write(field::E_SHNUM, Value::U16(section as u16 + 1));
+    Ok(Some((patch, section)))
+}
