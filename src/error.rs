@@ -4,8 +4,6 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 
-use crate::hints::SymbolOrigin;
-
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -1260,8 +1258,8 @@ impl UndefinedSymbol {
         Self { name: name.into(), referenced_by, exported_by: Vec::new() }
     }
 
-    /// Where a definition would come from, if that is known by the name.
-    pub fn origin(&self) -> Option<SymbolOrigin> {
+    /// What is known of the name: the archive that has it, or that it is a linker's.
+    pub fn hint(&self) -> Option<crate::SymbolHint> {
         crate::hints::of(&self.name)
     }
 }
@@ -1422,10 +1420,10 @@ fn undefined_symbols(library: &str, symbols: &[UndefinedSymbol]) -> String {
         }
     }
     let mut told = Vec::new();
-    for (name, origin) in symbols.iter().filter_map(|u| Some((&u.name, u.origin()?))) {
-        if !told.contains(&origin) {
-            let _ = write!(s, "\n{name} {}", origin.remedy());
-            told.push(origin);
+    for (name, hint) in symbols.iter().filter_map(|u| Some((&u.name, u.hint()?))) {
+        if !told.contains(&hint) {
+            let _ = write!(s, "\n{name} {hint}");
+            told.push(hint);
         }
     }
     s.push_str(

@@ -1,15 +1,33 @@
 //! What is known of names that nothing defines.
 
-/// Where a name comes from that nothing defines; see [`UndefinedSymbol::origin`](crate::UndefinedSymbol::origin).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+use std::fmt;
+
+/// What is known of a name that nothing defines; see [`UndefinedSymbol::hint`](crate::UndefinedSymbol::hint).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum SymbolOrigin {
-    /// A linker defines it for the file that it writes, as a bound of a part of that file: `__init_array_start`, `_end`.
+pub enum SymbolHint {
+    /// A linker defines it, as a bound of the file that it writes.
     Linker,
-    /// It is in libgcc.a and in no shared library: split stacks, decimal floating point.
+    /// It is in libgcc.a, and in no shared library.
     Libgcc,
-    /// It is libtvm_ffi.so's.
+    /// It is the runtime's of tvm-ffi.
     TvmFfi,
+}
+
+/// To be read behind the name.
+impl fmt::Display for SymbolHint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Linker => {
+                "is a bound of the file that a linker writes, and there is no such file here; give it an address \
+                 (LibraryBuilder::symbol), declare it weak to have 0, or link the object into a shared library"
+            }
+            Self::Libgcc => "is in libgcc.a: add that with Library::add_archive_file (gcc -print-libgcc-file-name)",
+            Self::TvmFfi => {
+                "is libtvm_ffi.so's; what raises errors is also LibraryBuilder::tvm_ffi's (feature tvm-ffi)"
+            }
+        })
+    }
 }
 
 /// What a linker defines for the file that it writes: where parts of it are.
@@ -70,33 +88,15 @@ pub(crate) fn is_bound(name: &str) -> bool {
     name.starts_with('_') && BOUNDS.binary_search(&name).is_ok()
 }
 
-/// Where a name comes from, if that is known.
-pub(crate) fn of(name: &str) -> Option<SymbolOrigin> {
+/// What is known of a name that nothing defines.
+pub(crate) fn of(name: &str) -> Option<SymbolHint> {
     if is_bound(name) || PLAIN_BOUNDS.contains(&name) {
-        return Some(SymbolOrigin::Linker);
+        return Some(SymbolHint::Linker);
     }
     if name.starts_with("TVMFFI") {
-        return Some(SymbolOrigin::TvmFfi);
+        return Some(SymbolHint::TvmFfi);
     }
-    OF_LIBGCC.iter().any(|prefix| name.starts_with(prefix)).then_some(SymbolOrigin::Libgcc)
-}
-
-impl SymbolOrigin {
-    /// What to do about it, behind the name.
-    pub(crate) fn remedy(self) -> &'static str {
-        match self {
-            Self::Linker => {
-                "is a bound of the file that a linker writes, and there is no such file here; give it an address \
-                 (LibraryBuilder::symbol), declare it weak to have 0, or link the object into a shared library"
-            }
-            Self::Libgcc => {
-                "is in libgcc.a: add that with Library::add_archive_file (gcc -print-libgcc-file-name says where it is)"
-            }
-            Self::TvmFfi => {
-                "is libtvm_ffi.so's; what raises errors is also LibraryBuilder::tvm_ffi's (feature tvm-ffi)"
-            }
-        }
-    }
+    OF_LIBGCC.iter().any(|prefix| name.starts_with(prefix)).then_some(SymbolHint::Libgcc)
 }
 
 #[cfg(test)]
@@ -106,8 +106,8 @@ mod tests {
     #[test]
     fn bounds_are_found_by_name() {
         assert!(BOUNDS.is_sorted());
-        assert!(BOUNDS.iter().all(|name| is_bound(name) && of(name) == Some(SymbolOrigin::Linker)));
-        assert!(!is_bound("end") && of("end") == Some(SymbolOrigin::Linker));
+        assert!(BOUNDS.iter().all(|name| is_bound(name) && of(name) == Some(SymbolHint::Linker)));
+        assert!(!is_bound("end") && of("end") == Some(SymbolHint::Linker));
         assert!(!is_bound("_ending") && of("_ending").is_none() && of("malloc").is_none());
     }
 }

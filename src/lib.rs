@@ -92,7 +92,7 @@ pub use elf::{
 };
 pub use engine::{EngineStats, Explanation, JitEngine, JitEngineBuilder, SlabLayout};
 pub use error::{Error, FarReference, Overlap, Result, UndefinedSymbol};
-pub use hints::SymbolOrigin;
+pub use hints::SymbolHint;
 pub use imports::{Provider, ResolvedImport};
 pub use kernel::{
     Access, Argument, Autotuner, BufferView, CallPlan, Candidate, Capture, Element, ElementType, Extent,

@@ -46,8 +46,8 @@ pub fn taken_members(library: &Library) -> Result<Vec<(String, Vec<u8>)>> {
     library.inner().taken_members()
 }
 
-/// Makes these the arguments of the process, for what is loaded from now on: `argv` of initialisers and of `main`, with the environment and
-/// the auxiliary vector behind it.
+/// Makes these the arguments of the process, for what is loaded from now on: `argv` of initialisers and of `main`, with
+/// the environment and the auxiliary vector behind it.
 ///
 /// # Safety
 /// No other thread reads or changes the environment meanwhile.
@@ -56,8 +56,9 @@ pub unsafe fn set_arguments(arguments: Vec<CString>) {
     unsafe { program::begin(arguments) }
 }
 
-/// Runs a library as this process's program: its initialisers, and the function of this name as `main(argc, argv, envp)`, hidden or not.
-/// Exceptions that they do not catch end the process, as they end any program; the entry may end its thread. Returns what it returns.
+/// Runs a library as this process's program: its initialisers, and the function of this name as `main(argc, argv,
+/// envp)`, hidden or not. Exceptions that they do not catch end the process, as they end any program; the entry may end
+/// its thread. Returns what it returns.
 ///
 /// # Errors
 /// [`Error::SymbolNotFound`](crate::Error::SymbolNotFound), [`Error::WrongSymbolKind`](crate::Error::WrongSymbolKind),

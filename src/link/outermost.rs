@@ -20,8 +20,9 @@ pub(super) fn is_program() -> bool {
 }
 
 unsafe extern "C-unwind" {
-    /// Calls `function(a, b, c)`. Its frame has no caller that an unwinder knows of, as `_start` has none: an exception that nobody catches
-    /// ends in `std::terminate`, before anything is unwound, and forced unwinding (`pthread_exit`) ends here.
+    /// Calls `function(a, b, c)`. Its frame has no caller that an unwinder knows of, as `_start` has none: an exception
+    /// that nobody catches ends in `std::terminate`, before anything is unwound, and forced unwinding (`pthread_exit`)
+    /// ends here.
     fn slabjit_outermost(a: usize, b: usize, c: usize, function: *const ()) -> c_int;
 }
 

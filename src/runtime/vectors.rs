@@ -1,4 +1,5 @@
-//! What the kernel hands a program, and the dynamic loader hands initialisers: arguments, environment and auxiliary vector.
+//! What the kernel hands a program, and the dynamic loader hands initialisers: arguments, environment and auxiliary
+//! vector.
 #![allow(unsafe_code)] // an initialiser of this crate's own, and the C library's variables
 
 use std::ffi::{c_char, c_int};
@@ -10,9 +11,9 @@ pub(crate) type Strings = *const *const c_char;
 
 /// What an initialiser is called with.
 ///
-/// Behind the null at the end of `arguments` is the environment that the process began with, and behind its null the auxiliary vector.
-/// `environment` is `environ` as it is now, which is somewhere else once the process has changed it: `dlopen` passes both just so (glibc,
-/// elf/dl-open.c).
+/// Behind the null at the end of `arguments` is the environment that the process began with, and behind its null the
+/// auxiliary vector. `environment` is `environ` as it is now, which is somewhere else once the process has changed it:
+/// `dlopen` passes both just so (glibc, elf/dl-open.c).
 pub(crate) struct Vectors {
     pub(crate) count: c_int,
     pub(crate) arguments: Strings,
@@ -22,7 +23,8 @@ pub(crate) struct Vectors {
 static COUNT: AtomicI32 = AtomicI32::new(0);
 static ARGUMENTS: AtomicPtr<*const c_char> = AtomicPtr::new(ptr::null_mut());
 
-/// glibc passes the vectors to each initialiser, also of what is opened later. Numbered, so that it comes before those that may load.
+/// glibc passes the vectors to each initialiser, also of what is opened later. Numbered, so that it comes before those
+/// that may load.
 #[used]
 #[unsafe(link_section = ".init_array.00099")]
 static CAPTURE: extern "C" fn(c_int, Strings, Strings) = capture;
@@ -75,8 +77,9 @@ pub(crate) mod program {
         static mut program_invocation_short_name: *mut c_char;
     }
 
-    /// Makes these the arguments of the process, in a block of the shape that the kernel makes: the number of arguments, the arguments, a
-    /// null, the environment, a null, the auxiliary vector. From now on initialisers get it, and `environ` leads into it. It stays for ever.
+    /// Makes these the arguments of the process, in a block of the shape that the kernel makes: the number of
+    /// arguments, the arguments, a null, the environment, a null, the auxiliary vector. From now on initialisers get
+    /// it, and `environ` leads into it. It stays for ever.
     ///
     /// # Safety
     /// No other thread reads or changes the environment meanwhile.
@@ -87,8 +90,8 @@ pub(crate) mod program {
         block.extend(arguments.into_iter().map(|argument| argument.into_raw().cast_const()));
         block.push(ptr::null());
         let start = block.len();
-        // SAFETY: both lists are the process's, and end with a null; what is behind the second is the auxiliary vector, whose last pair
-        // has the type AT_NULL.
+        // SAFETY: both lists are the process's, and end with a null; what is behind the second is the auxiliary vector,
+        // whose last pair has the type AT_NULL.
         let environment = unsafe {
             block.extend(list(process.environment));
             block.push(ptr::null());

@@ -244,8 +244,18 @@ fn errors_speak_the_words_of_the_command_line() {
         words.iter().for_each(|word| assert!(stderr.contains(word), "'{word}' is not in: {stderr}"));
         assert_no_method(&stderr);
     }
+    let nested = object(
+        "nested_word.c",
+        "__attribute__((noipa)) static int apply(int (*f)(int), int x) { return f(x); }
+         int main(int argc, char **argv) { int add(int x) { return x + argc; } return apply(add, 40); }",
+    );
+    fails(&["run", &nested], &["executable stacks", "--executable-stack"]);
+    let (code, stdout, _) = outcome(&["check", &nested]);
+    assert!(code == Some(1) && stdout.contains("--executable-stack"), "{stdout}");
+    assert_eq!(outcome(&["check", "-q", "--executable-stack", &nested]).0, Some(0));
     for arguments in [
         &[missing.as_str()][..],
+        &[&nested],
         &["-L", folder, &missing],
         &[shared],
         &[good, good],

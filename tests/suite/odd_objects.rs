@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use slabjit::{Error, JitEngine, Library, SymbolOrigin};
+use slabjit::{Error, JitEngine, Library};
 
 use crate::common::{Checked, call, compile, compile_bytes, freed, temporary, tests, tool};
 use crate::target::by_arch;
@@ -250,7 +250,7 @@ fn what_only_libgcc_has_is_said_to_be_there() {
     assert_eq!(undefined.len() > 400, by_arch(true, false), "{}", undefined.len());
     // Lists of constructors, a pointer of the compiler's, and a function of the standard's own name.
     let others = |name: &str| name.ends_with("TOR_LIST__") || name.starts_with("DW.ref.") || name.starts_with("isinf");
-    let untold = undefined.iter().filter(|symbol| symbol.origin() != Some(SymbolOrigin::Libgcc));
+    let untold = undefined.iter().filter(|symbol| symbol.hint() != Some(slabjit::SymbolHint::Libgcc));
     let untold: Vec<&str> = untold.map(|symbol| &*symbol.name).filter(|name| !others(name)).collect();
     assert!(untold.is_empty(), "{untold:?}");
     freed(&library);

@@ -28,6 +28,7 @@ common::tests![
     an_archive_is_told_by_its_content,
     a_hidden_main_is_called,
     a_program_without_an_entry_runs_nothing,
+    stacks_are_executable_where_that_is_asked_for,
     programs_lie_where_they_are_placed,
     programs_are_laid_out;
     parts: vectors_of_a_library,
@@ -438,6 +439,18 @@ fn a_program_without_an_entry_runs_nothing() {
     let text = object.with_extension("c");
     let ours = slabjit(&["run", "--library"]).args([&shared, &text]).output().unwrap();
     assert!(String::from_utf8_lossy(&ours.stderr).contains("not an ELF object"), "{ours:?}");
+}
+
+fn stacks_are_executable_where_that_is_asked_for() {
+    let source = "__attribute__((noipa)) static int apply(int (*f)(int), int x) { return f(x); }
+                  int main(int argc, char **argv) { int add(int x) { return x + argc; } return apply(add, 41); }";
+    let object = compile("nested_main.c", source, &[]);
+    assert_eq!(target::run(link(&[&object])).status().unwrap().code(), Some(42));
+    // A C library that does it for nobody is told to.
+    let tunables = ("GLIBC_TUNABLES", "glibc.rtld.execstack=2");
+    let ours = slabjit(&["run", "--executable-stack"]).arg(&object).envs([tunables]).output().unwrap();
+    assert_eq!(ours.status.code(), Some(42), "{ours:?}");
+    assert_eq!(slabjit(&["run"]).arg(&object).output().unwrap().status.code(), Some(125));
 }
 
 fn programs_lie_where_they_are_placed() {

@@ -33,6 +33,8 @@ pub(crate) struct Checked {
     pub(crate) plan: Result<LinkPlan, String>,
     /// Why it cannot join the objects before it, such as a name that is defined twice.
     conflict: Option<String>,
+    /// The same in the library's own words: a plan has them where they are about the object itself.
+    refusal: String,
     /// Whether it is for this machine, so that its imports are judged.
     native: bool,
     undefined: Vec<UndefinedSymbol>,
@@ -41,7 +43,8 @@ pub(crate) struct Checked {
 impl Checked {
     /// Without a verdict yet.
     fn new(name: String, path: String, native: bool) -> Self {
-        Self { name, path, plan: Err(String::new()), conflict: None, native, undefined: Vec::new() }
+        let (plan, undefined) = (Err(String::new()), Vec::new());
+        Self { name, path, plan, conflict: None, refusal: String::new(), native, undefined }
     }
 
     fn refused(name: String, path: String, error: &Error) -> Self {
@@ -109,11 +112,17 @@ pub(crate) fn check_all(scope: &Scope, inputs: &Inputs) -> slabjit::Result<Vec<C
     for (object, bytes) in &mut checked {
         let Some(bytes) = bytes else { continue };
         object.plan = library.check_object_named(&object.name, bytes).map_err(|error| words::of(&error));
-        match &object.plan {
+        match &mut object.plan {
             Ok(plan) if plan.loads() && object.native => taken = taken.saturating_add(plan.arena_bytes),
             Ok(plan) if plan.loads() => {}
             // It says what is wrong with the object itself.
-            _ => object.conflict = None,
+            Ok(plan) => {
+                if let Some(conflict) = object.conflict.take() {
+                    let told = plan.problems.iter_mut().filter(|problem| problem.text == object.refusal);
+                    told.for_each(|problem| problem.text.clone_from(&conflict));
+                }
+            }
+            Err(_) => object.conflict = None,
         }
         if taken > arena {
             let text = || format!("with the objects before it, it takes {taken} bytes of the arena's {arena}");
@@ -149,12 +158,13 @@ fn add_member(library: &Library, name: String, bytes: Vec<u8>) -> AndBytes {
 
 /// An object and its bytes, for its plan.
 fn add_one(library: &Library, name: String, path: String, bytes: Vec<u8>) -> AndBytes {
-    let (native, conflict) = match library.add_object_named(&name, &bytes) {
-        Ok(()) => (true, None),
-        Err(Error::WrongMachine { .. }) => (false, None),
-        Err(error) => (true, Some(words::of(&error))),
-    };
-    (Checked { conflict, ..Checked::new(name, path, native) }, Some(bytes))
+    let mut checked = Checked::new(name, path, true);
+    match library.add_object_named(&checked.name, &bytes) {
+        Ok(()) => {}
+        Err(Error::WrongMachine { .. }) => checked.native = false,
+        Err(error) => (checked.conflict, checked.refusal) = (Some(words::of(&error)), error.to_string()),
+    }
+    (checked, Some(bytes))
 }
 
 fn text_of(checked: &Checked) -> String {
@@ -182,8 +192,8 @@ fn text_of(checked: &Checked) -> String {
 
 fn undefined(symbol: &UndefinedSymbol) -> String {
     let name = escaped(&symbol.name);
-    match (symbol.exported_by.as_slice(), symbol.origin()) {
-        ([], Some(origin)) => format!("{name} (it {})", words::provider_of(origin)),
+    match (symbol.exported_by.as_slice(), symbol.hint()) {
+        ([], Some(hint)) => format!("{name} ({})", words::of_name(hint)),
         ([], None) => format!("{name} (nothing given defines it; see --library and --define)"),
         (paths, _) => format!("{name} (exported by {}; add --library)", words::paths(paths)),
     }

@@ -12,8 +12,8 @@ pub(crate) struct Inputs {
     /// How much LLVM IR is optimised, as by clang.
     #[arg(short = 'O', long = "opt-level", value_name = "LEVEL", default_value = "2", value_parser = level)]
     level: OptLevel,
-    /// Objects, in the order in which they are initialised; LLVM IR (.ll, .bc) to make them of; archives, of which the members
-    /// are loaded that are needed.
+    /// Objects, in the order in which they are initialised; LLVM IR (.ll, .bc) to make them of; archives, of which the
+    /// members are loaded that are needed.
     #[arg(required = true, value_name = "OBJECT")]
     pub(crate) paths: Vec<PathBuf>,
 }
@@ -26,7 +26,8 @@ pub(crate) struct Input {
 }
 
 impl Inputs {
-    /// The object or archive in a file, or what its IR is compiled to. Text of IR is told by the name, all else by its first bytes.
+    /// The object or archive in a file, or what its IR is compiled to. Text of IR is told by the name, all else by its
+    /// first bytes.
     pub(crate) fn read(&self, path: &Path) -> slabjit::Result<Input> {
         let name = name_of(path);
         let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;

@@ -31,8 +31,8 @@ struct Arguments {
 enum Command {
     /// Load objects into one library, call `int NAME(int argc, char **argv, char **envp)` and exit with its result.
     ///
-    /// Initialisers run before, exit handlers and finalisers after, as in a program that was linked. Failures of slabjit itself
-    /// exit with 125; nothing of the objects has run then.
+    /// Initialisers run before, exit handlers and finalisers after, as in a program that was linked. Failures of
+    /// slabjit itself exit with 125; nothing of the objects has run then.
     Run {
         /// The function to call; it may be hidden.
         #[arg(long, value_name = "NAME", default_value = "main")]
@@ -50,8 +50,8 @@ enum Command {
     },
     /// Print what loading objects would do; exit with 0 if all would load, else with 1.
     ///
-    /// Objects may be for x86-64 or AArch64; imports of objects for the other machine are listed, not judged. Of archives, the
-    /// members are checked that the objects need; where only archives are given, all of their members.
+    /// Objects may be for x86-64 or AArch64; imports of objects for the other machine are listed, not judged. Of
+    /// archives, the members are checked that the objects need; where only archives are given, all of their members.
     Check {
         /// How to print.
         #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -78,8 +78,8 @@ enum Command {
     },
 }
 
-/// What the C library calls, without Rust's own start-up code: that ignores SIGPIPE, and handles SIGSEGV and SIGBUS on a stack of its own,
-/// which programs that are run here do not expect.
+/// What the C library calls, without Rust's own start-up code: that ignores SIGPIPE, and handles SIGSEGV and SIGBUS on
+/// a stack of its own, which programs that are run here do not expect.
 #[allow(unsafe_code)] // the name is the C library's
 #[unsafe(no_mangle)]
 extern "C-unwind" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {

@@ -13,8 +13,8 @@ use crate::scope::{Layout, Scope};
 /// Exit status for failures that are not the object's own.
 pub(crate) const OUR_FAILURE: c_int = 125;
 
-/// Returns what the entry does: the caller ends the process with that, so that exit handlers and finalisers run in the order in which a
-/// process's do, and what C code buffers is written.
+/// Returns what the entry does: the caller ends the process with that, so that exit handlers and finalisers run in the
+/// order in which a process's do, and what C code buffers is written.
 pub(crate) fn run(
     entry: &str,
     scope: &Scope,

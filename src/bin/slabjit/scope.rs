@@ -6,20 +6,25 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use slabjit::{ArenaPlacement, JitEngine, JitEngineBuilder, Library, LibraryBuilder, SlabLayout};
 
-/// Where imports are looked for, beside the objects and the process, and where the arena lies from which they have to be reached.
+/// Where imports are looked for, beside the objects and the process, and where the arena lies from which they have to
+/// be reached.
 #[derive(clap::Args)]
 pub(crate) struct Scope {
     /// A shared library to look in. Opened RTLD_LOCAL; its initialisers run.
     #[arg(long = "library", value_name = "SO")]
     libraries: Vec<PathBuf>,
-    /// A folder in which shared libraries are looked for: those given by name, and those that export what is missing, to name them.
+    /// A folder in which shared libraries are looked for: those given by name, and those that export what is missing,
+    /// to name them.
     #[arg(short = 'L', long = "library-path", value_name = "DIR")]
     folders: Vec<PathBuf>,
     /// A symbol at a fixed address.
     #[arg(long = "define", value_name = "NAME=ADDR", value_parser = definition)]
     definitions: Vec<(String, usize)>,
-    /// Where objects lie: within 2 GiB of all shared libraries, for code that refers to them directly; anywhere; or in the low
-    /// 2 GiB, for code that was compiled with -fno-pic.
+    /// Take objects that ask for executable stacks, as nested functions of GNU C need them whose addresses are taken.
+    #[arg(long)]
+    executable_stack: bool,
+    /// Where objects lie: within 2 GiB of all shared libraries, for code that refers to them directly; anywhere; or in
+    /// the low 2 GiB, for code that was compiled with -fno-pic.
     #[arg(long, value_enum)]
     place: Option<Place>,
 }
@@ -79,7 +84,8 @@ impl Scope {
         let define = |b: LibraryBuilder, (name, address): &(String, usize)| {
             b.symbol(name, std::ptr::without_provenance(*address))
         };
-        self.definitions.iter().fold(builder, define)
+        let builder = self.definitions.iter().fold(builder, define);
+        if self.executable_stack { builder.executable_stack() } else { builder }
     }
 }
 

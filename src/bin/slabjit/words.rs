@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use slabjit::{Error, FarReference, SymbolOrigin, UndefinedSymbol};
+use slabjit::{Error, FarReference, SymbolHint, UndefinedSymbol};
 
 use crate::input::name_of;
 use crate::output::{escaped as e, escaped_lines};
@@ -29,6 +29,10 @@ pub(crate) fn of(error: &Error) -> String {
         Error::DecompressedTooLarge { object, bytes, limit, .. } => {
             too_much(object, *bytes, "bytes of decompressed sections", *limit)
         }
+        Error::ExecutableStack { object } => format!(
+            "'{}' asks for executable stacks (section '.note.GNU-stack' is executable), which nested functions of GNU C need whose addresses are taken; use functions that are not nested (in assembly: .section .note.GNU-stack,\"\",@progbits), or allow it with --executable-stack",
+            e(object)
+        ),
         Error::DuplicateDefinition { symbol, first, second, .. } => format!(
             "'{}' is defined twice: by '{}' and by '{}'; leave one of them out, or make one weak",
             e(symbol),
@@ -95,19 +99,6 @@ fn too_much(object: &str, count: u64, what: &str, limit: u64) -> String {
     format!("'{}' has {count} {what}, and at most {limit} are taken", e(object))
 }
 
-/// What to do about a name of which the origin is known, behind the name.
-pub(crate) fn provider_of(origin: SymbolOrigin) -> &'static str {
-    match origin {
-        SymbolOrigin::Libgcc => "is in libgcc.a: give that, too (gcc -print-libgcc-file-name says where it is)",
-        SymbolOrigin::Linker => {
-            "is a bound of the file that a linker writes, and there is no such file here: give it an address with --define, or \
-             link the object into a shared library"
-        }
-        SymbolOrigin::TvmFfi => "is libtvm_ffi.so's: give that with --library",
-        _ => "is known, but not to this program",
-    }
-}
-
 fn undefined(symbols: &[UndefinedSymbol]) -> String {
     let mut s = format!("{} undefined symbol(s):", symbols.len());
     for symbol in symbols {
@@ -118,10 +109,10 @@ fn undefined(symbols: &[UndefinedSymbol]) -> String {
         }
     }
     let mut told = Vec::new();
-    for (name, origin) in symbols.iter().filter_map(|symbol| Some((&symbol.name, symbol.origin()?))) {
-        if !told.contains(&origin) {
-            let _ = write!(s, "\n{} {}", e(name), provider_of(origin));
-            told.push(origin);
+    for (name, hint) in symbols.iter().filter_map(|symbol| Some((&symbol.name, symbol.hint()?))) {
+        if !told.contains(&hint) {
+            let _ = write!(s, "\n{} {}", e(name), of_name(hint));
+            told.push(hint);
         }
     }
     s.push_str(
@@ -129,6 +120,19 @@ fn undefined(symbols: &[UndefinedSymbol]) -> String {
          --define NAME=ADDR",
     );
     s
+}
+
+/// What is known of a name that nothing defines, to be read behind it.
+pub(crate) fn of_name(hint: SymbolHint) -> &'static str {
+    match hint {
+        SymbolHint::Linker => {
+            "is a bound of the file that a linker writes, and there is no such file here; give it an address (--define), declare it \
+             weak to have 0, or link the object into a shared library"
+        }
+        SymbolHint::Libgcc => "is in libgcc.a: give that, too (gcc -print-libgcc-file-name says where it is)",
+        SymbolHint::TvmFfi => "is libtvm_ffi.so's: give that with --library",
+        _ => "is known to be missing",
+    }
 }
 
 fn out_of_range(object: &str, references: &[FarReference], more: usize) -> String {
