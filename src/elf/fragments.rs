@@ -1,8 +1,9 @@
 //! Code in `.init` and `.fini`, as libcrypto's `x86_64cpuid.o` has it: fragments of one function.
 //!
-//! A linker strings together what objects have in these sections, between what crti.o begins and crtn.o ends, and the dynamic loader calls the
-//! whole (DT_INIT, DT_FINI). Here each fragment becomes a function: it gets a beginning and an end like those (glibc, `crti.S` and `crtn.S`
-//! under `sysdeps/x86_64` and `sysdeps/aarch64`), and is called before the sections of pointers, or after them.
+//! A linker strings together what objects have in these sections, between what crti.o begins and crtn.o ends, and the
+//! dynamic loader calls the whole (DT_INIT, DT_FINI). Here each fragment becomes a function: it gets a beginning and an
+//! end like those (glibc, `crti.S` and `crtn.S` under `sysdeps/x86_64` and `sysdeps/aarch64`), and is called before the
+//! sections of pointers, or after them.
 
 use super::patch::{Patch, Value};
 use super::plugin::{Mode, ObjectReport};
