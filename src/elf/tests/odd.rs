@@ -59,6 +59,7 @@ fn fragments_become_functions() {
     assert!(prepare(X86, &asm(".section .init,\"a\",@progbits\nnop")).unwrap().index.arrays.is_empty());
     let halves = [
         ("sub $8, %rsp\ncall f", "stp x29, x30, [sp, #-16]!\nmov x29, sp\nbl f"),
+        ("sub $8, %rsp\ncall f", "nop\nstp x29, x30, [sp, #-16]!\nmov x29, sp\nbl f"),
         ("endbr64\nsub $8, %rsp\ncall f", "paciasp\nstp x29, x30, [sp, #-16]!\nmov x29, sp\nbl f"),
         ("add $8, %rsp\nret", "ldp x29, x30, [sp], #16\nret"),
     ];
