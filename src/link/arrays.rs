@@ -18,8 +18,8 @@ use crate::name::Name;
 use crate::runtime::vectors::{Strings, Vectors};
 
 /// Where a section of function pointers comes among those of all objects that are linked together: the order that `ld` and the dynamic
-/// loader would have. `.preinit_array` comes first; then code in `.init`; then `.init_array.N` and `.ctors.(65535-N)` by ascending N, those of one N by their
-/// names; then `.init_array` and `.ctors`. What is equal stays in the order of objects, and of sections in them.
+/// loader would have. `.preinit_array` comes first; then code in `.init`; then `.init_array.N` and `.ctors.(65535-N)` by
+/// ascending N, those of one N by their names; then `.init_array` and `.ctors`. What is equal stays in the order of objects, and of sections in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     stage: u8,
