@@ -236,7 +236,8 @@ pub enum Error {
         /// The name.
         symbol: String,
     },
-    /// An object asks for executable stacks, and its library does not [allow them](crate::LibraryBuilder::executable_stack).
+    /// An object asks for executable stacks, and its library does not
+    /// [allow them](crate::LibraryBuilder::executable_stack).
     #[error(
         "'{object}' asks for executable stacks (section '.note.GNU-stack' is executable), which nested functions of GNU C need whose addresses are taken; use functions that are not nested (in assembly: .section .note.GNU-stack,\"\",@progbits), or allow it with LibraryBuilder::executable_stack"
     )]

@@ -59,8 +59,8 @@ const BOUNDS: [&str; 22] = [
 /// The same without an underscore: a program may have such names for something else.
 const PLAIN_BOUNDS: [&str; 3] = ["edata", "end", "etext"];
 
-/// How names begin that are in libgcc.a and in no shared library: split stacks, decimal floating point, what processors can do, saving of
-/// registers (`-mcall-ms2sysv-xlogues`), atomic operations, and what those use.
+/// How names begin that are in libgcc.a and in no shared library: split stacks, decimal floating point, what processors
+/// can do, saving of registers (`-mcall-ms2sysv-xlogues`), atomic operations, and what those use.
 const OF_LIBGCC: [&str; 19] = [
     "__aarch64_",
     "__avx_",
@@ -83,7 +83,8 @@ const OF_LIBGCC: [&str; 19] = [
     "__wrap_pthread_create",
 ];
 
-/// Whether a linker defines this name for the file that it writes, so that what another file has under it is not what is meant.
+/// Whether a linker defines this name for the file that it writes, so that what another file has under it is not what
+/// is meant.
 pub(crate) fn is_bound(name: &str) -> bool {
     name.starts_with('_') && BOUNDS.binary_search(&name).is_ok()
 }

@@ -407,10 +407,12 @@ impl LibraryBuilder {
         self
     }
 
-    /// Takes objects that ask for executable stacks (`.note.GNU-stack` with the flag X), as nested functions of GNU C need them whose addresses are
-    /// taken; without this they are refused ([`Error::ExecutableStack`]). When the first of them is linked, the dynamic loader makes all stacks
-    /// executable, as `dlopen` of such a shared library does: the main thread's, those of threads that `pthread_create` has made, and those of
-    /// threads to come; not stacks that a program has made itself. They stay so. [`Error::ExecutableStackRefused`] where the system does not.
+    /// Takes objects that ask for executable stacks (`.note.GNU-stack` with the flag X), as nested functions of GNU C
+    /// need them whose addresses are taken; without this they are refused ([`Error::ExecutableStack`]). When the first
+    /// of them is linked, the dynamic loader makes all stacks executable, as `dlopen` of such a shared library does:
+    /// the main thread's, those of threads that `pthread_create` has made, and those of threads to come; not stacks
+    /// that a program has made itself. They stay so. A link is an [`Error::ExecutableStackRefused`] where the system
+    /// does not let it.
     pub fn executable_stack(mut self) -> Self {
         self.scope.executable_stack = true;
         self

@@ -1,9 +1,9 @@
 //! Ends of unwind tables.
 //!
-//! A length of 0 ends an unwind table. crtend.o has one of nothing else, and a merged object (`ld -r`) may have ends between records. JITLink
-//! takes an end for a record, and fails (`EHFrameEdgeFixer`, LLVM 15 to 22: "The stream is too short"); it makes an end itself. Padding of a
-//! record is zeros too (`DW_CFA_nop`), so zeros behind a record become its padding. What is nothing but zeros is data: its section loses
-//! its name.
+//! A length of 0 ends an unwind table. crtend.o has one of nothing else, and a merged object (`ld -r`) may have ends
+//! between records. JITLink takes an end for a record, and fails (`EHFrameEdgeFixer`, LLVM 15 to 22: "The stream is too
+//! short"); it makes an end itself. Padding of a record is zeros too (`DW_CFA_nop`), so zeros behind a record become
+//! its padding. What is nothing but zeros is data: its section loses its name.
 
 use super::patch::{Patch, Value};
 use super::plugin::ObjectReport;

@@ -14,8 +14,8 @@ use crate::{Error, Result};
 /// Pages have at least so many bytes.
 const PAGE: u64 = 4096;
 
-/// Bytes that a validated object takes at least: the sections that are linked, as nothing leads to others, and its common symbols. What the
-/// linker makes besides, and what lies between, is left out.
+/// Bytes that a validated object takes at least: the sections that are linked, as nothing leads to others, and its
+/// common symbols. What the linker makes besides, and what lies between, is left out.
 pub(crate) fn footprint(view: &View<'_>, index: &ObjectIndex) -> u64 {
     let mut bytes = [0_u64; 3];
     for (section, kept) in (0u32..).zip(kept(view, index)) {
@@ -56,7 +56,8 @@ fn is_near(view: &View<'_>, header: &SectionHeader) -> bool {
     header.is(SHF_ALLOC) && !(view.machine == EM_X86_64 && header.is(SHF_X86_64_LARGE))
 }
 
-/// By section, whether it is linked: something that others can see, or that is called or kept in any case, is in it or leads to it.
+/// By section, whether it is linked: something that others can see, or that is called or kept in any case, is in it or
+/// leads to it.
 fn kept(view: &View<'_>, index: &ObjectIndex) -> Vec<bool> {
     let mut kept = vec![false; view.count() as usize];
     let mut next = Vec::new();

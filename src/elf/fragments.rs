@@ -1,8 +1,9 @@
 //! Code in `.init` and `.fini`, as libcrypto's `x86_64cpuid.o` has it: fragments of one function.
 //!
-//! A linker strings together what objects have in these sections, between what crti.o begins and crtn.o ends, and the dynamic loader calls the
-//! whole (DT_INIT, DT_FINI). Here each fragment becomes a function: it gets a beginning and an end like those (glibc, `crti.S` and `crtn.S`
-//! under `sysdeps/x86_64` and `sysdeps/aarch64`), and is called before the sections of pointers, or after them.
+//! A linker strings together what objects have in these sections, between what crti.o begins and crtn.o ends, and the
+//! dynamic loader calls the whole (DT_INIT, DT_FINI). Here each fragment becomes a function: it gets a beginning and an
+//! end like those (glibc, `crti.S` and `crtn.S` under `sysdeps/x86_64` and `sysdeps/aarch64`), and is called before the
+//! sections of pointers, or after them.
 
 use super::patch::{Patch, Value};
 use super::plugin::{Mode, ObjectReport};
@@ -47,8 +48,8 @@ const AARCH64: Code = Code {
     end: &[0xfd, 0x7b, 0xc1, 0xa8, 0xc0, 0x03, 0x5f, 0xd6],
     nop: &[0x1f, 0x20, 0x03, 0xd5],
     ret: &[0xc0, 0x03, 0x5f, 0xd6],
-    // paciasp, bti c
-    marks: &[&[0x3f, 0x23, 0x03, 0xd5], &[0x5f, 0x24, 0x03, 0xd5]],
+    // paciasp, bti c, and the nop that glibc's crti.o has for them
+    marks: &[&[0x3f, 0x23, 0x03, 0xd5], &[0x5f, 0x24, 0x03, 0xd5], &[0x1f, 0x20, 0x03, 0xd5]],
 };
 
 /// What code in `.init` or `.fini` is.

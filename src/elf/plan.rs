@@ -41,7 +41,8 @@ pub struct LinkPlan {
     pub initializers: u64,
     /// Functions that run when it is unloaded.
     pub finalizers: u64,
-    /// Whether it asks for executable stacks; see [`LibraryBuilder::executable_stack`](crate::LibraryBuilder::executable_stack).
+    /// Whether it asks for executable stacks; see
+    /// [`LibraryBuilder::executable_stack`](crate::LibraryBuilder::executable_stack).
     #[serde(default)]
     pub executable_stack: bool,
     /// The relocation kinds it uses.

@@ -1,7 +1,7 @@
 //! Thread-local common variables (`__thread int x;` with GCC's `-fcommon`).
 //!
-//! JITLink would make ordinary variables of them. They get a section without contents, as `ld` gives them one, and are common in the
-//! index only.
+//! JITLink would make ordinary variables of them. They get a section without contents, as `ld` gives them one, and are
+//! common in the index only.
 
 use super::harmonize::NAME;
 use super::patch::{Patch, Value};
@@ -20,7 +20,8 @@ const SECTION: &[u8] = b".tbss.slabjit\0";
 /// More is no block that threads could get (`tls_image`).
 const MOST: u64 = 1 << 40;
 
-/// The change, and the section's index. None also where something is wrong with such a variable, which validation tells.
+/// The change, and the section's index. None also where something is wrong with such a variable, which validation
+/// tells.
 pub(crate) fn prepare(view: &View<'_>, report: &mut ObjectReport) -> Result<Option<(Patch, u32)>> {
     let Ok(tables) = symbol_table(view, &mut ObjectReport::new(Mode::Load)) else { return Ok(None) };
     let commons = (0u64..).zip(tables.symbols).map(|(index, raw)| (index, Symbol::decode(raw)));

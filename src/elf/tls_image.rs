@@ -2,9 +2,9 @@
 //! those that are there already, a block of an object's thread-local variables.
 //!
 //! It has what glibc's loader asks for (elf/dl-load.c, elf/get-dynamic-info.h): one writable PT_LOAD, a PT_DYNAMIC with empty tables,
-//! and a PT_GNU_STACK, without which stacks would be made executable (one image is there for just that). One relocation, if the block is to be at a fixed
-//! distance from the thread pointer, makes the loader put it there and tells where (x86-64 psABI `R_X86_64_TPOFF64`, AAELF64
-//! `R_AARCH64_TLS_TPREL64`).
+//! and a PT_GNU_STACK, without which stacks would be made executable (an image of its own asks for that). One
+//! relocation, if the block is to be at a fixed distance from the thread pointer, makes the loader put it there and
+//! tells where (x86-64 psABI `R_X86_64_TPOFF64`, AAELF64 `R_AARCH64_TLS_TPREL64`).
 
 use object::elf;
 

@@ -227,7 +227,8 @@ impl NameBudget {
         Self::with(table, names, 64)
     }
 
-    /// For names that are read and not kept, and may all be the same long one: those of local functions, in objects that were merged (`ld -r`).
+    /// For names that are read and not kept, and may all be the same long one: those of local functions, in objects
+    /// that were merged (`ld -r`).
     pub(crate) fn of_locals(table: usize, names: usize) -> Self {
         Self::with(table, names, 4096)
     }

@@ -18,7 +18,7 @@ use crate::runtime::vectors::{Strings, Vectors};
 
 /// The functions of one object's initialiser and finaliser sections, in the order in which they are called.
 ///
-/// It is the order in which `ld` and the dynamic loader would have it: `.preinit_array`; `.init`; then `.init_array.N` and
+/// It is the order in which `ld` and the dynamic loader would have it: `.preinit_array`; `.init`; `.init_array.N` and
 /// `.ctors.(65535-N)` by ascending N, then `.init_array` and `.ctors`, each `.ctors` section from its end to its start.
 /// Finalisers are the exact reverse.
 #[derive(Debug, Default)]

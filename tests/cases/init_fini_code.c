@@ -1,4 +1,5 @@
-// Code in .init and .fini: fragments of a function that crti.o begins and crtn.o ends, as libcrypto's x86_64cpuid.o has them.
+// Code in .init and .fini: fragments of a function that crti.o begins and crtn.o ends, as libcrypto's x86_64cpuid.o has
+// them.
 //# call: aligned() = 1
 //# trace: 1 2 3 | 4 5
 void trace(int value);

@@ -8,7 +8,8 @@
 //# call: strong() = 5
 //# call: of_another_thread() = 0
 #include <pthread.h>
-asm(".tls_common common_count, 4, 4\n.tls_common common_wide, 4, 4\n.tls_common common_strong, 4, 4\n.tls_common common_array, 64, 64");
+asm(".tls_common common_count, 4, 4\n.tls_common common_wide, 4, 4");
+asm(".tls_common common_strong, 4, 4\n.tls_common common_array, 64, 64");
 extern __thread int common_count, common_wide, common_strong;
 extern __thread char common_array[64];
 int *other_count(void);

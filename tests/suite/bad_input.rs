@@ -397,8 +397,8 @@ fn section_beyond_the_file() {
 }
 
 fn thread_local() {
-    let path = compile("tls_common.s", ".tls_common counter,4,4\n", &[]);
-    refused(&path, |e| matches!(e, Error::ThreadLocal { .. }), &["thread-local", "'counter'", "common"]);
+    let path = compile("tls_absolute.s", ".globl counter\n.type counter, %tls_object\ncounter = 5\n", &[]);
+    refused(&path, |e| matches!(e, Error::ThreadLocal { .. }), &["thread-local", "'counter'", "absolute"]);
 }
 
 fn indirect_function() {

@@ -26,6 +26,8 @@ common::tests![
     check_of_another_architecture,
     check_judges_references,
     map_draws_objects_of_both_architectures,
+    check_counts_what_objects_take_together,
+    check_says_what_is_known_of_undefined_names,
     map_escapes_names,
     map_writes_all_or_nothing,
     version_names_crate_and_llvm,
@@ -377,10 +379,10 @@ fn check_of_good_objects() {
 }
 
 fn check_of_bad_objects() {
-    let tls = object("checked_tls.s", ".tls_common counter,4,4\n");
-    let (code, stdout, _) = outcome(&["check", &tls]);
+    let bad = object("checked_wax.s", ".section .wax,\"wax\",%progbits\nnop\n");
+    let (code, stdout, _) = outcome(&["check", &bad]);
     assert_eq!(code, Some(1));
-    assert!(stdout.contains("checked_tls.o") && stdout.contains("thread-local"), "{stdout}");
+    assert!(stdout.contains("checked_wax.o") && stdout.contains("writable and executable"), "{stdout}");
 
     let user = object("checked_user.c", "int checked_provider(void); int f(void) { return checked_provider(); }");
     let provider = object("checked_provider.c", "int checked_provider(void) { return 1; }");
@@ -504,6 +506,31 @@ fn map_draws_objects_of_both_architectures() {
         document.descendants().filter(|n| n.has_tag_name(("http://www.w3.org/2000/svg", "title"))).collect();
     for wanted in ["1 × bridged", "1 × refused"] {
         assert!(titles.iter().any(|title| title.text() == Some(wanted)), "{wanted}: {svg}");
+    }
+}
+
+/// Each by itself fits into an arena.
+fn check_counts_what_objects_take_together() {
+    let object = |n: u32| object(&format!("half{n}.s"), &format!(".globl half{n}\n.bss\nhalf{n}: .skip 1200 << 20\n"));
+    let (one, two) = (object(1), object(2));
+    assert_eq!(outcome(&["check", &one]).0, Some(0));
+    assert_eq!(outcome(&["check", &two]).0, Some(0));
+    let (code, stdout, _) = outcome(&["check", &one, &two]);
+    assert_eq!(code, Some(1));
+    assert!(
+        stdout.contains("conflict: with the objects before it, it takes 2516582400 bytes of the arena's"),
+        "{stdout}"
+    );
+    let (code, _, stderr) = outcome(&["run", "--entry", "half1", &one, &two]);
+    assert!(code == Some(125) && stderr.contains("the arena is exhausted"), "{stderr}");
+}
+
+fn check_says_what_is_known_of_undefined_names() {
+    let source = "extern char __ehdr_start, __morestack; void *at[] = { &__ehdr_start, &__morestack };";
+    let (code, stdout, _) = outcome(&["check", &object("known_names.c", source)]);
+    assert_eq!(code, Some(1));
+    for wanted in ["undefined: __ehdr_start (is a bound of the file", "undefined: __morestack (is in libgcc.a"] {
+        assert!(stdout.contains(wanted), "{wanted}: {stdout}");
     }
 }
 

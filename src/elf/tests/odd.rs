@@ -27,7 +27,8 @@ fn fragments_become_functions() {
     for (i, (target, call)) in [(X86, "call"), (ARM, "bl")].into_iter().enumerate() {
         for (alignment, before) in [(4_u64, BEGIN[i].len()), (32, 32)] {
             let source = format!(
-                ".section .init,\"ax\",@progbits\n.balign {alignment}\nnop\n.globl mark\nmark: {call} f\n.data\n.quad mark, .init + 1"
+                ".section .init,\"ax\",@progbits\n.balign {alignment}\nnop\n.globl mark\nmark: {call} f\n\
+                 .data\n.quad mark, .init + 1"
             );
             let bytes = if i == 0 { asm(&source) } else { asm_arm(&source) };
             let prepared = prepare(target, &bytes).unwrap();
@@ -58,6 +59,7 @@ fn fragments_become_functions() {
     assert!(prepare(X86, &asm(".section .init,\"a\",@progbits\nnop")).unwrap().index.arrays.is_empty());
     let halves = [
         ("sub $8, %rsp\ncall f", "stp x29, x30, [sp, #-16]!\nmov x29, sp\nbl f"),
+        ("sub $8, %rsp\ncall f", "nop\nstp x29, x30, [sp, #-16]!\nmov x29, sp\nbl f"),
         ("endbr64\nsub $8, %rsp\ncall f", "paciasp\nstp x29, x30, [sp, #-16]!\nmov x29, sp\nbl f"),
         ("add $8, %rsp\nret", "ldp x29, x30, [sp], #16\nret"),
     ];

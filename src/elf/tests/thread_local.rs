@@ -29,11 +29,16 @@ fn thread_local_kinds_go_with_thread_local_symbols() {
     let mut moved = asm(&format!("{data}.type plain,@object"));
     set_symbol(&mut moved, "plain", 4, &[elf::STT_TLS.0]);
     assert!(prepare(X86, &moved).unwrap_err().to_string().contains("one is thread-local"));
-    for (section, what) in [(elf::SHN_COMMON.0, "common"), (elf::SHN_ABS.0, "absolute")] {
-        let mut other = asm(".section .tdata,\"awT\",@progbits\n.globl v\nv: .quad 1\n.type v,@tls_object");
-        set_symbol(&mut other, "v", 6, &section.to_le_bytes());
-        refused_as(&other, what);
-    }
+    let placed = |binding: &str, section: u16| {
+        let source = format!(".section .tdata,\"awT\",@progbits\n{binding}\nv: .quad 1\n.type v,@tls_object");
+        let mut bytes = asm(&source);
+        set_symbol(&mut bytes, "v", 6, &section.to_le_bytes());
+        bytes
+    };
+    refused_as(&placed(".globl v", elf::SHN_ABS.0), "absolute");
+    let local = prepare(X86, &placed("", elf::SHN_COMMON.0)).unwrap_err().to_string();
+    assert!(local.contains("is common and local"), "{local}");
+    prepare(X86, &placed(".globl v", elf::SHN_COMMON.0)).unwrap();
     refused("  .section .tcode,\"axT\",@progbits\n nop", "no section that a thread could have");
     refused("  .section .tarray,\"awT\",@init_array\n .quad 0", "no section that a thread could have");
 }

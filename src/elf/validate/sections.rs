@@ -177,8 +177,8 @@ fn check(view: &View<'_>, index: u32, header: &SectionHeader, name: &[u8], repor
         report.refuse(|| Error::WritableAndExecutable { object: view.object.into(), section: view.label(index) })?;
     }
     if fragment(view, header, name, view.contents(index, header)?) == Some(Fragment::Half) {
-        let half = "it begins a function that another object ends, or ends one, as crti.o and crtn.o do; load the objects without those of the C \
-                    runtime";
+        let half = "it begins a function that another object ends, or ends one, as crti.o and crtn.o do; load the \
+                    objects without those of the C runtime";
         report.refuse(|| malformed(half.into()))?;
     }
     match header.kind {

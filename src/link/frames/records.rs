@@ -13,8 +13,8 @@ const RELATIVE: u8 = 0x10;
 /// Calls `what` with each FDE.
 ///
 /// # Safety
-/// The section ends in a zero terminator, and stays mapped and unchanged meanwhile. Its records follow each other without gaps (the shim's
-/// `closeGapsInFrames`), and have no 64-bit lengths (`elf::validate`).
+/// The section ends in a zero terminator, and stays mapped and unchanged meanwhile. Its records follow each other
+/// without gaps (the shim's `closeGapsInFrames`), and have no 64-bit lengths (`elf::validate`).
 pub(super) unsafe fn each(section: *const c_void, what: impl Fn(*const c_void)) {
     // SAFETY: by the caller.
     let contents = unsafe { contents(section) };
