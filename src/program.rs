@@ -56,9 +56,9 @@ pub unsafe fn set_arguments(arguments: Vec<CString>) {
     unsafe { program::begin(arguments) }
 }
 
-/// Runs a library as this process's program: its initialisers, and the function of this name as `main(argc, argv,
-/// envp)`, hidden or not. Exceptions that they do not catch end the process, as they end any program; the entry may end
-/// its thread. Returns what it returns.
+/// Runs a library as this process's program: its initialisers, and the function of this name, hidden or not, with
+/// `argc`, `argv` and `envp`. Exceptions that they do not catch end the process, as they end any program; the entry may
+/// end its thread. Returns what it returns.
 ///
 /// # Errors
 /// [`Error::SymbolNotFound`](crate::Error::SymbolNotFound), [`Error::WrongSymbolKind`](crate::Error::WrongSymbolKind),
