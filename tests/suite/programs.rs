@@ -20,6 +20,7 @@ common::tests![
     initialisers_get_what_dlopen_passes,
     signals_and_floating_point_are_those_of_a_fresh_process,
     endless_output_ends_with_its_reader,
+    closed_streams_lead_to_nothing_that_is_loaded,
     raised_signals_end_a_program,
     exceptions_that_nobody_catches_terminate,
     pthread_exit_in_main,
@@ -238,6 +239,18 @@ fn endless_output_ends_with_its_reader() {
     let native = end_after_a_line(target::run(link(&[&object])));
     assert_eq!(native, (None, Some(libc::SIGPIPE)));
     assert_eq!(end_after_a_line(slabjit(&[OsStr::new("run"), object.as_os_str()])), native);
+}
+
+fn closed_streams_lead_to_nothing_that_is_loaded() {
+    let source = "#include <stdio.h>\n#include <sys/stat.h>
+                  static int kind(int fd) { struct stat s; return fstat(fd, &s) == 0 && S_ISCHR(s.st_mode); }
+                  int main(void) { return puts(\"written\") < 0 || fflush(stdout) ? 1 : 10 + kind(0) + kind(1) + kind(2); }";
+    let object = compile("closed_streams.c", source, &[]);
+    let run = slabjit(&["run".as_ref(), "--layout".as_ref(), "packed".as_ref(), object.as_os_str()]);
+    let closed = r#"exec "$@" <&- >&- 2>&-"#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", closed, "sh"]).arg(run.get_program()).args(run.get_args());
+    assert_eq!(shell.status().unwrap().code(), Some(13));
 }
 
 fn raised_signals_end_a_program() {

@@ -83,6 +83,7 @@ enum Command {
 #[allow(unsafe_code)] // the name is the C library's
 #[unsafe(no_mangle)]
 extern "C-unwind" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
+    output::open_streams();
     let status = run_command();
     // What Rust has buffered is written.
     std::process::exit(status)

@@ -1,5 +1,5 @@
 //! What is printed: names from files cannot move a terminal's cursor, and who reads may stop reading.
-#![allow(unsafe_code)] // what a signal does
+#![allow(unsafe_code)] // what a signal does, descriptors
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -37,6 +37,19 @@ pub(crate) fn say(error: &slabjit::Error) {
 
 pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "slabjit: {text}");
+}
+
+/// Has standard streams that are closed lead nowhere, as Rust's own start-up code does: else files that are opened from
+/// now on would get their numbers, and what is printed.
+pub(crate) fn open_streams() {
+    for stream in 0..3 {
+        // SAFETY: plain calls. The lowest number that is free is the stream's: those below are taken.
+        unsafe {
+            if libc::fcntl(stream, libc::F_GETFD) == -1 {
+                libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+            }
+        }
+    }
 }
 
 /// From now on the process does not end when nobody reads what it writes: its exit status is worth having all the same.
