@@ -144,7 +144,7 @@ impl WritableSlab {
         };
         let arena = &memory.arena;
         // Once for all of it: code is either protected when it is published, or none of it is.
-        let elsewhere = arena.writes_code_elsewhere();
+        let elsewhere = !ready && arena.writes_code_elsewhere();
         let mut views = Vec::new();
         if !span.is_empty() && !ready {
             let protect = |range: &Range<usize>| {
@@ -268,7 +268,8 @@ impl WritableSlab {
         Ok(())
     }
 
-    /// Takes the right to write away, or to run. What is written elsewhere has its rights. Neighbours that get the same protection get it by one call.
+    /// Takes the right to write away, or to run. What is written elsewhere has its rights. Neighbours that get the same protection get
+    /// it by one call.
     fn protect(slabs: &[Self]) -> Result<()> {
         let set = |(slab, run): (&Self, SlabRange)| {
             let set = slab.memory.mapping_of(run.addresses.start).protect(&run.addresses, run.protection);

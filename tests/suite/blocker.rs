@@ -37,11 +37,12 @@ pub fn keep_away(distance: usize) -> Blocker {
     blocker
 }
 
-/// Every mapping of the executable and of libraries.
+/// Every mapping of the executable and of libraries. Code that is packed lies in files of memory.
 pub fn files() -> Vec<Mapping> {
     let mut all = mappings();
-    let names: Vec<String> =
-        all.iter().filter(|m| m.permissions.contains('x') && m.name.starts_with('/')).map(|m| m.name.clone()).collect();
+    let is_code =
+        |m: &&Mapping| m.permissions.contains('x') && m.name.starts_with('/') && !m.name.starts_with("/memfd:slabjit");
+    let names: Vec<String> = all.iter().filter(is_code).map(|m| m.name.clone()).collect();
     all.retain(|m| names.contains(&m.name));
     all
 }
