@@ -8,13 +8,10 @@ use std::ops::Range;
 use super::relocations::entries_for;
 use crate::Result;
 use crate::elf::plugin::ObjectReport;
-use crate::elf::raw::{LE, SHF_ALLOC, SHF_TLS, SHT_NULL, SHT_PROGBITS, SectionHeader};
+use crate::elf::raw::{LE, SHF_ALLOC, SHF_TLS, SHT_NULL, SHT_PROGBITS, SHT_X86_64_UNWIND, SectionHeader};
 use crate::elf::records::{Record, records};
 use crate::elf::relocations::Table;
 use crate::elf::view::{View, lossy};
-
-/// x86-64 psABI, "Special Sections".
-const SHT_X86_64_UNWIND: u32 = 0x7000_0001;
 
 /// `DW_EH_PE_omit`: there is no such pointer.
 const OMIT: u8 = 0xff;
