@@ -7,7 +7,7 @@
 
 use super::patch::{Patch, Value};
 use super::plugin::ObjectReport;
-use super::raw::{SHT_PROGBITS, field};
+use super::raw::{SHT_PROGBITS, SHT_X86_64_UNWIND, field};
 use super::records::records;
 use super::report::ChangeKind;
 use super::view::View;
@@ -23,7 +23,7 @@ pub(crate) fn prepare(view: &View<'_>, report: &mut ObjectReport) -> Result<Opti
         }
         let contents = view.contents(index, &header)?;
         let change = if contents.iter().all(|byte| *byte == 0) {
-            if contents.is_empty() || header.kind != SHT_PROGBITS {
+            if contents.is_empty() || !matches!(header.kind, SHT_PROGBITS | SHT_X86_64_UNWIND) {
                 continue;
             }
             // String tables begin with the empty name.

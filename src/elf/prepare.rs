@@ -146,7 +146,8 @@ impl Preparation {
         let mut tls_commons = None;
         self.step(name, bytes, |view| {
             let prepared = tls_commons::prepare(view, report)?;
-            Ok(prepared.map(|(patch, section)| (patch, tls_commons = Some(section)).0))
+            tls_commons = prepared.as_ref().map(|(_, section)| *section);
+            Ok(prepared.map(|(patch, _)| patch))
         })?;
         self.step(name, bytes, |view| harmonize::prepare(view, self.conflicts, report))?;
 

@@ -38,6 +38,9 @@ pub(crate) const SHT_CREL: u32 = elf::SHT_CREL.0;
 pub(crate) const SHT_ANDROID_REL: u32 = elf::SHT_ANDROID_REL.0;
 pub(crate) const SHT_ANDROID_RELA: u32 = elf::SHT_ANDROID_RELA.0;
 
+/// x86-64 psABI, "Special Sections".
+pub(crate) const SHT_X86_64_UNWIND: u32 = 0x7000_0001;
+
 pub(crate) const SHF_WRITE: u64 = elf::SHF_WRITE.0;
 pub(crate) const SHF_ALLOC: u64 = elf::SHF_ALLOC.0;
 pub(crate) const SHF_EXECINSTR: u64 = elf::SHF_EXECINSTR.0;

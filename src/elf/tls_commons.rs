@@ -3,7 +3,6 @@
 //! JITLink would make ordinary variables of them. They get a section without contents, as `ld` gives them one, and are
 //! common in the index only.
 
-use super::harmonize::NAME;
 use super::patch::{Patch, Value};
 use super::plugin::{Mode, ObjectReport};
 use super::raw::{
@@ -14,6 +13,8 @@ use super::report::ChangeKind;
 use super::validate::{MAX_ALIGNMENT, symbol_table};
 use super::view::{View, lossy, string_at};
 use crate::Result;
+
+pub(crate) const NAME: &str = "commons";
 
 /// What the section is called; another of this name makes the harmonizer give one of them a name of its own.
 const SECTION: &[u8] = b".tbss.slabjit\0";

@@ -147,6 +147,9 @@ fn reject_names_the_difference() {
     assert!(preparation(X86, SectionConflicts::Reject).prepare("test.o", &gcc(&["-O2"], "int x;")).is_ok());
 }
 
+/// A record of an unwind table.
+const CIE: &str = ".long 12, 0, 0x78010001, 16";
+
 #[test]
 fn names_with_a_meaning_are_kept() {
     for name in [
@@ -163,19 +166,22 @@ fn names_with_a_meaning_are_kept() {
         "linker_set",
         "_set9",
     ] {
-        let bytes = asm(&format!(
-            ".section {name},\"a\",@progbits,unique,1\n.quad 0\n.section {name},\"aw\",@progbits,unique,2\n.quad 0"
-        ));
+        // A table of zeros would be none.
+        let contents = if name == ".eh_frame" { CIE } else { ".quad 0" };
+        let both = |flags: &str| {
+            asm(&format!(
+                ".section {name},\"{flags}\",@progbits,unique,1\n{contents}\n\
+                 .section {name},\"aw\",@progbits,unique,2\n{contents}"
+            ))
+        };
+        let bytes = both("a");
         for policy in [SectionConflicts::Rename, SectionConflicts::Harmonize] {
             let prepared = preparation(X86, policy).prepare("test.o", &bytes).unwrap();
             for nth in 0..2 {
                 assert_eq!(section(&prepared.bytes, name, nth).1.flags & FLAGS, SHF_ALLOC | SHF_WRITE, "{name}");
             }
         }
-        let bytes = asm(&format!(
-            ".section {name},\"ax\",@progbits,unique,1\n.quad 0\n.section {name},\"aw\",@progbits,unique,2\n.quad 0"
-        ));
-        let error = prepare(X86, &bytes).unwrap_err();
+        let error = prepare(X86, &both("ax")).unwrap_err();
         assert!(matches!(error, Error::WritableAndExecutable { .. }), "{name}: {error:?}");
     }
     for name in [".set", "a.b", "9set", "-x"] {
@@ -198,8 +204,9 @@ fn allocation_and_contents_count_as_differences() {
     let prepared = prepare(X86, &bytes).unwrap();
     assert_eq!(contents(&prepared.bytes, ".x.slabjit.1"), 2_u64.to_le_bytes());
     // GNU as and clang give .eh_frame different types; that is no difference.
-    let bytes =
-        asm(".section .eh_frame,\"a\",@progbits,unique,1\n.quad 0\n.section .eh_frame,\"a\",@unwind,unique,2\n.quad 0");
+    let bytes = asm(&format!(
+        ".section .eh_frame,\"a\",@progbits,unique,1\n{CIE}\n.section .eh_frame,\"a\",@unwind,unique,2\n{CIE}"
+    ));
     assert!(prepare(X86, &bytes).unwrap().changes.is_empty());
 }
 

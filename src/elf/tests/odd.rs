@@ -1,5 +1,6 @@
 //! Steps for objects that few tools make.
 
+use super::validate::{set, set_symbol};
 use crate::elf::index::ArrayKind;
 use crate::elf::raw::{SYMBOL_SIZE, field};
 use crate::elf::testing::{ARM, X86, asm, asm_arm, check, contents, gcc, prepare, put, readelf, section, view};
@@ -56,7 +57,9 @@ fn fragments_become_functions() {
         }
     }
     // What says nothing of code is data.
-    assert!(prepare(X86, &asm(".section .init,\"a\",@progbits\nnop")).unwrap().index.arrays.is_empty());
+    let mut data = asm(".section .init,\"ax\",@progbits\nnop");
+    set(&mut data, ".init", field::SH_FLAGS, 2);
+    assert!(prepare(X86, &data).unwrap().index.arrays.is_empty());
     let halves = [
         ("sub $8, %rsp\ncall f", "stp x29, x30, [sp, #-16]!\nmov x29, sp\nbl f"),
         ("sub $8, %rsp\ncall f", "nop\nstp x29, x30, [sp, #-16]!\nmov x29, sp\nbl f"),
@@ -116,7 +119,7 @@ fn thread_local_commons_get_a_section() {
     assert!(plan.loads() && plan.definitions.iter().any(|d| d.name == "y" && d.binding == "common"), "{plan}");
     // No power of two.
     let mut odd = bytes;
-    super::validate::set_symbol(&mut odd, "y", field::ST_VALUE, &3_u64.to_le_bytes());
+    set_symbol(&mut odd, "y", field::ST_VALUE, &3_u64.to_le_bytes());
     assert!(matches!(prepare(X86, &odd), Err(Error::ThreadLocal { .. } | Error::Malformed { .. })));
 }
 

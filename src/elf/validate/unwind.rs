@@ -7,13 +7,12 @@ use std::ops::Range;
 
 use crate::Result;
 use crate::elf::plugin::ObjectReport;
-use crate::elf::raw::{LE, RawRela, SHF_ALLOC, SHF_TLS, SHT_NULL, SHT_PROGBITS, SHT_RELA, SectionHeader};
+use crate::elf::raw::{
+    LE, RawRela, SHF_ALLOC, SHF_TLS, SHT_NULL, SHT_PROGBITS, SHT_RELA, SHT_X86_64_UNWIND, SectionHeader,
+};
 use crate::elf::records::{Record, records};
 use crate::elf::relocations::Table;
 use crate::elf::view::{View, lossy};
-
-/// x86-64 psABI, "Special Sections".
-const SHT_X86_64_UNWIND: u32 = 0x7000_0001;
 
 /// `DW_EH_PE_omit`: there is no such pointer.
 const OMIT: u8 = 0xff;
