@@ -326,12 +326,14 @@ fn place(
         (Some(first), None) => {
             let object = |piece: &Piece| batch.get(piece.object).map(|(_, object)| object);
             let section = |piece: &Piece| object(piece)?.index.sections.get(piece.section as usize);
-            let alone = set.readers.iter().all(|reader| *reader == first.number);
-            if alone && set.is_uniform(object) {
+            let code = |piece: &&Piece| section(piece).and_then(Section::mapped).is_some_and(|(code, _)| code);
+            let code = set.pieces.iter().find(code);
+            let alone = set.readers.iter().all(|reader| *reader == first.number)
+                && set.pieces.iter().all(|piece| piece.object == first.object);
+            if alone && (code.is_some() || set.is_uniform(object)) {
                 return Ok(Place::Object);
             }
-            let code = |piece: &&Piece| section(piece).and_then(Section::mapped).is_some_and(|(code, _)| code);
-            match set.pieces.iter().find(code) {
+            match code {
                 // It would have to be unwound through, and libgcc finds the code of an object in one place only.
                 Some(piece) => Err(Error::ExecutableLinkerSet {
                     object: object_of(piece.number),

@@ -452,7 +452,8 @@ fn code_of_several_objects_is_no_set() {
     assert!(error.to_string().contains("ld -r"), "{error}");
     freed(&both);
     // Of one object it is, and without a reader they may be many.
-    let one = library(&engine, &[code(1, &reader("", "hot"))]);
+    let more = "__asm__(\".section hot,\\\"ax\\\",%progbits,unique,7\\n.balign 256\\n.long 0\\n.text\");";
+    let one = library(&engine, &[code(1, &format!("{} {more}", reader("", "hot")))]);
     assert!(call(&one, "size") > 0 && call(&one, "hot1") == 1);
     freed(&one);
     let unread = library(&engine, &[code(1, ""), code(2, "")]);
