@@ -421,8 +421,8 @@ pub enum Error {
         /// The object whose copy of the group is linked.
         linked: String,
     },
-    /// An object that has sections of a linker set, or refers to its bounds (`__start_NAME`, `__stop_NAME`), and comes when the set can
-    /// not be changed any more.
+    /// An object that has sections of a linker set, or refers to its bounds (`__start_NAME`, `__stop_NAME`), and
+    /// comes when the set can not be changed any more.
     #[error(
         "'{object}' comes too late for the linker set '{section}' of library '{library}': '{other}' {problem}; add all objects that have a part in the set before the first get or initialize of the library, or give later ones a library of their own"
     )]

@@ -102,7 +102,8 @@ impl Library {
     /// # Errors
     /// What preparation finds wrong; [`Error::DuplicateDefinition`] if it defines a name that another object of the library
     /// defines; [`Error::DiscardedReference`] if it refers to its own copy of a COMDAT group that another object has;
-    /// [`Error::LateForLinkerSet`] if it has a section of a linker set that objects of the library have read; [`Error::Removed`]. The library is as before then.
+    /// [`Error::LateForLinkerSet`] if it has a section of a linker set that objects of the library have read;
+    /// [`Error::Removed`]. The library is as before then.
     pub fn add_object(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
         self.add(self.inner.next_object_name(), bytes.as_ref())
     }
@@ -235,8 +236,8 @@ impl Library {
         self.inner.undefined_symbols()
     }
 
-    /// What the imports of objects that are linked were bound to, object by object. What linkers define (`_GLOBAL_OFFSET_TABLE_`,
-    /// `__start_` and `__stop_` of the library's linker sets) is not among them.
+    /// What the imports of objects that are linked were bound to, object by object. What linkers define
+    /// (`_GLOBAL_OFFSET_TABLE_`, `__start_` and `__stop_` of the library's linker sets) is not among them.
     ///
     /// # Errors
     /// [`Error::Removed`].
@@ -259,8 +260,9 @@ impl Library {
         self.inner.symbols()
     }
 
-    /// Where the object that defines a linked symbol lies: one slab in the arena, and one for each section outside. If it has a part in
-    /// a linker set that was put together of several objects' sections, the slab of those sets comes last.
+    /// Where the object that defines a linked symbol lies: one slab in the arena, and one for each section outside.
+    /// If it has a part in a linker set that was put together of several objects' sections, the slab of those sets
+    /// comes last.
     ///
     /// # Errors
     /// [`Error::SymbolNotFound`], also if it is not linked yet; [`Error::Removed`].

@@ -17,9 +17,10 @@ use crate::gate;
 use crate::name::Name;
 use crate::runtime::vectors::{Strings, Vectors};
 
-/// Where a section of function pointers comes among those of all objects that are linked together: the order that `ld` and the dynamic
-/// loader would have. `.preinit_array` comes first; then code in `.init`; then `.init_array.N` and `.ctors.(65535-N)` by
-/// ascending N, those of one N by their names; then `.init_array` and `.ctors`. What is equal stays in the order of objects, and of sections in them.
+/// Where a section of function pointers comes among those of all objects that are linked together: the order that
+/// `ld` and the dynamic loader would have. `.preinit_array` comes first; then code in `.init`; then `.init_array.N` and
+/// `.ctors.(65535-N)` by ascending N, those of one N by their names; then `.init_array` and `.ctors`. What is equal stays in the order
+/// of objects, and of sections in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     stage: u8,
@@ -46,8 +47,8 @@ impl Entry {
     pub(super) const NOTHING: Self = Self { rank: Rank::PLAIN, function: 0 };
 }
 
-/// The functions of one object's initialiser and finaliser sections. Each `.ctors` section is called from its end to its start. Finalisers
-/// are called in the reverse of the order that they have here.
+/// The functions of one object's initialiser and finaliser sections. Each `.ctors` section is called from its end to
+/// its start. Finalisers are called in the reverse of the order that they have here.
 #[derive(Debug, Default)]
 pub(super) struct Arrays {
     initialisers: Vec<Entry>,

@@ -33,8 +33,8 @@ pub(super) struct Decided {
 const SMALL: usize = 16 << 10;
 const SMALL_TOGETHER: usize = 128 << 10;
 
-/// Links all objects, or none. `plan` is that of the linker sets they have to do with. Returns where those lie that the objects have put
-/// together.
+/// Links all objects, or none. `plan` is that of the linker sets they have to do with. Returns where those lie that
+/// the objects have put together.
 pub(super) fn link(
     library: &Name,
     arena: &Arc<Arena>,

@@ -376,8 +376,8 @@ impl Code {
         self.images().append(images);
     }
 
-    /// Runs the initialisers of the objects with these numbers, which were linked together, in the order of [`arrays`]. On failure says which
-    /// object failed, and how.
+    /// Runs the initialisers of the objects with these numbers, which were linked together, in the order of
+    /// [`arrays`]. On failure says which object failed, and how.
     ///
     /// # Safety
     /// They may be run, and are run by one thread.
@@ -393,7 +393,8 @@ impl Code {
         // All of them before any initialiser, as the dynamic loader has it: initialisers may call them.
         for (object, slot) in slots {
             // No lock is held: resolvers are linked code like any other.
-            // SAFETY: by the caller; the slot is the object's, which is published, and `Image::new` registered its frames.
+            // SAFETY: by the caller; the slot is the object's, which is published, and `Image::new` registered its
+            // frames.
             unsafe { indirect::resolve(slot) }.map_err(|message| (object, message))?;
         }
         if finalisers {
@@ -459,8 +460,8 @@ impl Code {
         }
     }
 
-    /// The finalisers of those objects for which this is true and that were initialised, once, in the order of [`arrays::finalise`]: batch by
-    /// batch.
+    /// The finalisers of those objects for which this is true and that were initialised, once, in the order of
+    /// [`arrays::finalise`]: batch by batch.
     fn take_finalisers(&self, is: impl Fn(&Image) -> bool) -> Vec<(Name, Entry)> {
         let mut batches: Vec<(u32, Vec<(Name, Entry)>)> = Vec::new();
         for image in self.images().iter_mut().filter(|image| image.initialised && is(image)) {

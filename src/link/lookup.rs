@@ -59,8 +59,8 @@ impl Lookup {
         self.arrays.get(found).map(|i| *i as usize)
     }
 
-    /// The section to be retained that begins at this offset of the object, or has no contents and this name. Empty ones may begin where
-    /// others do.
+    /// The section to be retained that begins at this offset of the object, or has no contents and this name. Empty
+    /// ones may begin where others do.
     pub(super) fn retained(&self, index: &ObjectIndex, name: &str, offset: Option<u64>) -> Option<u32> {
         let named = |i: &&u32| index.section_name(**i) == name;
         let Some(offset) = offset else {
@@ -92,4 +92,105 @@ fn large(index: &ObjectIndex) -> Vec<u32> {
     others.sort_unstable();
     large.retain(|i| others.binary_search(&index.section_name(*i)).is_err());
     large
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::elf::testing::{X86, asm, prepare};
+
+    /// The same, one by one.
+    struct OneByOne<'i>(&'i ObjectIndex);
+
+    impl OneByOne<'_> {
+        fn array_at(&self, offset: u64) -> Option<usize> {
+            self.0.arrays.iter().position(|array| array.size != 0 && array.offset == offset)
+        }
+
+        fn retained(&self, name: &str, offset: Option<u64>) -> Option<u32> {
+            let is = |i: &&u32| {
+                let section = &self.0.sections[**i as usize];
+                let there = offset.is_none_or(|offset| section.has_contents && section.offset == offset);
+                there && self.0.section_name(**i) == name
+            };
+            self.0.retain.iter().find(is).copied()
+        }
+
+        fn is_large(&self, name: &str) -> bool {
+            let mut same = (0..self.0.sections.len() as u32).filter(|i| self.0.section_name(*i) == name).peekable();
+            same.peek().is_some() && same.all(|i| self.0.large_sections.contains(&i))
+        }
+    }
+
+    fn index(source: &str) -> ObjectIndex {
+        prepare(X86, &asm(source)).unwrap().index
+    }
+
+    #[test]
+    fn sections_are_found_as_if_one_by_one() {
+        let index = index(
+            ".section .init_array.7,\"aw\",@init_array\n.quad 0\n.section .init_array,\"aw\",@init_array\n
+             .section set,\"aw\"\n.section set,\"aw\",@progbits,unique,1\n.byte 1\n
+             .section other,\"a\"\n.section other,\"a\",@nobits,unique,2\n.zero 9\n
+             .section .data.kept,\"awR\"\n.byte 2\n.section .bss.kept,\"awR\",@nobits\n.zero 3\n
+             .section .data,\"aw\"\n.byte 4\n
+             .section .ldata,\"awl\"\n.byte 5\n.section .ldata,\"awl\",@progbits,unique,3\n.byte 6\n
+             .section .lbss,\"awl\",@nobits\n.zero 7\n
+             .section .tdata,\"awT\"\n.byte 8\n.section variables,\"awT\"\n.byte 9\n",
+        );
+        let (lookup, oracle) = (Lookup::new(&index), OneByOne(&index));
+        let mut found = [0; 4];
+        for (i, section) in index.sections.iter().enumerate() {
+            let name = index.name(section.name);
+            for offset in [None, Some(section.offset), Some(section.offset + 1)] {
+                let retained = lookup.retained(&index, name, offset);
+                assert_eq!(retained, oracle.retained(name, offset), "{name} {offset:?}");
+                found[0] += usize::from(retained.is_some());
+            }
+            let array = lookup.array_at(&index, section.offset);
+            assert_eq!(array, oracle.array_at(section.offset), "{name}");
+            assert_eq!(lookup.is_large(&index, name), oracle.is_large(name), "{name}");
+            let own = lookup.thread_local(&index, name);
+            assert_eq!(own, section.is_thread_local().then_some(i as u32), "{name}");
+            let found_now = [array.is_some(), lookup.is_large(&index, name), own.is_some()];
+            found[1..].iter_mut().zip(found_now).for_each(|(n, is)| *n += usize::from(is));
+        }
+        assert!(found.iter().all(|n| *n != 0), "{found:?}");
+        let sets: Vec<&str> = lookup.sets().iter().map(|i| index.section_name(*i)).collect();
+        assert_eq!(sets, ["set", "set", "other", "other"]);
+    }
+
+    #[test]
+    fn many_are_found_in_no_time() {
+        const MANY: usize = 6000;
+        let source = |i: usize| {
+            format!(
+                ".section .init_array.{i},\"aw\",@init_array\n.quad 0\n.section s{i},\"aw\"\n.byte 1\n
+                 .section .bss.r{i},\"awR\",@nobits\n.zero 1\n.section .ldata.l{i},\"awl\"\n.byte 1\n"
+            )
+        };
+        let index = index(&(0..MANY).map(source).collect::<String>());
+        let all = |look: &mut dyn FnMut(&str, u64)| -> Duration {
+            let start = Instant::now();
+            index.sections.iter().for_each(|section| look(index.name(section.name), section.offset));
+            start.elapsed()
+        };
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let start = Instant::now();
+        let lookup = Lookup::new(&index);
+        let make = start.elapsed();
+        let time = all(&mut |name, offset| {
+            let retained = [None, Some(offset)].map(|offset| lookup.retained(&index, name, offset));
+            ours.push((retained, lookup.array_at(&index, offset), lookup.is_large(&index, name)));
+        });
+        let oracle = OneByOne(&index);
+        let one_by_one = all(&mut |name, offset| {
+            let retained = [None, Some(offset)].map(|offset| oracle.retained(name, offset));
+            theirs.push((retained, oracle.array_at(offset), oracle.is_large(name)));
+        });
+        assert_eq!(ours, theirs);
+        assert!((make + time) * 10 < one_by_one, "{make:?} and {time:?}, one by one {one_by_one:?}");
+    }
 }

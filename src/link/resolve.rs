@@ -32,11 +32,13 @@ pub(super) struct Outside<'a> {
     pub(super) host: &'a Host,
 }
 
-/// Decides about every symbol of a batch, and about the linker sets that it has to do with; `known` are the library's. `used` gets the linked libraries that references lead to, whatever comes of it; it is to be
-/// dropped without a lock, as finalisers may run.
+/// Decides about every symbol of a batch, and about the linker sets that it has to do with; `known` are the
+/// library's. `used` gets the linked libraries that references lead to, whatever comes of it; it is to be dropped
+/// without a lock, as finalisers may run.
 ///
 /// # Errors
-/// [`Error::UndefinedSymbols`] with everything that is missing; [`Error::LateForLinkerSet`], [`Error::ExecutableLinkerSet`]; memory errors from making a library's `__dso_handle`.
+/// [`Error::UndefinedSymbols`] with everything that is missing; [`Error::LateForLinkerSet`],
+/// [`Error::ExecutableLinkerSet`]; memory errors from making a library's `__dso_handle`.
 pub(super) fn decide(
     library: &Name,
     outside: &Outside<'_>,

@@ -1,9 +1,10 @@
-//! Linker sets: sections of one name that is an identifier of C, which code goes through from `__start_NAME` to `__stop_NAME`.
+//! Linker sets: sections of one name that is an identifier of C, which code goes through from `__start_NAME` to
+//! `__stop_NAME`.
 //!
-//! What objects that are linked together have of a set is one set, as in a shared library. JITLink links object by object, and knows the
-//! bounds of an object's own sections only. So where a set that somebody reads is of several objects, its sections lie in memory that is
-//! reserved before the first of them is linked: their sizes are in the headers, and nothing of a set is pruned. What nobody reads stays
-//! where it is.
+//! What objects that are linked together have of a set is one set, as in a shared library. JITLink links object by
+//! object, and knows the bounds of an object's own sections only. So where a set that somebody reads is of several
+//! objects, its sections lie in memory that is reserved before the first of them is linked: their sizes are in the
+//! headers, and nothing of a set is pruned. What nobody reads stays where it is.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -46,6 +47,7 @@ pub(super) fn bound(name: &str) -> Option<(Bound, &str)> {
 
 /// The sets of a library's objects that are linked, or are being linked.
 #[derive(Debug, Default)]
+#[allow(clippy::box_collection)] // a pointer's size where there are none
 pub(super) struct Known(Option<Box<HashMap<Box<str>, KnownSet>>>);
 
 #[derive(Debug, Default)]
@@ -67,7 +69,8 @@ impl Known {
         self.get(set).is_some_and(|known| !known.objects.is_empty())
     }
 
-    /// Refuses an object that has a section of a set whose bounds were read. `dead`: sections that are linked from another object, sorted.
+    /// Refuses an object that has a section of a set whose bounds were read. `dead`: sections that are linked from
+    /// another object, sorted.
     pub(super) fn admit(
         &self,
         library: &Name,
@@ -323,12 +326,14 @@ fn place(
         (Some(first), None) => {
             let object = |piece: &Piece| batch.get(piece.object).map(|(_, object)| object);
             let section = |piece: &Piece| object(piece)?.index.sections.get(piece.section as usize);
-            let alone = set.readers.iter().all(|reader| *reader == first.number);
-            if alone && set.is_uniform(object) {
+            let code = |piece: &&Piece| section(piece).and_then(Section::mapped).is_some_and(|(code, _)| code);
+            let code = set.pieces.iter().find(code);
+            let alone = set.readers.iter().all(|reader| *reader == first.number)
+                && set.pieces.iter().all(|piece| piece.object == first.object);
+            if alone && (code.is_some() || set.is_uniform(object)) {
                 return Ok(Place::Object);
             }
-            let code = |piece: &&Piece| section(piece).and_then(Section::mapped).is_some_and(|(code, _)| code);
-            match set.pieces.iter().find(code) {
+            match code {
                 // It would have to be unwound through, and libgcc finds the code of an object in one place only.
                 Some(piece) => Err(Error::ExecutableLinkerSet {
                     object: object_of(piece.number),
@@ -347,8 +352,8 @@ impl Set {
         !self.readers.is_empty() && (self.place != Place::Nowhere || self.absent)
     }
 
-    /// Whether its sections are of one object, in which JITLink puts them one behind the other as a linker would: none has another
-    /// alignment, and all have contents or none has.
+    /// Whether its sections are of one object, in which JITLink puts them one behind the other as a linker would:
+    /// none has another alignment, and all have contents or none has.
     fn is_uniform<'a>(&self, object: impl Fn(&Piece) -> Option<&'a Arc<PreparedObject>>) -> bool {
         let traits = |piece: &Piece| {
             let section = object(piece)?.index.sections.get(piece.section as usize)?;
@@ -382,8 +387,8 @@ enum Slab {
     Published(PublishedSlab),
 }
 
-/// What tells sections of an object apart for JITLink: the set, the offset in the file if there are contents, size and alignment. Those for
-/// which it is the same have neither bytes nor an order.
+/// What tells sections of an object apart for JITLink: the set, the offset in the file if there are contents, size
+/// and alignment. Those for which it is the same have neither bytes nor an order.
 type Key = (usize, Option<u64>, u64, u64);
 
 /// Where a section is put, and where that is written.

@@ -11,7 +11,8 @@ use crate::common::{self, ChildEnd, Int, call, child, compile, compile_bytes, fr
 use crate::target::by_qemu;
 
 tests![;
-    alone: children_call_load_and_remove, neither_sees_what_the_other_does, children_of_children, linker_sets_are_inherited, nobody_gets_inherited_addresses,
+    alone: children_call_load_and_remove, neither_sees_what_the_other_does, children_of_children, nobody_gets_inherited_addresses,
+        linker_sets_are_inherited,
         stale_calls_trap_in_children, threads_link_while_children_begin, several_threads_fork,
         what_others_were_initialising_is_lost, initialisers_may_fork, initialisers_of_shared_libraries_may_fork,
         children_end_as_with_dlopen;

@@ -80,7 +80,8 @@ fn later_batches_are_finalised_first() {
     engine.finish();
 }
 
-/// Objects that an initialiser adds, and asks for, are initialised in between, and finalised before all of the outer batch.
+/// Objects that an initialiser adds, and asks for, are initialised in between, and finalised before all of the outer
+/// batch.
 fn an_initialiser_may_link_more() {
     static INNER: std::sync::Mutex<Option<(Library, std::path::PathBuf)>> = std::sync::Mutex::new(None);
     extern "C" fn more() {

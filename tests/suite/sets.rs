@@ -1,5 +1,5 @@
-//! Linker sets of several objects: what `__start_NAME` and `__stop_NAME` mean in a library. The oracle is what `ld -shared` makes of the same
-//! objects in the same order, opened with dlopen.
+//! Linker sets of several objects: what `__start_NAME` and `__stop_NAME` mean in a library. The oracle is what
+//! `ld -shared` makes of the same objects in the same order, opened with dlopen.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,7 +94,8 @@ fn objects_of_a_library_have_one_set() {
         let engine = Checked::new();
         let entry = |i: i32, reads: &str| {
             let source = format!(
-                "__attribute__((used, section(\"{set}\"))) int entry{i} = {i} * 0x01010101; int *p{i}(void) {{ return &entry{i}; }} {reads}"
+                "__attribute__((used, section(\"{set}\"))) int entry{i} = {i} * 0x01010101;
+                 int *p{i}(void) {{ return &entry{i}; }} {reads}"
             );
             compile(&format!("entry{i}.c"), &source, &[])
         };
@@ -196,7 +197,8 @@ fn zeros_are_in_a_set_and_are_not_touched() {
     assert_eq!(bytes(&third), expected);
     freed(&third);
     // In one object.
-    let mixed = "__asm__(\".section set,\\\"aw\\\",%nobits\\n.zero 3\\n.section set,\\\"aw\\\",%progbits,unique,1\\n.byte 5\\n.text\");
+    let mixed = "__asm__(\".section set,\\\"aw\\\",%nobits\\n.zero 3\\n\"
+            \".section set,\\\"aw\\\",%progbits,unique,1\\n.byte 5\\n.text\");
         int between[1000] = {1}; int zero[1000];";
     let fourth = library(&engine, &[compile("mixed.c", &format!("{mixed} {}", reader("", "set")), &[])]);
     assert_eq!(bytes(&fourth), [0, 0, 0, 5]);
@@ -221,7 +223,8 @@ fn discarded_groups_are_not_in_a_set() {
     let engine = Checked::new();
     let source = |i: i32| {
         format!(
-            "{} __asm__(\".section set,\\\"aG\\\",%progbits,same,comdat\\n.byte {i}\\n.section set,\\\"a\\\",%progbits,unique,1\\n.byte {i}0\\n.text\");",
+            "{} __asm__(\".section set,\\\"aG\\\",%progbits,same,comdat\\n.byte {i}\\n\"
+                     \".section set,\\\"a\\\",%progbits,unique,1\\n.byte {i}0\\n.text\");",
             reader(if i == 1 { "" } else { "2" }, "set")
         )
     };
@@ -288,12 +291,14 @@ fn a_set_holds_what_was_relocated() {
     let engine = Checked::new();
     let test = |i: i32| {
         format!(
-            "static int f(void) {{ return {i}; }} __attribute__((section(\"tests\"), used)) static int (*test)(void) = f;
+            "static int f(void) {{ return {i}; }}
+             __attribute__((section(\"tests\"), used)) static int (*test)(void) = f;
              int direct{i}(void) {{ return test(); }}"
         )
     };
     let run = "typedef int (*test)(void); extern test __start_tests[], __stop_tests[];
-        int sum(void) { int s = 0; for (test *t = __start_tests; t < __stop_tests; t++) s = s * 10 + (*t)(); return s; }";
+        int sum(void) {
+            int s = 0; for (test *t = __start_tests; t < __stop_tests; t++) s = s * 10 + (*t)(); return s; }";
     let objects: Vec<PathBuf> = [test(1), run.to_owned(), test(2), test(3)]
         .iter()
         .enumerate()
@@ -447,7 +452,8 @@ fn code_of_several_objects_is_no_set() {
     assert!(error.to_string().contains("ld -r"), "{error}");
     freed(&both);
     // Of one object it is, and without a reader they may be many.
-    let one = library(&engine, &[code(1, &reader("", "hot"))]);
+    let more = "__asm__(\".section hot,\\\"ax\\\",%progbits,unique,7\\n.balign 256\\n.long 0\\n.text\");";
+    let one = library(&engine, &[code(1, &format!("{} {more}", reader("", "hot")))]);
     assert!(call(&one, "size") > 0 && call(&one, "hot1") == 1);
     freed(&one);
     let unread = library(&engine, &[code(1, ""), code(2, "")]);
@@ -515,7 +521,8 @@ extern "C" fn throws() -> i32 {
 /// The set goes with the batch, and may change before it is linked again.
 fn a_batch_that_throws_can_be_linked_again() {
     let engine = Checked::new();
-    let source = "extern \"C\" int throws(void); static int init = (throws() ? throw 1 : 0, 1); extern \"C\" int ready(void) { return init; }";
+    let source = "extern \"C\" int throws(void); static int init = (throws() ? throw 1 : 0, 1);
+        extern \"C\" int ready(void) { return init; }";
     let throwing = compile("throwing.cc", source, &[]);
     // SAFETY: libstdc++ and libgcc are the compilers'; `throws` is as its users declare it.
     let library = unsafe {
