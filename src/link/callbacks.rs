@@ -134,14 +134,14 @@ unsafe extern "C" fn retain_block(
         let offset = offset.filter(|o| *o < link.object.bytes.len()).map(|o| o as u64);
         let object = &link.object;
         if let Some(array) = offset.and_then(|o| object.array_at(o)) {
-            let dead = object.index.arrays.get(array).is_some_and(|a| link.is_dead(a.section));
+            let dead = object.index.arrays.get(array).is_some_and(|a| link.dead_sections.contains(&a.section));
             return if dead { 0 } else { array as u64 + 1 };
         }
         if let Some(section) = object.thread_local(section) {
-            return if link.is_dead(section) { 0 } else { THREAD_LOCAL + u64::from(section) };
+            return if link.dead_sections.contains(&section) { 0 } else { THREAD_LOCAL + u64::from(section) };
         }
         match object.retained(section, offset) {
-            Some(section) if !link.is_dead(section) => RETAINED,
+            Some(section) if !link.dead_sections.contains(&section) => RETAINED,
             _ => 0,
         }
     })

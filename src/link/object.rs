@@ -145,7 +145,7 @@ pub(super) struct ObjectLink {
     pub(super) object: Arc<PreparedObject>,
     pub(super) externals: Vec<External>,
     pub(super) definitions: Vec<Defined>,
-    /// Sections of COMDAT groups that are linked from another object, in order.
+    /// Sections of COMDAT groups that are linked from another object.
     pub(super) dead_sections: Vec<u32>,
     /// Its number in its library.
     pub(super) number: u32,
@@ -174,11 +174,6 @@ pub(super) struct State {
 impl ObjectLink {
     pub(super) fn state(&self) -> Guard<'_, State> {
         self.state.lock()
-    }
-
-    /// Whether a section is in a COMDAT group that is linked from another object.
-    pub(super) fn is_dead(&self, section: u32) -> bool {
-        self.dead_sections.binary_search(&section).is_ok()
     }
 
     pub(super) fn allocate(

@@ -50,8 +50,7 @@ pub(super) fn decide(
         let definitions = decision.definitions(*number, object)?;
         let dead = |(i, _): &(u32, _)| !names.group_is_from(*number, object, *i);
         let dead_sections = (0..).zip(&object.index.groups).filter(dead).flat_map(|(_, g)| g.members.iter().copied());
-        let mut dead_sections: Vec<u32> = dead_sections.collect();
-        dead_sections.sort_unstable();
+        let dead_sections = dead_sections.collect();
         let (number, storage) = (*number, outside.host.storage.clone());
         decided.push(Decided {
             object: Arc::clone(object),
