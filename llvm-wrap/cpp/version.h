@@ -220,6 +220,46 @@ inline llvm::JITEvaluatedSymbol foundAt(llvm::orc::ExecutorAddr Address) {
 
 // ---- passes ----
 
+/// Up to 19, JITLink's first pass takes an unwind table apart record by record, and with each moves all references that are left. It gets
+/// the table without them.
+inline void splitFramesWithoutReferences([[maybe_unused]] llvm::jitlink::PassConfiguration &Config) {
+#if LLVM_VERSION_MAJOR < 20
+  using namespace llvm::jitlink;
+  constexpr size_t Few = 64;
+  if (Config.PrePrunePasses.empty())
+    return;
+  auto &First = Config.PrePrunePasses.front();
+  First = [Split = std::move(First)](LinkGraph &G) mutable -> llvm::Error {
+    auto *Frames = G.findSectionByName(".eh_frame");
+    std::vector<std::pair<const char *, Edge>> References;
+    std::vector<Block *> Blocks;
+    if (Frames)
+      for (auto *B : Frames->blocks()) {
+        if (B->isZeroFill() || B->edges_size() < Few)
+          continue;
+        for (auto &E : B->edges())
+          References.emplace_back(B->getContent().data() + E.getOffset(), E);
+        while (!B->edges_empty())
+          B->removeEdge(std::prev(B->edges().end()));
+      }
+    if (auto Err = Split(G))
+      return Err;
+    if (References.empty())
+      return llvm::Error::success();
+    for (auto *B : Frames->blocks())
+      if (!B->isZeroFill())
+        Blocks.push_back(B);
+    auto Start = [](Block *B) { return B->getContent().data(); };
+    llvm::sort(Blocks, [&](Block *L, Block *R) { return Start(L) < Start(R); });
+    for (auto &[At, E] : References) {
+      auto *B = *std::prev(llvm::upper_bound(Blocks, At, [&](const char *P, Block *B) { return P < Start(B); }));
+      B->addEdge(E.getKind(), At - Start(B), E.getTarget(), E.getAddend());
+    }
+    return llvm::Error::success();
+  };
+#endif
+}
+
 /// Unwinders read frames up to a length of zero, which JITLink 15 appends on x86-64 only.
 inline void terminateFrames([[maybe_unused]] llvm::jitlink::PassConfiguration &Config) {
 #if LLVM_VERSION_MAJOR < 16

@@ -1,7 +1,9 @@
 //! Where in an object a byte is, for messages. Reads the object again: nothing is kept for it.
 
-use object::read::elf::ElfFile64;
-use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
+use object::read::elf::{ElfFile64, Sym as _};
+use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
+
+use super::view::in_message;
 
 /// A place in an object, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -26,11 +28,12 @@ pub(crate) fn locate(bytes: &[u8], offset: u64) -> Option<Location> {
     let covers = |address: u64, size: u64| address <= offset && (size == 0 || offset - address < size);
     let symbols = file.symbols().filter(|s| s.section_index() == Some(section.index()));
     let named = symbols.filter(|s| matches!(s.kind(), SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown));
-    let around = named.filter(|s| s.name().is_ok_and(|n| !n.is_empty()) && covers(s.address(), s.size()));
+    // Of all that there are, only one name is read: names may be long.
+    let around = named.filter(|s| s.elf_symbol().st_name(Endianness::Little) != 0 && covers(s.address(), s.size()));
     let function = around.max_by_key(|s| (s.address(), s.size() != 0, s.is_global()));
     Some(Location {
-        section: section.name_bytes().map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default(),
+        section: section.name_bytes().map(in_message).unwrap_or_default(),
         offset,
-        function: function.and_then(|s| Some(String::from_utf8_lossy(s.name_bytes().ok()?).into_owned())),
+        function: function.and_then(|s| Some(in_message(s.name_bytes().ok()?))),
     })
 }

@@ -67,3 +67,4 @@ pub use report::{Change, ChangeKind, ChangedSection};
 pub(crate) use signal_frames::restore as restore_signal_frames;
 pub(crate) use tls_image::{TlsBlock, TlsImage};
 pub(crate) use validate::discarded_reference;
+pub(crate) use view::in_message;

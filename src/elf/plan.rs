@@ -13,7 +13,7 @@ use super::reach::Verdict;
 use super::relocations::Table;
 use super::report::Change;
 use super::validate::{Counts, Tally};
-use super::view::{View, flag_letters, lossy, segment};
+use super::view::{NameBudget, View, flag_letters, lossy, segment};
 use crate::Error;
 use crate::error::signed_hex;
 
@@ -263,10 +263,13 @@ impl LinkPlan {
 }
 
 fn sections(view: &View<'_>, counts: Option<&Counts>) -> Vec<PlannedSection> {
+    // That names overlap without end may be what is wrong with it.
+    let mut names = NameBudget::new(view.names().len(), view.count() as usize);
+    let mut name = |header: &SectionHeader| view.name_of(header).ok().filter(|name| names.spend(view, name).is_ok());
     view.sections()
         .map(|(index, header)| PlannedSection {
             index,
-            name: view.name_of(&header).map(|name| lossy(name).into_owned()).unwrap_or_default(),
+            name: name(&header).map(|name| lossy(name).into_owned()).unwrap_or_default(),
             kind: section_type(header.kind),
             flags: flag_letters(header.flags),
             size: header.size,

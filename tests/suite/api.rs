@@ -33,6 +33,9 @@ common::tests![
     limit_of_sections,
     limit_of_relocations,
     limit_of_decompressed_bytes,
+    limit_of_mapped_bytes,
+    limit_of_working_bytes,
+    limit_of_work,
     section_conflicts_rename,
     section_conflicts_harmonize,
     section_conflicts_reject,
@@ -143,6 +146,36 @@ fn limit_of_decompressed_bytes() {
         |l| l.decompressed_bytes = 999_999,
         |e| matches!(e, Error::DecompressedTooLarge { bytes: 1_000_000.., .. }),
     );
+}
+
+fn limit_of_mapped_bytes() {
+    let source = "char zeros[1 << 20]; char *f(void) { return zeros; }";
+    for common in ["-fcommon", "-fno-common"] {
+        let bytes = compile_bytes(&format!("mapped{common}.c"), source, &[common]);
+        limited_by(
+            &bytes,
+            |l| l.mapped_bytes = 1 << 20,
+            |e| matches!(e, Error::MappedTooLarge { limit: 0x10_0000, bytes: 0x10_0001..0x10_1000, .. }),
+        );
+    }
+}
+
+fn limit_of_working_bytes() {
+    let source = format!("int x; int *const table[] = {{{}}};", "&x, ".repeat(1000));
+    let bytes = compile_bytes("working.c", &source, &[]);
+    limited_by(
+        &bytes,
+        |l| l.working_bytes = 200_000,
+        |e| matches!(e, Error::WorkingMemoryTooLarge { limit: 200_000, bytes: 256_000..1_000_000, .. }),
+    );
+}
+
+fn limit_of_work() {
+    let name = "x".repeat(1000);
+    let source =
+        format!("extern int {name} __attribute__((weak)); int *table[] = {{{}}};", format!("&{name}, ").repeat(100));
+    let bytes = compile_bytes("work.c", &source, &[]);
+    limited_by(&bytes, |l| l.work = 99_999, |e| matches!(e, Error::TooMuchWork { limit: 99_999, work: 100_000, .. }));
 }
 
 // ---- preparation ----

@@ -46,7 +46,8 @@ common::tests![
     initializer_throws,
     initializer_throws_class,
     random_damage,
-    random_damage_that_is_linked,
+    random_damage_that_is_linked;
+    alone: bombs,
 ];
 
 /// Adds a file and initialises it; the error that this gives must name the file.
@@ -542,4 +543,43 @@ fn random_damage_that_is_linked() {
     }
     engine.assert_usable();
     engine.finish();
+}
+
+// ---- a few bytes that ask for many ----
+
+/// The most memory that this process has had, in bytes.
+fn peak() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+/// Objects of less than 3 MB take less than 300 MB, refused or not.
+fn bombs() {
+    let long = "n".repeat(100_000);
+    let names = format!(".data\n.weak {long}\n.set n, {long}\n.rept 90000\n.quad n\n.endr\n");
+    let compressed = compile_bytes(
+        "bomb.s",
+        ".section .debug_info,\"\",%progbits\n.skip 1000000\n.section .note.GNU-stack,\"\",%progbits\n",
+        &["-Wa,--compress-debug-sections=zlib"],
+    );
+    let claim = compressed.windows(8).position(|w| w == 1_000_000_u64.to_le_bytes()).unwrap();
+    let mut claims = compressed.clone();
+    claims[claim..claim + 8].copy_from_slice(&(1_u64 << 30).to_le_bytes());
+    let engine = JitEngine::new().unwrap();
+    let names = compile_bytes("long_names.s", &names, &[]);
+    for (what, bytes, loads) in [("names", names, true), ("claims", claims, false), ("compressed", compressed, true)] {
+        assert!(bytes.len() < 3 << 20, "{what}: {}", bytes.len());
+        let before = peak();
+        let plan = engine.check_object(&bytes).unwrap();
+        assert_eq!(plan.loads(), loads, "{what}: {:?}", plan.problems);
+        assert!(plan.to_string().len() < 10 << 20, "{what}");
+        let added = engine.add_object(&bytes).and_then(|library| {
+            // SAFETY: nothing runs in it.
+            unsafe { library.initialize() }
+        });
+        assert_eq!(added.is_ok(), loads, "{what}: {added:?}");
+        let taken = peak() - before;
+        assert!(taken < 300 << 20, "{what}: {} MiB", taken >> 20);
+    }
 }

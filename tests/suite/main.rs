@@ -24,6 +24,7 @@ mod failed_links;
 #[cfg(slabjit_faults)]
 mod faults;
 mod forks;
+mod growth;
 mod host_symbols;
 #[cfg(feature = "inkwell")]
 mod ir;
@@ -87,6 +88,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     #[cfg(slabjit_faults)]
     ("faults", faults::TESTS, faults::PARTS),
     ("forks", forks::TESTS, forks::PARTS),
+    ("growth", growth::TESTS, growth::PARTS),
     ("host_symbols", host_symbols::TESTS, host_symbols::PARTS),
     #[cfg(feature = "inkwell")]
     ("ir", ir::TESTS, ir::PARTS),

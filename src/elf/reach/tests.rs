@@ -348,6 +348,26 @@ fn the_plan_counts_and_lists_references() {
 }
 
 #[test]
+fn references_share_their_texts_and_a_plan_bounds_them() {
+    let (name, count) = ("n".repeat(3000), 30_000);
+    let source = format!(".data\n.globl {name}\n.set n, {name}\n.rept {count}\n.quad n\n.endr");
+    let plan = crate::elf::testing::check(&crate::elf::testing::asm(&source)).unwrap();
+    let [first, .., last] = &plan.references[..] else { panic!("{plan}") };
+    assert!(*first.symbol == *name && std::sync::Arc::ptr_eq(&first.symbol, &last.symbol));
+    assert!(std::sync::Arc::ptr_eq(&first.section, &last.section));
+    let listed = plan.references.len();
+    assert!((listed as u64 + plan.references_omitted, listed < count) == (count as u64, true), "{listed}");
+    let json = serde_json::to_string(&plan).unwrap();
+    assert!((64 << 20..100 << 20).contains(&json.len()), "{}", json.len());
+    assert_eq!(plan, serde_json::from_str(&json).unwrap());
+    // Longer names are cut off, in characters.
+    let source = format!(".data\n.globl {0}\n.quad {0}", "é".repeat(3000));
+    let plan = crate::elf::testing::check(&crate::elf::testing::asm(&source)).unwrap();
+    assert!(plan.references[0].symbol.ends_with('…') && plan.references[0].symbol.len() < 4200);
+    assert_eq!(plan.imports[0].name.len(), 6000);
+}
+
+#[test]
 fn a_plan_keeps_a_bounded_number_of_references() {
     let object = asm(&format!(".data\n.rept {}\n.quad x\n.endr\n", 100_005));
     let plan = plan(X86, &object, true, ARENA, &[]);

@@ -119,6 +119,11 @@ fn each_limit_has_an_error_of_its_own() {
     assert!(matches!(prepare(&|l| l.sections = 3), Err(Error::TooManySections { limit: 3, .. })));
     assert!(matches!(prepare(&|l| l.relocations = 1), Err(Error::TooManyRelocations { limit: 1, .. })));
     assert!(matches!(prepare(&|l| l.decompressed_bytes = 9), Err(Error::DecompressedTooLarge { limit: 9, .. })));
+    assert!(matches!(prepare(&|l| l.mapped_bytes = 5), Err(Error::MappedTooLarge { limit: 5, .. })));
+    assert!(matches!(prepare(&|l| l.working_bytes = 5000), Err(Error::WorkingMemoryTooLarge { limit: 5000, .. })));
+    // `f` twice, and names of debug information, which has relocations to section symbols.
+    assert!(matches!(prepare(&|l| l.work = 1), Err(Error::TooMuchWork { limit: 1, work: 2, .. })));
+    assert!(prepare(&|l| l.work = 2).is_ok());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::elf::raw::{LE, SHT_CREL, SHT_RELA, field};
 use crate::elf::testing::{
-    ARM, X86, asm, asm_arm, build, check, clang, contents, gcc, preparation, prepare, put_header, readelf, run,
+    ARM, X86, asm, asm_arm, build, check, clang, contents, gcc, preparation, prepare, put, put_header, readelf, run,
     section, view,
 };
 use crate::elf::{Preparation, Target};
@@ -144,9 +144,44 @@ fn damaged_compression_is_refused() {
     assert!(matches!(with(8, &1_u64.to_le_bytes()), Err(Error::Malformed { .. })));
     assert!(matches!(with(8, &100_000_u64.to_le_bytes()), Err(Error::Malformed { .. })));
     assert!(matches!(with(24, &[0; 8]), Err(Error::Malformed { .. })));
+    // No memory is taken for what so few bytes cannot stand for, in either format.
+    let most = [("zlib", 1032 * (header.size - 24)), ("zstd", (header.size - 24) / 4 * (128 << 10))];
+    for ((word, most), kind) in most.into_iter().zip(1_u32..) {
+        let mut claim = [kind.to_le_bytes(), [0; 4]].concat();
+        claim.extend((most + 1).to_le_bytes());
+        let error = with(0, &claim).unwrap_err().to_string();
+        assert!(error.contains(&format!("of {word} cannot stand for {}", most + 1)), "{error}");
+        claim.splice(8.., most.to_le_bytes());
+        let error = with(0, &claim).unwrap_err().to_string();
+        assert!(error.contains("cannot be decompressed") && !error.contains("stand for"), "{error}");
+    }
     let mut short = bytes.clone();
     put_header(&mut short, index, field::SH_SIZE, &10_u64.to_le_bytes());
     assert!(matches!(prepare(X86, &short), Err(Error::Malformed { .. })));
+}
+
+/// A zstd file may be many frames, and some that are skipped (RFC 8878, 3.1).
+#[test]
+fn compressed_frames_follow_each_other() {
+    let compressed = clang(&["-g", "-gz=zstd"], SOURCE);
+    let (index, header) = section(&compressed, ".debug_info", 0);
+    let plain = contents(&prepare(X86, &compressed).unwrap().bytes, ".debug_info").to_vec();
+    let (start, end) = (header.offset as usize, (header.offset + header.size) as usize);
+    let frame = compressed[start + 24..end].to_vec();
+    let twice = [&compressed[start..end], b"\x50\x2a\x4d\x18\x03\0\0\0abc", &frame[..]].concat();
+    let mut bytes = compressed.clone();
+    let at = bytes.len() as u64;
+    bytes.extend(&twice);
+    put_header(&mut bytes, index, field::SH_OFFSET, &at.to_le_bytes());
+    put_header(&mut bytes, index, field::SH_SIZE, &(twice.len() as u64).to_le_bytes());
+    let size = |bytes: &mut Vec<u8>, size: usize| put(bytes, at + 8, &(size as u64).to_le_bytes());
+    size(&mut bytes, 2 * plain.len());
+    let prepared = prepare(X86, &bytes).unwrap();
+    assert_eq!(contents(&prepared.bytes, ".debug_info"), [&plain[..], &plain[..]].concat());
+    for wrong in [2 * plain.len() - 1, 2 * plain.len() + 1, plain.len()] {
+        size(&mut bytes, wrong);
+        assert!(matches!(prepare(X86, &bytes), Err(Error::Malformed { .. })), "{wrong}");
+    }
 }
 
 #[test]

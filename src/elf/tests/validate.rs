@@ -306,6 +306,37 @@ fn names_that_overlap_without_end_are_refused() {
     assert!(prepare(X86, &asm(&source)).is_ok());
 }
 
+/// Sections of one long name, or of the same contents, that a few bytes of headers add each.
+#[test]
+fn what_sections_share_is_not_taken_many_times() {
+    let long = "n".repeat(100_000);
+    let mut source = format!(".section {long},\"a\"\n.quad 1\n");
+    for i in 0..5000 {
+        source.push_str(&format!(".section s{i},\"a\"\n"));
+    }
+    let mut bytes = asm(&source);
+    let (_, first) = section(&bytes, &long, 0);
+    let named = |bytes: &[u8], i: u32| section(bytes, &format!("s{i}"), 0).0;
+    let start = named(&bytes, 0);
+    for i in start..start + 4999 {
+        put_header(&mut bytes, i, 0, &first.name.to_le_bytes());
+    }
+    let plan = check(&bytes).unwrap();
+    assert!(plan.to_string().contains("overlap"));
+    assert!(plan.sections.iter().map(|s| s.name.len()).sum::<usize>() < 20 * long.len());
+
+    let mut source = ".section .x,\"axG\",@progbits,sig,comdat\n.weak sig\nsig: ret\n".to_owned();
+    source.push_str(&".globl f\n.text\n.long f\n".repeat(100));
+    let mut bytes = asm(&source);
+    let (group, header) = section(&bytes, ".group", 0);
+    let (text, other) = section(&bytes, ".text", 0);
+    assert!(other.size >= header.size && group != text);
+    put_header(&mut bytes, group, field::SH_OFFSET, &other.offset.to_le_bytes());
+    let plan = check(&bytes).unwrap();
+    assert!(plan.problems.iter().any(|problem| problem.text.contains("overlap")), "{plan}");
+    assert_eq!((plan.problems.len(), plan.references.len()), (1, 0), "{plan}");
+}
+
 #[test]
 fn groups() {
     let object = asm(

@@ -17,7 +17,7 @@ use std::ops;
 use slabjit_llvm_wrap as shim;
 
 use crate::elf::relocations::{Field, Kind, Operation, Range, Table};
-use crate::elf::{EM_AARCH64, EM_X86_64, Location, MISALIGNED};
+use crate::elf::{EM_AARCH64, EM_X86_64, Location, MISALIGNED, in_message};
 use crate::error::FarReference;
 use room::{Room, Rooms};
 pub(super) use thread_local::{Local, Missing};
@@ -349,7 +349,7 @@ impl Reach {
             function: location.function,
             instruction: self.instruction(kind, block.content, edge.offset),
             relocation: kind.name.to_owned(),
-            symbol: edge.symbol.to_owned(),
+            symbol: in_message(edge.symbol.as_bytes()),
             target: Some(edge.target.wrapping_add_signed(edge.addend)),
             value,
             limit: (clamp(least), clamp(greatest)),
