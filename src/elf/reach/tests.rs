@@ -361,7 +361,7 @@ fn references_share_their_texts_and_a_plan_bounds_them() {
     assert!((64 << 20..100 << 20).contains(&json.len()), "{}", json.len());
     assert_eq!(plan, serde_json::from_str(&json).unwrap());
     // Longer names are cut off, in characters.
-    let source = format!(".data\n.globl {0}\n.quad {0}", "é".repeat(3000));
+    let source = format!(".data\n.globl \"{0}\"\n.quad \"{0}\"", "é".repeat(3000));
     let plan = crate::elf::testing::check(&crate::elf::testing::asm(&source)).unwrap();
     assert!(plan.references[0].symbol.ends_with('…') && plan.references[0].symbol.len() < 4200);
     assert_eq!(plan.imports[0].name.len(), 6000);
