@@ -86,7 +86,7 @@ void finish(slabjit_batch &Peers, std::unique_ptr<slabjit_batch::Lookup> &Waits)
 
 /// A graph that waits has its addresses: which section a block came from counts no more but for those that JITLink and the passes of ours
 /// look for by name. Each section has two hash tables, of 512 bytes at least, and a large object has thousands of sections: those of
-/// one protection become one. LLVM 22 as one batch of 1368 objects takes 150 MiB less for that, and no longer.
+/// one protection become one. LLVM 22 as one batch of 1368 objects takes 150 MiB less for that.
 void mergeSections(LinkGraph &G) {
   SmallVector<Section *, 16> Into;
   std::vector<Section *> All;

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // malloc_trim
 
 /// So many bytes of objects are a large batch: LLVM's graphs of them take as much again, and malloc, which gives back little but the end of its
-/// heap, keeps all of that. To have it returned takes a thousandth of the time that such a batch takes to link.
+/// heap, keeps all of that. A small batch keeps little, and is not made to wait for it.
 const LARGE: usize = 16 << 20;
 
 /// Returns to the system what is free after objects of so many bytes were linked.
