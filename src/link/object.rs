@@ -183,6 +183,11 @@ impl ObjectLink {
         self.state.lock()
     }
 
+    /// Whether a section is in a COMDAT group that is linked from another object.
+    pub(super) fn is_dead(&self, section: u32) -> bool {
+        self.dead_sections.binary_search(&section).is_ok()
+    }
+
     pub(super) fn allocate(
         &self,
         segments: &[shim::slabjit_segment],
