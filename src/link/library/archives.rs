@@ -139,7 +139,8 @@ impl Archives {
         Ok(all)
     }
 
-    /// Members that define what waiting objects import and `names` does not have, each once. Objects below the number `next` are looked at once,
+    /// Members that define what waiting objects import and `names` does not have, each once. Objects below the number `next` are
+    /// looked at once,
     /// and of those the imports that members were found for, until they are there.
     pub(super) fn wanted(&mut self, pending: &[Pending], next: u32, names: &Names) -> Vec<MemberRef> {
         if self.is_empty() {
