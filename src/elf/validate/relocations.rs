@@ -191,13 +191,12 @@ pub(super) fn validate(
                 }
                 Err(error) => error,
             };
-            if matches!(
+            let once = matches!(
                 *error,
                 Error::UnsupportedRelocation { .. } | Error::ThreadLocal { .. } | Error::IndirectFunction { .. }
-            ) {
-                if !told.insert(entry.kind) {
-                    continue;
-                }
+            );
+            if once && !told.insert(entry.kind) {
+                continue;
             }
             report.refuse(|| *error)?;
             if report.is_full() && judge.as_deref().is_none_or(Judge::is_full) {
