@@ -232,7 +232,8 @@ def chosen(tests, every, only):
 
 def libstdcxx_archive(source, work):
     """What libstdc++'s tests share, compiled; nothing where that fails."""
-    folder = source / "libstdc++-v3/testsuite/util"
+    folder, work = source / "libstdc++-v3/testsuite/util", work / "libtestc++"
+    work.mkdir()
     made = []
     for name in ("testsuite_hooks", "testsuite_allocator", "testsuite_character", "testsuite_abi"):
         target = work / f"{name}.o"
