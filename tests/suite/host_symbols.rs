@@ -299,8 +299,8 @@ fn what_is_no_shared_library() {
     let script =
         common::once_per(&["script"], "so", |path| std::fs::write(path, "/* GNU ld script */ GROUP ( x )").unwrap());
     let cases = [
-        (object.clone(), "add_object_file"),
-        (archive, "add_archive_file"),
+        (object.clone(), "a relocatable object"),
+        (archive, "an archive"),
         (script, "script for the linker"),
         (folder_of(&object).to_owned(), "a folder"),
         ("/dev/null".into(), "neither a file"),

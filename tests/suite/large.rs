@@ -72,7 +72,7 @@ impl Template {
 fn archive(members: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = b"!<arch>\n".to_vec();
     for (number, member) in members.iter().enumerate() {
-        write!(bytes, "{:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", format!("{number}.o/"), 0, 0, 0, 644, member.len())
+        writeln!(bytes, "{:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`", format!("{number}.o/"), 0, 0, 0, 644, member.len())
             .unwrap();
         bytes.extend(member);
         bytes.resize(bytes.len().next_multiple_of(2), b'\n');

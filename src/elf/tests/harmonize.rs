@@ -138,13 +138,13 @@ fn harmonize_makes_code_of_all() {
 
 #[test]
 fn reject_names_the_difference() {
-    let error = preparation(X86, SectionConflicts::Reject).prepare("test.o", &asm(CONFLICT)).unwrap_err();
+    let error = preparation(X86, SectionConflicts::Reject).prepare("test.o", asm(CONFLICT)).unwrap_err();
     let Error::SectionConflict { section, count, difference, .. } = &error else { panic!("{error:?}") };
     assert_eq!((section.as_str(), *count), (".code", 4));
     for part in ["AX", "WA"] {
         assert!(difference.contains(part), "{difference}");
     }
-    assert!(preparation(X86, SectionConflicts::Reject).prepare("test.o", &gcc(&["-O2"], "int x;")).is_ok());
+    assert!(preparation(X86, SectionConflicts::Reject).prepare("test.o", gcc(&["-O2"], "int x;")).is_ok());
 }
 
 /// A record of an unwind table.
