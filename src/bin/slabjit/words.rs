@@ -29,6 +29,13 @@ pub(crate) fn of(error: &Error) -> String {
         Error::DecompressedTooLarge { object, bytes, limit, .. } => {
             too_much(object, *bytes, "bytes of decompressed sections", *limit)
         }
+        Error::MappedTooLarge { object, bytes, limit, .. } => too_much(object, *bytes, "bytes to map", *limit),
+        Error::WorkingMemoryTooLarge { object, bytes, limit } => {
+            too_much(object, *bytes, "bytes of sections, symbols and relocations in memory", *limit)
+        }
+        Error::TooMuchWork { object, work, limit } => {
+            too_much(object, *work, "bytes of names that its relocations refer to", *limit)
+        }
         Error::ExecutableStack { object } => format!(
             "'{}' asks for executable stacks (section '.note.GNU-stack' is executable), which nested functions of GNU C need whose addresses are taken; use functions that are not nested (in assembly: .section .note.GNU-stack,\"\",@progbits), or allow it with --executable-stack",
             e(object)
