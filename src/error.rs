@@ -241,6 +241,14 @@ pub enum Error {
         /// The name.
         symbol: String,
     },
+    /// Several unwind tables (`.eh_frame`) that describe functions, of which JITLink takes one.
+    #[error(
+        "'{object}' has several sections '.eh_frame' that describe functions, and LLVM links one; merge them first (ld -r)"
+    )]
+    SeveralUnwindTables {
+        /// The object's name.
+        object: String,
+    },
     /// An object asks for executable stacks, and its library does not
     /// [allow them](crate::LibraryBuilder::executable_stack).
     #[error(

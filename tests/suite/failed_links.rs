@@ -88,7 +88,11 @@ fn least_bytes(mut round: impl FnMut()) -> usize {
 fn links_that_fail() {
     state::prepare();
     let kinds = kinds();
-    let links = std::env::var("SLABJIT_FAILED_LINKS").map_or(by_qemu(500, 50), |links| links.parse().unwrap());
+    let links = std::env::var("SLABJIT_FAILED_LINKS").map_or_else(
+        // As many more where more may be left, so that a leak of 16 bytes each time is twice what may.
+        |_| by_qemu(if common::packed() { 2500 } else { 500 }, 50),
+        |links| links.parse().unwrap(),
+    );
     // Small objects that are packed are a fraction of a page.
     let rests = if common::packed() { 8 << 10 } else { 256 << 10 };
     let engine = Checked::of(JitEngine::builder().arena_size(64 << 20).quarantine(rests).build().unwrap());
@@ -108,8 +112,8 @@ fn links_that_fail() {
     let more = least_bytes(|| fail(&engine, &kinds)).saturating_sub(least);
     println!("{links} failed links; malloc has given {more} bytes more");
     // Where chunks are used again as they come, some stay larger than they need be. A leak has at least 16 bytes each time.
-    // A page of the table of lines that are packed is made when its unit is first used.
-    let most = if common::packed() { 5 << 10 } else { 1 << 10 };
+    // A page of the table of lines that are packed is made when its unit is first used: up to three were seen.
+    let most = if common::packed() { 17 << 10 } else { 1 << 10 };
     assert!(more <= most, "malloc has given {more} bytes more");
     engine.assert_usable();
     engine.finish();

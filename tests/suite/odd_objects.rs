@@ -59,6 +59,18 @@ fn check_says_what_a_load_does() {
     let engine = Checked::new();
     let frames = |contents: &str| assembled(&format!(".section .eh_frame,\"a\",%progbits\n{contents}\n"));
     let c = |source: &str| compile_bytes("odd.c", source, &[]);
+    // Each of two with a CIE (version 1, "zR", code by its distance), and with an FDE of four bytes for each function.
+    let tables = |functions: &[&str]| {
+        let mut source = ".text\n.globl f, g\nf: .skip 4\ng: .skip 4\n".to_owned();
+        for table in 0..2 {
+            source += &format!(".section .eh_frame,\"a\",%progbits,unique,{}\n", table + 1);
+            source += ".long 16, 0, 0x00527a01, 0x01107801, 0x1b\n";
+            if let Some(function) = functions.get(table) {
+                source += &format!(".long 16, 24, {function} - ., 4, 0\n");
+            }
+        }
+        assembled(&source)
+    };
     let calls = by_arch("call init", "bl init");
     let returns = by_arch("add $8, %rsp\n ret", "ldp x29, x30, [sp], #16\n ret");
     let begins = by_arch("sub $8, %rsp", "stp x29, x30, [sp, #-16]!\n mov x29, sp");
@@ -81,6 +93,8 @@ fn check_says_what_a_load_does() {
             frames(".long 11, 0\n.byte 1, 0, 1, 0x78, 16, 0, 0\n.long 11, 0\n.byte 1, 0, 1, 0x78, 16, 0, 0"),
         ),
         ("a record of 2^64 bytes", false, frames(".long -1, 0, 0, 0, 0")),
+        ("two unwind tables, of which one describes nothing", true, tables(&["f"])),
+        ("two unwind tables", false, tables(&["f", "g"])),
         ("crtend.o", true, of_compiler("crtend.o")),
         ("crti.o", false, of_compiler("crti.o")),
         ("crtn.o", false, of_compiler("crtn.o")),

@@ -5,7 +5,6 @@
 
 use std::ops::Range;
 
-use crate::Result;
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
     LE, RawRela, SHF_ALLOC, SHF_TLS, SHT_NULL, SHT_PROGBITS, SHT_RELA, SHT_X86_64_UNWIND, SectionHeader,
@@ -13,6 +12,7 @@ use crate::elf::raw::{
 use crate::elf::records::{Record, records};
 use crate::elf::relocations::Table;
 use crate::elf::view::{View, lossy};
+use crate::{Error, Result};
 
 /// `DW_EH_PE_omit`: there is no such pointer.
 const OMIT: u8 = 0xff;
@@ -37,11 +37,16 @@ pub(super) fn validate(view: &View<'_>, report: &mut ObjectReport) -> Result<()>
         return Ok(());
     }
     let relocations = Relocations::new(view, is_table);
+    let mut describes = false;
     for (index, header) in tables {
-        let checked = table(view, index, &header, &relocations);
-        if let Err((offset, problem)) = checked {
-            let offset = offset.map(|offset| offset as u64);
-            report.refuse(|| view.malformed(Some(index), offset, problem))?;
+        match table(view, index, &header, &relocations) {
+            // JITLink takes the records of all of them apart as if each table began at the same place.
+            Ok(true) if describes => report.refuse(|| Error::SeveralUnwindTables { object: view.object.into() })?,
+            Ok(functions) => describes |= functions,
+            Err((offset, problem)) => {
+                let offset = offset.map(|offset| offset as u64);
+                report.refuse(|| view.malformed(Some(index), offset, problem))?;
+            }
         }
     }
     Ok(())
@@ -70,7 +75,8 @@ impl Relocations {
     }
 }
 
-fn table(view: &View<'_>, index: u32, header: &SectionHeader, from: &Relocations) -> Result<(), Wrong> {
+/// Whether the table describes functions.
+fn table(view: &View<'_>, index: u32, header: &SectionHeader, from: &Relocations) -> Result<bool, Wrong> {
     if !header.is(SHF_ALLOC) || header.is(SHF_TLS) || !header.has_contents() {
         return Err((None, "an unwind table is not mapped, is one for each thread, or has no contents".into()));
     }
@@ -102,7 +108,8 @@ fn table(view: &View<'_>, index: u32, header: &SectionHeader, from: &Relocations
             rests.push(rest.ok_or_else(|| wrong("an unwind record is too short".into()))?);
         }
     }
-    relocations(view, from.of(view, index), &pointers, &rests)
+    relocations(view, from.of(view, index), &pointers, &rests)?;
+    Ok(!rests.is_empty())
 }
 
 /// Only pointers are relocated, and what leads to nothing: whatever else changes is not what was read here.
