@@ -190,7 +190,7 @@ fn zeros_are_in_a_set_and_are_not_touched() {
     assert!(common::resident() < before + LARGE, "{} more bytes", common::resident() - before);
     freed(&second);
     // With contents among them: GNU ld has two sections of one name then, lld one.
-    let content = compile("content.c", "__attribute__((section(\"set\"), used)) static char c[3] = {1, 2, 3};", &[]);
+    let content = compile("content.s", ".section set,\"aw\",%progbits\n.byte 1, 2, 3\n", &[]);
     let third = library(&engine, &[zeros(1, 3), content, compile("reader.c", &reader("", "set"), &[]), zeros(2, 2)]);
     let mut expected = vec![0, 0, 0, 1, 2, 3];
     expected.resize(16 + 2, 0);
