@@ -321,8 +321,7 @@ fn pthread_exit_in_main() {
             pthread_exit((void *)7);
         }"#;
     // There the program that is linked hangs, too: nobody is told that its first thread has ended.
-    let large_pages =
-        target::page_size() > 4096 && target::not_under_qemu("with large pages, it loses the end of a first thread");
+    let large_pages = target::not_with_large_pages_of_qemu("it loses the end of a first thread");
     for arguments in [&[][..], &["with another"]].into_iter().take(if large_pages { 1 } else { 2 }) {
         let ((code, _, stdout), _) = same("thread_exits.c", source, arguments);
         assert_eq!((code, stdout.contains("handler\nfini\n")), (Some(0), true), "{stdout}");

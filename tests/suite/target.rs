@@ -67,6 +67,15 @@ pub fn page_size() -> usize {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap()
 }
 
+/// True if qemu-user plays pages larger than the machine's; then says that a test, or a part of one, is not run, and why.
+pub fn not_with_large_pages_of_qemu(why: &str) -> bool {
+    let large = under_qemu() && page_size() > 4096;
+    if large {
+        println!("not run under qemu-user with large pages: {why}");
+    }
+    large
+}
+
 /// Tests at a time under qemu-user: 7.2 now and then hangs in a process that it forks while other threads are busy, in a lock of its own
 /// C library, and tests run compilers. So the only threads are those that tests make.
 pub const QEMU_THREADS: usize = 1;
