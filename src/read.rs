@@ -31,7 +31,8 @@ const KEPT_OPEN: u64 = 256 << 10;
 #[derive(Debug)]
 pub(crate) enum Contents {
     Memory(Arc<[u8]>),
-    /// They are read when they are wanted. A mapping would take no descriptor, and the process with it if the file was cut short.
+    /// They are read when they are wanted. A mapping would need no descriptor, but would end the process if the file
+    /// was cut short.
     File(OpenFile),
 }
 

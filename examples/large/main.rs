@@ -2,10 +2,10 @@
 //! `… -- whole libopenblas.a libgfortran.so.5`.
 //!
 //! `llvm` links what a small program of LLVM's (examples/large/llvm.cpp) needs of LLVM 22's archives, and runs it;
-//! `whole ARCHIVE…` links all members of archives. Prints how long that took, how much memory the process had at most and has
-//! afterwards, and the same of `ld.lld` and `ld`, which make a shared library of the same. Each runs in a process of its own;
-//! with `LARGE_PACKED=1` objects are packed. `llvm` needs a C++ compiler and llvm-22-dev, or the llvm-config that `LLVM_CONFIG`
-//! names.
+//! `whole ARCHIVE…` links all members of archives. Prints how long that took, how much memory the process had at most
+//! and has afterwards, and the same of `ld.lld` and `ld`, which make a shared library of the same. Each runs in a
+//! process of its own; with `LARGE_PACKED=1` objects are packed. `llvm` needs a C++ compiler and llvm-22-dev, or the
+//! llvm-config that `LLVM_CONFIG` names.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -90,8 +90,8 @@ impl Archive {
         self.members.len()
     }
 
-    /// The names that members define, in the order of the index, and by which member. Of those that are there twice, the first one counts, as
-    /// with a linker.
+    /// The names that members define, in the order of the index, and by which member. Of those that are there twice,
+    /// the first one counts, as with a linker.
     pub(crate) fn symbols(&self) -> impl ExactSizeIterator<Item = (&str, MemberId)> {
         self.symbols.iter().map(|(range, id)| (self.text(range), *id))
     }

@@ -139,9 +139,8 @@ impl Archives {
         Ok(all)
     }
 
-    /// Members that define what waiting objects import and `names` does not have, each once. Objects below the number `next` are
-    /// looked at once,
-    /// and of those the imports that members were found for, until they are there.
+    /// Members that define what waiting objects import and `names` does not have, each once. Each object below the
+    /// number `next` is looked at once; its imports that a member defines are looked at until the member is there.
     pub(super) fn wanted(&mut self, pending: &[Pending], next: u32, names: &Names) -> Vec<MemberRef> {
         if self.is_empty() {
             return Vec::new();
