@@ -88,7 +88,7 @@ private:
 };
 
 /// Adds what is done for every link to JITLink's passes. `L` lives as long as they.
-void addPasses(Link &L, llvm::jitlink::PassConfiguration &Config);
+void addPasses(Link &L, llvm::jitlink::LinkGraph &Graph, llvm::jitlink::PassConfiguration &Config);
 
 /// As many as small objects have, which need no memory for them.
 using Sections = llvm::SmallVector<llvm::jitlink::Section *, 16>;

@@ -118,8 +118,8 @@ public:
     return [](LinkGraph &) { return Error::success(); };
   }
 
-  Error modifyPassConfig(LinkGraph &, PassConfiguration &Config) override {
-    slabjit::addPasses(*Link, Config);
+  Error modifyPassConfig(LinkGraph &G, PassConfiguration &Config) override {
+    slabjit::addPasses(*Link, G, Config);
     return Error::success();
   }
 

@@ -182,8 +182,8 @@ Error afterLayout(slabjit::Link &Link, LinkGraph &G) {
 
 } // namespace
 
-void slabjit::addPasses(Link &L, PassConfiguration &Config) {
-  splitFramesWithoutReferences(Config);
+void slabjit::addPasses(Link &L, LinkGraph &Graph, PassConfiguration &Config) {
+  splitFramesWithoutReferences(Graph, Config);
   // One pass each: lists of passes are made for every object. These come after JITLink has made its GOT entries and stubs.
   Config.PostPrunePasses.push_back([&L](LinkGraph &G) { return beforeLayout(L, G); });
   // Last of the post-allocation passes: addresses are final from here on.

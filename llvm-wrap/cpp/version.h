@@ -221,21 +221,23 @@ inline llvm::JITEvaluatedSymbol foundAt(llvm::orc::ExecutorAddr Address) {
 // ---- passes ----
 
 /// Up to 19, JITLink's first pass takes an unwind table apart record by record, and with each moves all references that are left. It gets
-/// the table without them.
-inline void splitFramesWithoutReferences([[maybe_unused]] llvm::jitlink::PassConfiguration &Config) {
+/// the table without them, unless they are few.
+inline void splitFramesWithoutReferences([[maybe_unused]] llvm::jitlink::LinkGraph &G,
+                                         [[maybe_unused]] llvm::jitlink::PassConfiguration &Config) {
 #if LLVM_VERSION_MAJOR < 20
   using namespace llvm::jitlink;
-  constexpr size_t Few = 64;
-  if (Config.PrePrunePasses.empty())
+  auto HasMany = [](Block *B) { return !B->isZeroFill() && B->edges_size() >= 64; };
+  auto *Whole = G.findSectionByName(".eh_frame");
+  if (Config.PrePrunePasses.empty() || !Whole || llvm::none_of(Whole->blocks(), HasMany))
     return;
   auto &First = Config.PrePrunePasses.front();
-  First = [Split = std::move(First)](LinkGraph &G) mutable -> llvm::Error {
+  First = [HasMany, Split = std::move(First)](LinkGraph &G) mutable -> llvm::Error {
     auto *Frames = G.findSectionByName(".eh_frame");
     std::vector<std::pair<const char *, Edge>> References;
     std::vector<Block *> Blocks;
     if (Frames)
       for (auto *B : Frames->blocks()) {
-        if (B->isZeroFill() || B->edges_size() < Few)
+        if (!HasMany(B))
           continue;
         for (auto &E : B->edges())
           References.emplace_back(B->getContent().data() + E.getOffset(), E);

@@ -63,20 +63,23 @@ pub(crate) enum Fragment {
     Half,
 }
 
-/// What the contents of such a section are; none where it is something else.
-pub(crate) fn fragment(view: &View<'_>, header: &SectionHeader, name: &[u8], contents: &[u8]) -> Option<Fragment> {
-    let code = code(view.machine)?;
+/// What such a section has; none where it is something else.
+pub(crate) fn fragment(view: &View<'_>, index: u32, header: &SectionHeader, name: &[u8]) -> Result<Option<Fragment>> {
+    if !matches!(name, b".init" | b".fini") {
+        return Ok(None);
+    }
+    let (Some(code), contents) = (code(view.machine), view.contents(index, header)?) else { return Ok(None) };
     let is_code = header.is(SHF_ALLOC) && header.is(SHF_EXECINSTR) && header.kind == SHT_PROGBITS;
-    if !matches!(name, b".init" | b".fini") || !is_code || contents.is_empty() {
-        return None;
+    if !is_code || contents.is_empty() {
+        return Ok(None);
     }
     let marked = code.marks.iter().find_map(|mark| contents.strip_prefix(*mark));
     let begins = marked.unwrap_or(contents).starts_with(code.begin);
-    Some(match (begins, contents.ends_with(code.ret)) {
+    Ok(Some(match (begins, contents.ends_with(code.ret)) {
         (true, true) => Fragment::Whole,
         (false, false) => Fragment::Part,
         _ => Fragment::Half,
-    })
+    }))
 }
 
 fn code(machine: u16) -> Option<&'static Code> {
@@ -90,14 +93,11 @@ fn code(machine: u16) -> Option<&'static Code> {
 pub(crate) fn prepare(view: &View<'_>, report: &mut ObjectReport) -> Result<Option<Patch>> {
     let mut patch = Patch::new(view.bytes.len());
     for (index, header) in view.sections() {
-        if !(view.name_begins_with(&header, b".init\0") || view.name_begins_with(&header, b".fini\0")) {
-            continue;
-        }
         let (name, contents) = (view.name_of(&header)?, view.contents(index, &header)?);
         let alignment = header.align.max(1);
         // Validation refuses others.
         let aligned = alignment.is_power_of_two() && alignment <= MAX_ALIGNMENT;
-        if fragment(view, &header, name, contents) != Some(Fragment::Part) || !aligned {
+        if fragment(view, index, &header, name)? != Some(Fragment::Part) || !aligned {
             continue;
         }
         let Some(code) = code(view.machine) else { continue };

@@ -17,12 +17,17 @@ pub(crate) const NAME: &str = "marks";
 
 const REL_SIZE: u64 = 16;
 
+/// Whether JITLink does not know the kind itself.
+pub(crate) fn takes_single_ones(machine: u16, llvm: u32) -> bool {
+    machine == EM_AARCH64 || llvm < 19
+}
+
 pub(crate) fn prepare(view: &View<'_>, llvm: u32, report: &mut ObjectReport) -> Result<Option<Patch>> {
     let mut patch = Patch::new(view.bytes.len());
     for (index, header) in view.sections() {
         let size = match header.kind {
             SHT_REL => REL_SIZE,
-            SHT_RELA if view.machine == EM_AARCH64 || llvm < 19 => RELA_SIZE,
+            SHT_RELA if takes_single_ones(view.machine, llvm) => RELA_SIZE,
             _ => continue,
         };
         let Some(entries) = entries(view, index, &header, size)? else { continue };

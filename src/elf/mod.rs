@@ -32,6 +32,7 @@ mod records;
 pub(crate) mod relocations;
 mod report;
 mod signal_frames;
+mod survey;
 mod tls_commons;
 mod tls_image;
 mod validate;

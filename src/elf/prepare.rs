@@ -10,6 +10,7 @@ use super::plan::{LinkPlan, Outcome};
 use super::plugin::{Mode, ObjectInput, ObjectPlugin, ObjectReport};
 use super::reach::{LARGEST_ARENA, Surroundings};
 use super::report::{Change, ChangeKind};
+use super::survey::Survey;
 use super::validate::{self, Context, Counts, Judge};
 use super::view::View;
 use super::{
@@ -45,6 +46,40 @@ impl fmt::Debug for Preparation {
             .field("plugins", &plugins)
             .finish()
     }
+}
+
+/// What changes an object, in this order: each finds what the ones before it have made.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Crel,
+    Decompress,
+    Marks,
+    Ends,
+    Fragments,
+    SignalFrames,
+    TlsCommons,
+    Harmonize,
+}
+
+impl Step {
+    const ALL: [Self; 8] = [
+        Self::Crel,
+        Self::Decompress,
+        Self::Marks,
+        Self::Ends,
+        Self::Fragments,
+        Self::SignalFrames,
+        Self::TlsCommons,
+        Self::Harmonize,
+    ];
+}
+
+/// What the index has to know of the steps.
+#[derive(Debug, Default)]
+struct Done {
+    signal_frames: bool,
+    /// The section that was made for thread-local common variables.
+    tls_commons: Option<u32>,
 }
 
 /// An object that is fit for LLVM.
@@ -135,23 +170,14 @@ impl Preparation {
             }
         }
         let limits = &self.limits;
-        bounds::check(&View::parse(name, bytes, limits.sections)?, limits)?;
-        self.step(name, bytes, |view| crel::prepare(view, limits, report))?;
-        self.step(name, bytes, |view| decompress::prepare(view, limits, report))?;
-        self.step(name, bytes, |view| marks::prepare(view, self.target.llvm, report))?;
-        self.step(name, bytes, |view| ends::prepare(view, report))?;
-        self.step(name, bytes, |view| fragments::prepare(view, report))?;
-        let mut signal_frames = false;
-        self.step(name, bytes, |view| signal_frames::prepare(view).inspect(|patch| signal_frames = patch.is_some()))?;
-        let mut tls_commons = None;
-        self.step(name, bytes, |view| {
-            let prepared = tls_commons::prepare(view, report)?;
-            tls_commons = prepared.as_ref().map(|(_, section)| *section);
-            Ok(prepared.map(|(patch, _)| patch))
-        })?;
-        self.step(name, bytes, |view| harmonize::prepare(view, self.conflicts, report))?;
+        let mut view = View::parse(name, bytes, limits.sections)?;
+        bounds::check(&view, limits)?;
+        let (mut steps, mut done) = (Step::ALL.into_iter(), Done::default());
+        while let Some(patch) = self.next_change(&view, &mut steps, &mut done, report)? {
+            apply(name, bytes, patch)?;
+            view = View::parse(name, bytes, limits.sections)?;
+        }
 
-        let view = View::parse(name, bytes, limits.sections)?;
         let none = Lifted::default();
         let mut context = Context { limits, llvm: self.target.llvm, lifted: &none };
         let native = view.machine == self.target.machine;
@@ -169,24 +195,47 @@ impl Preparation {
                 }
             }
         }
-        valid.index.signal_frames = signal_frames;
-        if let Some(section) = tls_commons {
+        valid.index.signal_frames = done.signal_frames;
+        if let Some(section) = done.tls_commons {
             valid.index.make_common(section);
         }
         Ok(valid.index)
     }
 
-    fn step(
+    /// Goes on with the steps up to the first that changes something.
+    fn next_change(
         &self,
-        name: &str,
-        bytes: &mut Cow<'_, [u8]>,
-        step: impl FnOnce(&View<'_>) -> Result<Option<Patch>>,
-    ) -> Result<()> {
-        let view = View::parse(name, bytes, self.limits.sections)?;
-        match step(&view)? {
-            Some(patch) => apply(name, bytes, patch),
-            None => Ok(()),
+        view: &View<'_>,
+        steps: &mut impl Iterator<Item = Step>,
+        done: &mut Done,
+        report: &mut ObjectReport,
+    ) -> Result<Option<Patch>> {
+        let has = Survey::of(view);
+        for step in steps {
+            let change = match step {
+                Step::Crel if has.crel => crel::prepare(view, &self.limits, report)?,
+                Step::Decompress if has.compressed => decompress::prepare(view, &self.limits, report)?,
+                Step::Marks if has.rel || has.rela && marks::takes_single_ones(view.machine, self.target.llvm) => {
+                    marks::prepare(view, self.target.llvm, report)?
+                }
+                Step::Ends if has.unwind_table => ends::prepare(view, report)?,
+                Step::Fragments if has.fragments => fragments::prepare(view, report)?,
+                Step::SignalFrames if has.unwind_table => {
+                    signal_frames::prepare(view)?.inspect(|_| done.signal_frames = true)
+                }
+                Step::TlsCommons if tls_commons::has_any(view, has.symbols)? => tls_commons::prepare(view, report)?
+                    .map(|(patch, section)| {
+                        done.tls_commons = Some(section);
+                        patch
+                    }),
+                Step::Harmonize => harmonize::prepare(view, self.conflicts, report)?,
+                _ => None,
+            };
+            if change.is_some() {
+                return Ok(change);
+            }
         }
+        Ok(None)
     }
 
     /// Runs a caller's plugin; true if it rewrote the bytes.

@@ -6,7 +6,7 @@
 use super::patch::{Patch, Value};
 use super::plugin::{Mode, ObjectReport};
 use super::raw::{
-    SECTION_SIZE, SHF_ALLOC, SHF_TLS, SHF_WRITE, SHN_COMMON, SHN_LORESERVE, SHT_NOBITS, STB_LOCAL, STT_TLS,
+    LE, SECTION_SIZE, SHF_ALLOC, SHF_TLS, SHF_WRITE, SHN_COMMON, SHN_LORESERVE, SHT_NOBITS, STB_LOCAL, STT_TLS,
     SYMBOL_SIZE, Symbol, field,
 };
 use super::report::ChangeKind;
@@ -21,12 +21,22 @@ const SECTION: &[u8] = b".tbss.slabjit\0";
 /// More is no block that threads could get (`tls_image`).
 const MOST: u64 = 1 << 40;
 
+/// Whether a symbol table has such variables.
+pub(crate) fn has_any(view: &View<'_>, table: u32) -> Result<bool> {
+    let Some(header) = view.header(table).filter(|_| table != 0) else { return Ok(false) };
+    let symbols = view.symbols(table, &header)?.unwrap_or_default();
+    Ok(symbols.iter().any(|raw| raw.st_shndx.get(LE).0 == SHN_COMMON && is_common(&Symbol::decode(raw))))
+}
+
+fn is_common(symbol: &Symbol) -> bool {
+    symbol.kind == STT_TLS && symbol.shndx == SHN_COMMON
+}
+
 /// The change, and the section's index. None also where something is wrong with such a variable, which validation
 /// tells.
 pub(crate) fn prepare(view: &View<'_>, report: &mut ObjectReport) -> Result<Option<(Patch, u32)>> {
     let Ok(tables) = symbol_table(view, &mut ObjectReport::new(Mode::Load)) else { return Ok(None) };
     let commons = (0u64..).zip(tables.symbols).map(|(index, raw)| (index, Symbol::decode(raw)));
-    let is_common = |symbol: &Symbol| symbol.kind == STT_TLS && symbol.shndx == SHN_COMMON;
     let mut commons = commons.filter(|(_, symbol)| is_common(symbol)).peekable();
     let section = view.count();
     if commons.peek().is_none() || view.names_index == 0 || section >= u32::from(SHN_LORESERVE) - 1 {

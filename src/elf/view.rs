@@ -237,6 +237,10 @@ impl NameBudget {
         Self(table.saturating_mul(16).saturating_add(names.saturating_mul(each)))
     }
 
+    pub(crate) fn allows(&self, bytes: usize) -> bool {
+        bytes <= self.0
+    }
+
     pub(crate) fn spend(&mut self, view: &View<'_>, name: &[u8]) -> Result<()> {
         self.0 = self
             .0

@@ -88,7 +88,7 @@ pub(super) fn validate<'a>(
             continue;
         }
         view.contents(index, &header)?;
-        check(view, index, &header, text, report)?;
+        check(view, index, &header, report)?;
         if header.is(SHF_ALLOC) {
             let part = || format!("section '{}'", view.label(index));
             tables.mapped.add((header.size, header.align), view, context.limits, part)?;
@@ -97,7 +97,12 @@ pub(super) fn validate<'a>(
         if header.kind == SHT_RELA {
             tables.relocations = tables.relocations.saturating_add(header.size / RELA_SIZE);
         }
-        if fragment(view, &header, text, view.contents(index, &header)?).is_some() {
+        if let Some(fragment) = fragment(view, index, &header, text)? {
+            if fragment == Fragment::Half {
+                let half = "it begins a function that another object ends, or ends one, as crti.o and crtn.o do; load \
+                            the objects without those of the C runtime";
+                report.refuse(|| view.malformed(Some(index), None, half))?;
+            }
             let kind = if text == b".init" { ArrayKind::InitCode } else { ArrayKind::FiniCode };
             let (offset, size) = (header.offset, header.size);
             builder.index.arrays.push(Array { kind, priority: 0, offset, size, section: index });
@@ -151,7 +156,7 @@ fn section(header: &SectionHeader, name: Name) -> Section {
 }
 
 /// One section by itself.
-fn check(view: &View<'_>, index: u32, header: &SectionHeader, name: &[u8], report: &mut ObjectReport) -> Result<()> {
+fn check(view: &View<'_>, index: u32, header: &SectionHeader, report: &mut ObjectReport) -> Result<()> {
     let malformed = |problem: String| view.malformed(Some(index), None, problem);
     if header.align != 0 && !header.align.is_power_of_two() {
         report.refuse(|| malformed(format!("its alignment ({}) is no power of two", header.align)))?;
@@ -180,11 +185,6 @@ fn check(view: &View<'_>, index: u32, header: &SectionHeader, name: &[u8], repor
     let forbidden = SHF_WRITE | SHF_EXECINSTR | SHF_ALLOC;
     if header.flags & forbidden == forbidden {
         report.refuse(|| Error::WritableAndExecutable { object: view.object.into(), section: view.label(index) })?;
-    }
-    if fragment(view, header, name, view.contents(index, header)?) == Some(Fragment::Half) {
-        let half = "it begins a function that another object ends, or ends one, as crti.o and crtn.o do; load the \
-                    objects without those of the C runtime";
-        report.refuse(|| malformed(half.into()))?;
     }
     match header.kind {
         SHT_REL | SHT_RELR | SHT_ANDROID_REL | SHT_ANDROID_RELA => {
