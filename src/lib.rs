@@ -61,6 +61,7 @@ mod fault;
 mod file;
 mod file_limit;
 mod gate;
+mod guarded;
 mod hints;
 mod imports;
 #[cfg(feature = "inkwell")]

@@ -399,7 +399,7 @@ impl LibraryBuilder {
     /// Code refers to it in 32 bits unless it was compiled with `-fPIC`, and a Rust program is usually further away than
     /// that from the arena.
     pub fn symbol(mut self, name: &str, address: *const ()) -> Self {
-        self.scope.given.insert(name.into(), address as u64);
+        self.scope.elsewhere.given.insert(name.into(), address as u64);
         self
     }
 
@@ -426,7 +426,7 @@ impl LibraryBuilder {
 
     /// Does not look at the process's symbols.
     pub fn isolated(mut self) -> Self {
-        self.scope.isolated = true;
+        self.scope.elsewhere.isolated = true;
         self
     }
 
@@ -443,10 +443,10 @@ impl LibraryBuilder {
     /// - Addresses given with [`symbol`](Self::symbol) must be those of what the objects take them for, and stay so as long as
     ///   the code lives.
     pub unsafe fn build(self) -> Result<Library> {
-        if let Some(name) = self.scope.given.keys().find(|name| name.contains('\0')) {
+        if let Some(name) = self.scope.elsewhere.given.keys().find(|name| name.contains('\0')) {
             return Err(Error::InvalidName { name: name.to_string() });
         }
-        if let Some((name, _)) = self.scope.given.iter().find(|(_, address)| **address == 0) {
+        if let Some((name, _)) = self.scope.elsewhere.given.iter().find(|(_, address)| **address == 0) {
             return Err(Error::NullSymbol { library: self.name, symbol: name.to_string() });
         }
         if let Some(removed) = self.scope.links.iter().find(|library| library.is_removed()) {

@@ -6,8 +6,8 @@ use std::fmt;
 use std::ops::Deref;
 
 use crate::elf::SymbolKind;
+use crate::link::Found;
 use crate::link::Hold;
-use crate::link::library::Found;
 use crate::{Error, Result};
 
 /// A function or object of a library, which it keeps alive: also when the library is removed, and past the engine.

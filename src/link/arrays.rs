@@ -9,9 +9,9 @@ use std::ptr;
 
 use slabjit_llvm_wrap as shim;
 
-use super::graph::take_text;
 #[cfg(feature = "cli")]
 use super::outermost;
+use super::text::take_text;
 use crate::elf::{ArrayKind, ObjectIndex, PLAIN_PRIORITY};
 use crate::gate;
 use crate::name::Name;

@@ -2,32 +2,17 @@
 
 use std::sync::Arc;
 
+use super::decided::{Decided, External};
 use super::graph::{Batch, Graph};
-use super::imports::Imported;
-use super::object::{Defined, External, Linked, ObjectLink, PreparedObject};
+use super::linked::Linked;
+use super::object::ObjectLink;
 use super::reach::{OutOfRange, Reach};
 use super::sets::{Memory, Plan};
-use super::thread_local::Storage;
 use super::turns::TURNS;
 use crate::gate::{Mutex, Pass};
 use crate::memory::Arena;
 use crate::name::Name;
 use crate::{Error, Result};
-
-/// An object whose symbols have been decided about.
-pub(super) struct Decided {
-    pub(super) object: Arc<PreparedObject>,
-    pub(super) externals: Vec<External>,
-    pub(super) definitions: Vec<Defined>,
-    /// What its imports are bound to, for those who ask.
-    pub(super) imports: Box<[Imported]>,
-    /// Sections of COMDAT groups that are linked from another object, sorted.
-    pub(super) dead_sections: Vec<u32>,
-    /// Its number in its library.
-    pub(super) number: u32,
-    /// Storage for thread-local variables of all of them.
-    pub(super) storage: Option<Arc<Storage>>,
-}
 
 /// Fewer bytes of a file, on average and at all, are linked in turns: so many that nobody waits long, and that the kernel's part is a large one.
 const SMALL: usize = 16 << 10;

@@ -2,15 +2,16 @@
 #![allow(unsafe_code)] // callbacks from C++
 
 use std::ffi::{c_char, c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use slabjit_llvm_wrap as shim;
 
-use super::code::Actions;
-use super::object::{Defined, External, ObjectLink, RETAINED, THREAD_LOCAL};
+use super::actions::Actions;
+use super::decided::{Defined, External};
+use super::object::{ObjectLink, RETAINED, THREAD_LOCAL};
 use super::reach::{Block, Edge, place_of};
 use crate::elf::restore_signal_frames;
+use crate::guarded::guarded;
 use crate::{Error, Result};
 
 pub(super) static CALLBACKS: shim::slabjit_callbacks = shim::slabjit_callbacks {
@@ -32,14 +33,6 @@ pub(super) static CALLBACKS: shim::slabjit_callbacks = shim::slabjit_callbacks {
     placed,
     failed,
 };
-
-/// Runs a callback's body; a panic in it (a bug of ours) is reported and becomes `otherwise`.
-pub(crate) fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
-        tracing::error!(target: "slabjit", "a callback of slabjit panicked; please report this");
-        otherwise
-    })
-}
 
 /// # Safety
 /// `object` is what a graph was bound to, which is there until all graphs of its batch are linked.

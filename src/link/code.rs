@@ -1,174 +1,36 @@
 //! What lives as long as someone holds it: a library's memory, frames and finalisers.
 #![allow(unsafe_code)] // runs finalisers
 
-use std::fmt;
-use std::num::NonZero;
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use once_cell::race::OnceBox;
-use slabjit_llvm_wrap as shim;
 
-use super::arrays::{self, Arrays, Entry};
+use super::arrays::{self, Entry};
 #[cfg(feature = "cuda")]
 use super::devices::Devices;
 use super::drains::Drains;
-use super::exit::{Handlers, Own, Support};
 use super::few::Few;
-use super::frames::{CodeRange, Frames};
-use super::graph::take_text;
-use super::hold::Hold;
-use super::imports::Imported;
-use super::indirect;
+use super::handlers::Handlers;
+use super::hold::{self, Kept};
+use super::image::Image;
+use super::imported::Imported;
 use super::life::Life;
-use super::object::{Linked, PreparedObject};
 #[cfg(feature = "tvm-ffi")]
 use super::raising::Raising;
 use super::registry::Registry;
-use super::thread_local::Variables;
-use crate::gate::{Guard, Mutex, Pass};
-use crate::memory::{Arena, PublishedSlab, SlabRange};
+use super::support::Support;
+use crate::gate::{Guard, Mutex};
+#[cfg(feature = "tvm-ffi")]
+use crate::memory::Arena;
+use crate::memory::{PublishedSlab, SlabRange};
 use crate::name::Name;
 use crate::runtime::SharedLibrary;
 use crate::{Drain, Result};
 
-/// JITLink's deallocation actions; dropping runs them, in reverse.
-pub(super) struct Actions {
-    raw: *mut shim::slabjit_actions,
-}
-
-// SAFETY: a list of calls that belongs to no session or thread.
-unsafe impl Send for Actions {}
-// SAFETY: nothing can be done with a shared reference.
-unsafe impl Sync for Actions {}
-
-impl Actions {
-    /// # Safety
-    /// `raw` is null, or comes from the shim and is owned by nobody else.
-    pub(super) unsafe fn from_shim(raw: *mut shim::slabjit_actions) -> Self {
-        Self { raw }
-    }
-}
-
-impl fmt::Debug for Actions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Actions").field("any", &!self.raw.is_null()).finish()
-    }
-}
-
-impl Drop for Actions {
-    fn drop(&mut self) {
-        let raw = std::mem::replace(&mut self.raw, ptr::null_mut());
-        let _pass = Pass::take();
-        // SAFETY: ours, and run once.
-        if let Some(message) = take_text(unsafe { shim::slabjit_actions_run(raw) }) {
-            tracing::error!(target: "slabjit", message, "a deallocation action failed");
-        }
-    }
-}
-
-/// The memory of one linked object. It is Rust's alone: LLVM holds no share.
-#[derive(Debug)]
-pub(super) struct Allocation {
-    // Dropped in this order: the actions refer to the memory.
-    _actions: Actions,
-    slab: PublishedSlab,
-}
-
-impl Allocation {
-    pub(super) fn new(slab: PublishedSlab, actions: Actions) -> Self {
-        Self { _actions: actions, slab }
-    }
-
-    pub(super) fn slab(&self) -> &PublishedSlab {
-        &self.slab
-    }
-
-    /// Runs the actions, and leaves the memory.
-    fn into_slab(self) -> PublishedSlab {
-        self.slab
-    }
-}
-
-/// One linked object.
-#[derive(Debug)]
-pub(super) struct Image {
-    object: Name,
-    /// Position of the object in its library.
-    number: u32,
-    /// The same for all that were linked together, and for nobody else.
-    batch: u32,
-    /// References that go through bridges.
-    bridges: u32,
-    // Dropped in this order: frames describe the memory.
-    _frames: Option<Frames>,
-    /// Nobody uses it any more: threads that have destructors registered hold the library.
-    _variables: Option<Box<Variables>>,
-    allocation: Option<Allocation>,
-    /// What it and others that were linked with it have of linker sets.
-    sets: Option<Arc<PublishedSlab>>,
-    /// `None` where there is nothing to call.
-    arrays: Option<Box<Arrays>>,
-    /// All of its initialisers have run.
-    initialised: bool,
-    imports: Box<[Imported]>,
-}
-
-impl Image {
-    /// Registers the object's frames and reads its initialisers.
-    pub(super) fn new(
-        library: &Name,
-        object: &PreparedObject,
-        (number, batch): (u32, u32),
-        imports: Box<[Imported]>,
-        mut linked: Linked,
-    ) -> Self {
-        if let Some(allocation) = &mut linked.allocation {
-            allocation.slab.belong_to(library, &object.kept_name);
-        }
-        let begin = NonZero::new(linked.frames).filter(|_| linked.allocation.is_some());
-        let code = linked.allocation.as_ref().and_then(|allocation| {
-            let (code, arena) = (allocation.slab.code()?, allocation.slab.arena());
-            Some(CodeRange { addresses: code.start as u64..code.end as u64, arena: arena.start as u64 })
-        });
-        // SAFETY: JITLink terminates the section (EHFrameNullTerminator); it is published, and the image drops the frames
-        // before the memory, when nobody holds the code.
-        let frames = begin.map(|begin| unsafe { Frames::register(begin, code) });
-        // SAFETY: the addresses are those of the same sections in the published memory.
-        let arrays = unsafe { Arrays::read(&object.index, &linked.arrays, linked.slots) };
-        // What a fuzzer makes up is linked, and never run.
-        let arrays = if cfg!(slabjit_fuzzing) { Arrays::default() } else { arrays };
-        Self {
-            object: object.kept_name.clone(),
-            number,
-            batch,
-            bridges: linked.bridges,
-            _frames: frames,
-            _variables: linked.variables,
-            allocation: linked.allocation,
-            sets: linked.sets,
-            arrays: (!arrays.is_empty()).then(|| Box::new(arrays)),
-            initialised: false,
-            imports,
-        }
-    }
-
-    /// Ends all but the memory.
-    fn into_slab(self) -> Option<PublishedSlab> {
-        let Self { _frames, _variables, allocation, .. } = self;
-        drop((_frames, _variables));
-        allocation.map(Allocation::into_slab)
-    }
-
-    /// Its slab, and the one that it has with others.
-    fn ranges(&self) -> Vec<SlabRange> {
-        let mut ranges = self.allocation.as_ref().map_or_else(Vec::new, |allocation| allocation.slab().ranges());
-        ranges.extend(self.sets.iter().flat_map(|slab| slab.ranges()));
-        ranges
-    }
-}
+/// What keeps a library's code.
+pub(crate) type Hold = hold::Hold<Code>;
 
 /// A library's code: all that must outlive the last handle on it, and nothing of LLVM's, as handles outlive the session. A [`Hold`] keeps
 /// it; what has only an `Arc` knows of it.
@@ -188,28 +50,7 @@ pub(crate) struct Code {
     finalised: AtomicBool,
     /// What this library may be linked against, if anything.
     ties: Option<Box<Mutex<Ties>>>,
-    registry: Arc<Registry>,
-}
-
-/// What has to be called for objects that were linked together.
-#[derive(Default)]
-struct Waiting {
-    objects: Vec<Object>,
-    /// Initialisers in their order, and whose they are.
-    entries: Vec<(usize, Entry)>,
-    slots: Vec<(Name, u64)>,
-    /// Whether there are finalisers.
-    finalisers: bool,
-}
-
-/// An object that is being initialised.
-struct Object {
-    name: Name,
-    number: u32,
-    /// Where it is among the images.
-    position: usize,
-    /// Initialisers that have not run.
-    left: usize,
+    registry: Arc<Registry<Self>>,
 }
 
 /// What goes after everything of the library's own.
@@ -222,7 +63,7 @@ struct Ties {
 
 impl Code {
     /// `linked`: there are libraries that references may lead to.
-    pub(super) fn new(library: Name, linked: bool, shared: Vec<SharedLibrary>, registry: &Arc<Registry>) -> Self {
+    pub(super) fn new(library: Name, linked: bool, shared: Vec<SharedLibrary>, registry: &Arc<Registry<Self>>) -> Self {
         let any = linked || !shared.is_empty();
         Self {
             life: Life::new(),
@@ -241,18 +82,12 @@ impl Code {
         }
     }
 
-    pub(super) fn life(&self) -> &Life {
-        &self.life
-    }
-
-    /// It has come to its end, and nothing is left of it but this.
-    pub(super) fn set_gone(&self) {
-        self.life.set_gone();
-        self.registry.one_has_gone();
-    }
-
     pub(crate) fn library(&self) -> &Name {
         &self.library
+    }
+
+    pub(super) fn life(&self) -> &Life {
+        &self.life
     }
 
     /// Exit handlers, if the library's code can register any.
@@ -306,11 +141,6 @@ impl Code {
         self.drains.get_or_init(Box::default).add(drain);
     }
 
-    /// Whether the code has to wait for something.
-    pub(super) fn drains(&self) -> bool {
-        self.unfinished_drains() != 0
-    }
-
     pub(super) fn unfinished_drains(&self) -> usize {
         // What nothing holds is held by nothing from then on.
         self.drains.get().map_or(0, |drains| drains.unfinished(self.life.holders() != 0))
@@ -350,17 +180,13 @@ impl Code {
         self.images().iter().map(|i| (i.object.clone(), i.imports.clone())).collect()
     }
 
-    fn images(&self) -> Guard<'_, Few<Image>> {
+    pub(super) fn images(&self) -> Guard<'_, Few<Image>> {
         self.images.lock()
     }
 
-    /// The address of one of the functions that each library has a copy of; `arena` has room for them.
-    pub(super) fn own_function(&self, own: Own, arena: &Arc<Arena>) -> Result<u64> {
-        if let Some(address) = own.shared_address() {
-            return Ok(address);
-        }
-        let support = self.support.get_or_try_init(|| Support::new(arena, &self.library).map(Box::new))?;
-        Ok(support.address(own))
+    /// What few libraries need, made if it is not there.
+    pub(super) fn support_or(&self, make: impl FnOnce() -> Result<Support>) -> Result<&Support> {
+        self.support.get_or_try_init(|| make().map(Box::new))
     }
 
     /// Where calls of a function lead that was found outside.
@@ -376,88 +202,9 @@ impl Code {
         self.images().append(images);
     }
 
-    /// Runs the initialisers of the objects with these numbers, which were linked together, in the order of
-    /// [`arrays`]. On failure says which object failed, and how.
-    ///
-    /// # Safety
-    /// They may be run, and are run by one thread.
-    pub(super) unsafe fn initialise(self: &Arc<Self>, numbers: &[u32]) -> Result<(), (Name, String)> {
-        #[cfg(feature = "cli")]
-        super::outermost::forget_floating_point();
-        // Before anything runs: a process that ends in an initialiser has handlers and finalisers to run, as with dlopen.
-        if let Some(support) = self.support.get() {
-            support.handlers().belong_to(self);
-            self.enlist();
-        }
-        let Waiting { mut objects, entries, slots, finalisers } = self.take_waiting(numbers);
-        // All of them before any initialiser, as the dynamic loader has it: initialisers may call them.
-        for (object, slot) in slots {
-            // No lock is held: resolvers are linked code like any other.
-            // SAFETY: by the caller; the slot is the object's, which is published, and `Image::new` registered its
-            // frames.
-            unsafe { indirect::resolve(slot) }.map_err(|message| (object, message))?;
-        }
-        if finalisers {
-            self.enlist();
-        }
-        for (object, entry) in entries {
-            let Some(object) = objects.get_mut(object) else { continue };
-            if entry.function != 0 {
-                // No lock is held: initialisers may look up, load and remove.
-                // SAFETY: by the caller; the object is published, and `Image::new` registered its frames.
-                unsafe { arrays::call(entry.function) }.map_err(|message| (object.name.clone(), message))?;
-            }
-            object.left -= 1;
-            if object.left == 0 {
-                self.set_initialised(object);
-            }
-        }
-        Ok(())
-    }
-
-    /// What has to be called for these objects.
-    fn take_waiting(&self, numbers: &[u32]) -> Waiting {
-        let mut waiting = Waiting::default();
-        // Most objects have nothing to call.
-        let mut sorted = numbers.to_vec();
-        sorted.sort_unstable();
-        let mut images = self.images();
-        // They lie in the order of the batch.
-        for (position, image) in images.iter_mut().enumerate() {
-            let Some(arrays) = image.arrays.as_mut().filter(|_| sorted.binary_search(&image.number).is_ok()) else {
-                continue;
-            };
-            waiting.finalisers |= !arrays.finalisers().is_empty();
-            waiting.slots.extend(arrays.take_slots().into_iter().map(|slot| (image.object.clone(), slot)));
-            let (object, mut entries) = (waiting.objects.len(), arrays.take_initialisers());
-            if entries.is_empty() {
-                entries.push(Entry::NOTHING);
-            }
-            let (name, number, left) = (image.object.clone(), image.number, entries.len());
-            waiting.objects.push(Object { name, number, position, left });
-            waiting.entries.extend(entries.into_iter().map(|entry| (object, entry)));
-        }
-        arrays::put_in_order(&mut waiting.entries);
-        waiting
-    }
-
-    fn set_initialised(&self, object: &Object) {
-        let mut images = self.images();
-        let is = |image: &&mut Image| image.number == object.number;
-        // Where it was, unless others before it have gone since.
-        let there = images.get(object.position).is_some_and(|image| image.number == object.number);
-        let image = if there { images.get_mut(object.position) } else { images.iter_mut().find(is) };
-        if let Some(image) = image {
-            image.initialised = true;
-            // Nobody will ask again.
-            image.arrays.take_if(|arrays| arrays.finalisers().is_empty());
-        }
-    }
-
-    fn enlist(self: &Arc<Self>) {
-        if !self.enlisted.swap(true, Ordering::Relaxed) {
-            super::exit::enlist(self);
-        }
+    /// Whether nobody has asked this before.
+    pub(super) fn is_enlisted_first(&self) -> bool {
+        !self.enlisted.swap(true, Ordering::Relaxed)
     }
 
     /// The finalisers of those objects for which this is true and that were initialised, once, in the order of
@@ -511,22 +258,6 @@ impl Code {
         self.finalised.load(Ordering::Acquire)
     }
 
-    /// Runs finalisers and then exit handlers, once. It is the order of `dlclose`; a process that ends has run the handlers
-    /// before it calls this.
-    pub(super) fn finalise(&self) {
-        if self.finalised.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let entries = self.take_finalisers(|_| true);
-        // Whatever has become of the device, they run.
-        #[cfg(feature = "cuda")]
-        let _current = self.devices().and_then(Devices::make_current_for_the_end);
-        // SAFETY: initialised, and finalised once.
-        unsafe { arrays::finalise(&entries) };
-        // SAFETY: the images are taken by `end` afterwards, hence still there.
-        unsafe { self.run_handlers(0) };
-    }
-
     /// References that go through bridges.
     pub(crate) fn bridges(&self) -> u64 {
         self.images().iter().map(|i| u64::from(i.bridges)).sum()
@@ -547,10 +278,41 @@ impl Code {
         let named = images.iter().find(|image| number == Some(image.number)).and_then(of);
         named.or_else(|| images.iter().find_map(of))
     }
+}
 
-    /// Runs finalisers, and frees everything. Returns the libraries that this one kept. Called once, when nothing holds the code and
-    /// nothing has to be waited for.
-    pub(super) fn end(&self) -> Vec<Hold> {
+impl Kept for Code {
+    fn life(&self) -> &Life {
+        &self.life
+    }
+
+    fn library(&self) -> &Name {
+        &self.library
+    }
+
+    fn erased(self: Arc<Self>) -> Arc<dyn Kept> {
+        self
+    }
+
+    fn drains(&self) -> bool {
+        self.unfinished_drains() != 0
+    }
+
+    /// It is the order of `dlclose`; a process that ends has run the handlers before it calls this.
+    fn finalise(&self) {
+        if self.finalised.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let entries = self.take_finalisers(|_| true);
+        // Whatever has become of the device, they run.
+        #[cfg(feature = "cuda")]
+        let _current = self.devices().and_then(Devices::make_current_for_the_end);
+        // SAFETY: initialised, and finalised once.
+        unsafe { arrays::finalise(&entries) };
+        // SAFETY: the images are taken by `end` afterwards, hence still there.
+        unsafe { self.run_handlers(0) };
+    }
+
+    fn end(&self) -> Option<Box<dyn Send>> {
         let span = tracing::debug_span!(target: "slabjit", "slabjit::remove", library = &*self.library.text());
         let _entered = span.enter();
         self.finalise();
@@ -575,6 +337,11 @@ impl Code {
         if let Some(devices) = self.devices() {
             devices.release();
         }
-        libraries
+        (!libraries.is_empty()).then(|| Box::new(libraries) as Box<dyn Send>)
+    }
+
+    fn set_gone(&self) {
+        self.life.set_gone();
+        self.registry.one_has_gone();
     }
 }

@@ -1,7 +1,6 @@
 //! Graphs behind the shim, from an object's bytes to their link.
 #![allow(unsafe_code)] // FFI to LLVM
 
-use std::ffi::{CStr, c_char};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr;
@@ -10,6 +9,7 @@ use slabjit_llvm_wrap as shim;
 
 use super::callbacks::CALLBACKS;
 use super::object::ObjectLink;
+use super::text::take_text;
 
 /// A LinkGraph, as the shim knows it. It borrows the bytes that it was made of and, once it is bound, the object whose callbacks it calls.
 pub(super) struct Graph<'a> {
@@ -79,18 +79,5 @@ impl<'a> Batch<'a> {
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         self.finish(true);
-    }
-}
-
-/// The text that a function of the shim returned, if any.
-pub(super) fn take_text(text: *mut c_char) -> Option<String> {
-    if text.is_null() {
-        return None;
-    }
-    // SAFETY: a string of the shim's is NUL-terminated, ours, and freed once.
-    unsafe {
-        let copy = CStr::from_ptr(text).to_string_lossy().into_owned();
-        shim::slabjit_string_free(text);
-        Some(copy)
     }
 }

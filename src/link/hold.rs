@@ -10,43 +10,62 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use super::code::Code;
-use super::life::Waiting;
+use super::life::{Life, Waiting};
 use super::signal::Signal;
 use crate::gate::{Guard, Mutex};
+use crate::name::Name;
+
+/// What is kept: a library's code.
+pub(crate) trait Kept: fmt::Debug + Send + Sync {
+    fn life(&self) -> &Life;
+    fn library(&self) -> &Name;
+    fn erased(self: Arc<Self>) -> Arc<dyn Kept>;
+    /// Whether it has to wait for something.
+    fn drains(&self) -> bool;
+    /// Runs finalisers and then exit handlers, once.
+    fn finalise(&self);
+    /// Runs finalisers, and frees everything but what it kept, which is returned. Called once, when nothing keeps it and nothing
+    /// has to be waited for.
+    fn end(&self) -> Option<Box<dyn Send>>;
+    /// It has come to its end, and nothing is left of it but this.
+    fn set_gone(&self);
+}
 
 /// Keeps a library's code. Dropping the last runs finalisers.
 #[derive(Debug)]
-pub(crate) struct Hold(Arc<Code>);
+pub(crate) struct Hold<C: Kept + ?Sized>(Arc<C>);
 
-impl Hold {
+impl<C: Kept> Hold<C> {
     /// That of new code, which is held once.
-    pub(super) fn first(code: Code) -> Self {
+    pub(super) fn first(code: C) -> Self {
         Self(Arc::new(code))
     }
+}
 
+impl<C: Kept + ?Sized> Hold<C> {
     /// The code, if something keeps it still.
-    pub(super) fn of(code: &Arc<Code>) -> Option<Self> {
+    pub(super) fn of(code: &Arc<C>) -> Option<Self> {
         code.life().hold().then(|| Self(Arc::clone(code)))
     }
 
     /// Whether both keep the same.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        std::ptr::addr_eq(Arc::as_ptr(&self.0), Arc::as_ptr(&other.0))
     }
 
     /// What knows the code, and does not keep it.
-    pub(super) fn code(&self) -> &Arc<Code> {
+    pub(super) fn code(&self) -> &Arc<C> {
         &self.0
     }
 }
 
-impl Clone for Hold {
+impl<C: Kept + ?Sized> Clone for Hold<C> {
     fn clone(&self) -> Self {
         let held = self.0.life().hold();
         debug_assert!(held, "this one holds it");
@@ -54,18 +73,18 @@ impl Clone for Hold {
     }
 }
 
-impl Deref for Hold {
-    type Target = Code;
+impl<C: Kept + ?Sized> Deref for Hold<C> {
+    type Target = C;
 
-    fn deref(&self) -> &Code {
+    fn deref(&self) -> &C {
         &self.0
     }
 }
 
-impl Drop for Hold {
+impl<C: Kept + ?Sized> Drop for Hold<C> {
     fn drop(&mut self) {
         if self.0.life().release() {
-            let code = Arc::clone(&self.0);
+            let code = Arc::clone(&self.0).erased();
             if code.drains() {
                 draining().push(code);
             } else {
@@ -77,11 +96,11 @@ impl Drop for Hold {
 
 thread_local! {
     /// Where a library ends that others kept alive, those whose last holder it was: not one within the other, as chains may be long.
-    static FREED: RefCell<Option<Vec<Arc<Code>>>> = const { RefCell::new(None) };
+    static FREED: RefCell<Option<Vec<Arc<dyn Kept>>>> = const { RefCell::new(None) };
 }
 
 /// Ends code that nothing holds, and what only that held.
-fn end(code: Arc<Code>) {
+fn end(code: Arc<dyn Kept>) {
     let later = FREED.try_with(|freed| freed.borrow_mut().as_mut().map(|freed| freed.push(Arc::clone(&code))));
     if matches!(later, Ok(Some(()))) {
         return;
@@ -103,9 +122,9 @@ fn end(code: Arc<Code>) {
 // ---- what drains ----
 
 /// Code that nothing holds, and that has to wait.
-static DRAINING: Mutex<Vec<Arc<Code>>> = Mutex::new(Vec::new());
+static DRAINING: Mutex<Vec<Arc<dyn Kept>>> = Mutex::new(Vec::new());
 
-fn draining() -> Guard<'static, Vec<Arc<Code>>> {
+fn draining() -> Guard<'static, Vec<Arc<dyn Kept>>> {
     DRAINING.lock()
 }
 
@@ -146,27 +165,31 @@ pub(super) fn end_what_has_drained() {
     let Some(_looking) = Looking::begin() else { return };
     let (mut asked, mut known) = (Vec::new(), HashSet::new());
     loop {
-        let new = |code: &&Arc<Code>| !known.contains(&Arc::as_ptr(code));
+        let new = |code: &&Arc<dyn Kept>| !known.contains(&address(code));
         let waiting: Vec<_> = draining().iter().filter(new).cloned().collect();
-        waiting.iter().for_each(end_if_drained);
+        waiting.iter().for_each(|code| end_if_drained(&**code));
         if waiting.is_empty() || LOOKING.replace(Looking::Yes) != Looking::AndAgain {
             return;
         }
         // They are kept, so that no other one comes to lie there.
-        known.extend(waiting.iter().map(Arc::as_ptr));
+        known.extend(waiting.iter().map(address));
         asked.extend(waiting);
     }
 }
 
+fn address(code: &Arc<dyn Kept>) -> *const () {
+    Arc::as_ptr(code).cast()
+}
+
 /// Ends one that nothing holds, if it has drained. No lock may be held.
-pub(super) fn end_if_drained(code: &Arc<Code>) {
+pub(super) fn end_if_drained(code: &dyn Kept) {
     if code.drains() {
         return;
     }
     // Another thread may have been faster.
     let taken = {
         let mut list = draining();
-        list.iter().position(|other| Arc::ptr_eq(other, code)).map(|at| list.swap_remove(at))
+        list.iter().position(|other| std::ptr::addr_eq(Arc::as_ptr(other), code)).map(|at| list.swap_remove(at))
     };
     if let Some(code) = taken {
         end(code);
@@ -174,7 +197,7 @@ pub(super) fn end_if_drained(code: &Arc<Code>) {
 }
 
 /// Takes everything that drains: the process ends.
-pub(super) fn take_draining() -> Vec<Arc<Code>> {
+pub(super) fn take_draining() -> Vec<Arc<dyn Kept>> {
     std::mem::take(&mut *draining())
 }
 
@@ -190,9 +213,9 @@ fn tell() {
     }
 }
 
-/// Waits until the code is gone, or so long.
-pub(super) fn wait(code: &Code, time: Duration) {
+/// Waits until code is gone, by its life, or so long.
+pub(super) fn wait(life: &Life, time: Duration) {
     WAITING.begin();
-    ENDED.wait_for(time, |()| code.life().is_gone().then_some(()));
+    ENDED.wait_for(time, |()| life.is_gone().then_some(()));
     WAITING.end();
 }

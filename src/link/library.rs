@@ -2,27 +2,31 @@
 #![allow(unsafe_code)] // runs initialisers
 
 mod archives;
+mod imports;
 mod state;
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use once_cell::race::OnceBox;
 
-use state::{Pending, State};
+use state::State;
 
 use super::claims::{self, Claim};
-use super::code::{Code, Image};
+use super::code::{Code, Hold};
+use super::context::Context;
 #[cfg(feature = "cuda")]
 use super::devices::Devices;
-use super::hold::{self, Hold};
-use super::object::PreparedObject;
-use super::resolve::{Host, Outside};
+use super::found::Found;
+use super::hold;
+use super::image::Image;
+use super::prepared::{Pending, PreparedObject};
+use super::resolve::{Elsewhere, Host, Outside};
 use super::thread_local::{Storage, Turn};
-use super::{Context, batch, exit, leftovers, own_stack, resolve, sets};
+use super::{batch, bound, exit, handlers, leftovers, own_stack, resolve, sets};
 use crate::elf::{Archive, LinkPlan, SymbolKind, Whereabouts, hide_unmapped};
 use crate::gate::{Guard, Mutex};
 use crate::memory::SlabRange;
@@ -43,8 +47,7 @@ const SLICE: Duration = Duration::from_millis(10);
 #[derive(Default)]
 pub(crate) struct Scope {
     pub(crate) links: Vec<Arc<Library>>,
-    pub(crate) given: HashMap<Box<str>, u64>,
-    pub(crate) isolated: bool,
+    pub(crate) elsewhere: Elsewhere,
     /// Whether objects may ask for executable stacks.
     pub(crate) executable_stack: bool,
     /// Where shared libraries are looked for.
@@ -67,13 +70,6 @@ pub(crate) struct Library {
     state: Mutex<State>,
 }
 
-/// A symbol that was found, and what keeps it.
-pub(crate) struct Found {
-    pub(crate) address: u64,
-    pub(crate) kind: SymbolKind,
-    pub(crate) code: Hold,
-}
-
 impl Library {
     pub(crate) fn new(
         context: Arc<Context>,
@@ -90,8 +86,8 @@ impl Library {
         }
         context.registry.add(code.code());
         let remains = Arc::clone(code.code());
-        let alone = scope.links.is_empty() && scope.given.is_empty() && scope.folders.is_empty();
-        let plain = alone && !scope.isolated && !scope.executable_stack;
+        let alone = scope.links.is_empty() && scope.elsewhere.given.is_empty() && scope.folders.is_empty();
+        let plain = alone && !scope.elsewhere.isolated && !scope.executable_stack;
         let scope = (!plain).then(|| Box::new(scope));
         let state = State { code: Some(code), ..State::default() };
         Arc::new(Self { name, context, scope, text: OnceBox::new(), remains, state: Mutex::new(state) })
@@ -104,10 +100,6 @@ impl Library {
         }
     }
 
-    pub(super) fn given_name(&self) -> &Name {
-        &self.name
-    }
-
     fn scope(&self) -> Option<&Scope> {
         self.scope.as_deref()
     }
@@ -116,8 +108,14 @@ impl Library {
         self.scope().is_some_and(|scope| scope.executable_stack)
     }
 
-    fn outside<'a>(&'a self, code: &'a Code, host: &'a Host) -> Outside<'a> {
-        Outside { scope: self.scope(), code, arena: &self.context.arena, host }
+    fn elsewhere(&self) -> Option<&Elsewhere> {
+        self.scope().map(|scope| &scope.elsewhere)
+    }
+
+    /// The first linked library that has a name, and where.
+    fn linked_export(&self, name: &str) -> Option<(Found, Name)> {
+        let mut links = self.scope().into_iter().flat_map(|scope| &scope.links);
+        links.find_map(|library| Some((library.exported(name)?, library.name.clone())))
     }
 
     /// A name for an object that was given none.
@@ -256,7 +254,7 @@ impl Library {
             state.foreign_imports()
         };
         for (name, wanted) in names {
-            host.look_up(name, wanted, self.scope(), code);
+            host.look_up(name, wanted, self.elsewhere(), code);
         }
     }
 
@@ -324,7 +322,7 @@ impl Library {
     unsafe fn link_and_initialise(&self, code: &Hold, host: &mut Host) -> Result<()> {
         #[cfg(feature = "cuda")]
         let _current = code.devices().map(Devices::make_current).transpose()?.flatten();
-        let since = exit::now();
+        let since = handlers::now();
         let outermost = self.state().begin_undoing();
         let linked = self.link(code, host).inspect_err(|_| {
             if outermost {
@@ -373,7 +371,9 @@ impl Library {
                 continue;
             }
             let pending = state.pending();
-            let outside = self.outside(code, host);
+            let linked = |name: &str| self.linked_export(name);
+            let outside =
+                Outside { elsewhere: self.elsewhere(), linked: &linked, code, arena: &self.context.arena, host };
             let (decided, plan) = resolve::decide(&self.name, &outside, &state.names, &state.sets, pending, &mut used)?;
             let batch = state.take_pending();
             state.set_linking(&batch, true);
@@ -460,7 +460,9 @@ impl Library {
         self.look_up_host(&code, &mut host);
         let mut used = Vec::new();
         let state = self.state();
-        let outside = self.outside(&code, &host);
+        let linked = |name: &str| self.linked_export(name);
+        let (arena, host) = (&self.context.arena, &host);
+        let outside = Outside { elsewhere: self.elsewhere(), linked: &linked, code: &code, arena, host };
         match resolve::decide(&self.name, &outside, &state.names, &state.sets, state.pending(), &mut used) {
             Ok(_) => Ok(Vec::new()),
             Err(Error::UndefinedSymbols { mut symbols, .. }) => {
@@ -493,7 +495,7 @@ impl Library {
             if !weak && state.member_defining(name).is_some() {
                 return Whereabouts::Arena;
             }
-            if sets::bound(name).is_some_and(|(_, set)| state.sets.has(set)) {
+            if bound::bound(name).is_some_and(|(_, set)| state.sets.has(set)) {
                 return Whereabouts::Arena;
             }
         }
@@ -502,12 +504,12 @@ impl Library {
         {
             return symbol.address.map_or(Whereabouts::Arena, Whereabouts::Address);
         }
-        let given = self.scope().is_some_and(|scope| scope.given.contains_key(name));
+        let given = self.elsewhere().is_some_and(|elsewhere| elsewhere.given.contains_key(name));
         if exit::Own::named(name).is_some() && !given {
             return resolve::in_process(name);
         }
         // No lock is held: `dlsym` takes the dynamic loader's.
-        match resolve::look_up(name, self.scope(), code) {
+        match resolve::look_up(name, self.elsewhere(), code) {
             Some((address, _)) => Whereabouts::Address(address),
             None if weak => Whereabouts::Address(0),
             None => Whereabouts::Unknown,
@@ -656,11 +658,10 @@ impl Library {
     #[cfg(feature = "tvm-ffi")]
     pub(crate) fn import(&self, name: &str) -> Result<Option<Found>> {
         let code = self.code()?;
-        let mut links = self.scope().into_iter().flat_map(|scope| &scope.links);
-        let found = self.exported(name).or_else(|| links.find_map(|library| library.exported(name)));
+        let found = self.exported(name).or_else(|| Some(self.linked_export(name)?.0));
         // No lock is held: `dlsym` takes the dynamic loader's.
         Ok(found.or_else(|| {
-            let (address, _) = resolve::look_up(name, self.scope(), &code)?;
+            let (address, _) = resolve::look_up(name, self.elsewhere(), &code)?;
             Some(Found { address, kind: SymbolKind::Unknown, code })
         }))
     }
@@ -704,7 +705,7 @@ impl Library {
     fn unfinished_drains(&self) -> usize {
         let drains = self.remains.unfinished_drains();
         if drains == 0 && self.remains.life().holders() == 0 {
-            hold::end_if_drained(&self.remains);
+            hold::end_if_drained(&*self.remains);
         }
         drains
     }
@@ -731,7 +732,7 @@ impl Library {
             }
             // What has finished may have been a holder; and what nothing holds may have begun to drain just now.
             match drains == 0 || life.holders() != 0 {
-                true => hold::wait(&self.remains, left.min(SLICE)),
+                true => hold::wait(life, left.min(SLICE)),
                 false => self.remains.wait_for_drains(left.min(SLICE)),
             }
         }

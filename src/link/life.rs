@@ -4,7 +4,7 @@ use crate::sync::{AtomicBool, AtomicUsize, Ordering, fence};
 
 /// Counts what keeps the code, and says whether it is gone.
 #[derive(Debug)]
-pub(super) struct Life {
+pub(crate) struct Life {
     holders: AtomicUsize,
     gone: AtomicBool,
 }

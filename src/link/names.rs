@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use once_cell::race::OnceBox;
 
-use super::object::PreparedObject;
+use super::prepared::PreparedObject;
 use crate::elf::{Binding, Definition, Group, SymbolKind, Visibility, discarded_reference};
 use crate::name::Name;
 use crate::{Error, Result};

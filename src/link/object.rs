@@ -1,15 +1,16 @@
 //! One object under way: what was decided about its symbols, and what its link brought.
 #![allow(unsafe_code)] // contents of thread-local sections
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use slabjit_llvm_wrap as shim;
 
-use super::code::{Actions, Allocation};
-use super::lookup::Lookup;
+use super::actions::Actions;
+use super::decided::{Defined, External};
+use super::linked::{Allocation, Linked};
+use super::prepared::PreparedObject;
 use super::reach::{Block, Edge, Local, Missing, Reach};
-use super::sets::{Bound, Memory, Room};
+use super::sets::{Memory, Room};
 use super::thread_local::{self, Storage, Variables};
 use crate::elf::relocations::Kind;
 use crate::elf::{ObjectIndex, Section, locate};
@@ -17,132 +18,7 @@ use crate::gate::{Guard, Mutex};
 use crate::memory::{
     Arena, Blame, BlamedSection, Company, Lifetime, Protection, PublishedSlab, SegmentRequest, WritableSlab,
 };
-use crate::name::Name;
 use crate::{Error, Result};
-
-/// An object, prepared and waiting to be linked.
-#[derive(Debug)]
-pub(super) struct PreparedObject {
-    pub(super) name: Arc<str>,
-    /// The same, for what outlives the link.
-    pub(super) kept_name: Name,
-    pub(super) bytes: Box<[u8]>,
-    pub(super) index: ObjectIndex,
-    /// Definitions and imports, each sorted by name where there are many.
-    definitions_by_name: Vec<u32>,
-    imports_by_name: Vec<u32>,
-    lookup: Lookup,
-}
-
-impl PreparedObject {
-    pub(super) fn new(name: Arc<str>, kept_name: Name, bytes: Box<[u8]>, index: ObjectIndex) -> Self {
-        let definitions_by_name = sorted(index.definitions.len(), |i| index.name(index.definitions[i].name));
-        let imports_by_name = sorted(index.imports.len(), |i| index.name(index.imports[i].name));
-        let lookup = Lookup::new(&index);
-        Self { name, kept_name, bytes, index, definitions_by_name, imports_by_name, lookup }
-    }
-
-    pub(super) fn definition_named(&self, name: &str) -> Option<usize> {
-        search(&self.definitions_by_name, self.index.definitions.len(), name, |i| {
-            self.index.name(self.index.definitions[i].name)
-        })
-    }
-
-    pub(super) fn import_named(&self, name: &str) -> Option<usize> {
-        search(&self.imports_by_name, self.index.imports.len(), name, |i| self.index.name(self.index.imports[i].name))
-    }
-
-    /// The initialiser or finaliser section whose contents begin at this offset.
-    pub(super) fn array_at(&self, offset: u64) -> Option<usize> {
-        self.lookup.array_at(&self.index, offset)
-    }
-
-    /// Whether sections of this name say that they are reached by 64-bit references only.
-    pub(super) fn is_large(&self, section: &str) -> bool {
-        self.lookup.is_large(&self.index, section)
-    }
-
-    /// The thread-local section of this name: each has one of its own.
-    pub(super) fn thread_local(&self, section: &str) -> Option<u32> {
-        self.lookup.thread_local(&self.index, section)
-    }
-
-    /// The section to be retained that this block is: by its contents, or by name where it has none.
-    pub(super) fn retained(&self, section: &str, offset: Option<u64>) -> Option<u32> {
-        self.lookup.retained(&self.index, section, offset)
-    }
-
-    /// Sections that belong to linker sets, in order.
-    pub(super) fn sets(&self) -> &[u32] {
-        self.lookup.sets()
-    }
-}
-
-/// Up to here, names are searched one by one.
-const FEW: usize = 8;
-
-fn sorted<'n>(n: usize, name: impl Fn(usize) -> &'n str) -> Vec<u32> {
-    if n <= FEW {
-        return Vec::new();
-    }
-    let mut order: Vec<u32> = (0..n as u32).collect();
-    order.sort_unstable_by_key(|i| name(*i as usize));
-    order
-}
-
-fn search<'n>(order: &[u32], n: usize, wanted: &str, name: impl Fn(usize) -> &'n str) -> Option<usize> {
-    if order.is_empty() {
-        return (0..n).find(|i| name(*i) == wanted);
-    }
-    order.binary_search_by_key(&wanted, |i| name(*i as usize)).ok().map(|i| order[i] as usize)
-}
-
-/// What an import binds to.
-#[derive(Debug, Clone)]
-pub(super) enum External {
-    /// The address is known.
-    Absolute(u64),
-    /// Another object of the same batch defines it, under this name.
-    Batch(Arc<str>),
-    /// A bound of the set of this number, which the batch puts together.
-    Bound(usize, Bound),
-    /// JITLink defines it (`_GLOBAL_OFFSET_TABLE_`, `__start_…`), or nothing refers to it.
-    Leave,
-}
-
-/// What becomes of a definition.
-#[derive(Debug, Clone)]
-pub(super) enum Defined {
-    Keep,
-    /// Another object of the batch needs it, under this name.
-    Export(Arc<str>),
-    /// Another object's definition counts; this is what references bind to instead.
-    Discard(External),
-}
-
-/// What linking brought.
-#[derive(Debug, Default)]
-pub(super) struct Linked {
-    /// `None` where the object has no thread-local variables. Dropped before the memory, whose addresses stand for them: others may
-    /// get it at once.
-    pub(super) variables: Option<Box<Variables>>,
-    /// `None` where the object has no memory.
-    pub(super) allocation: Option<Allocation>,
-    /// What it and others have of linker sets.
-    pub(super) sets: Option<Arc<PublishedSlab>>,
-    /// Sections of linker sets that lie in the object itself, by index.
-    pub(super) own_sets: Vec<(u32, Range<u64>)>,
-    /// By index of the definition; 0 for those that were discarded.
-    pub(super) definitions: Vec<u64>,
-    /// Address of each initialiser or finaliser section, by its index in `ObjectIndex::arrays`; 0 where there is none.
-    pub(super) arrays: Vec<u64>,
-    /// Start of `.eh_frame`, or 0.
-    pub(super) frames: u64,
-    /// How many references go through bridges.
-    pub(super) bridges: u32,
-    /// Addresses of the slots of indirect functions.
-    pub(super) slots: Vec<u64>,
-}
 
 /// An object while its batch is linked.
 pub(super) struct ObjectLink {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::exit::{entry_points, thunk};
+use super::entry_points::{entry_points, thunk};
 use crate::Result;
 use crate::gate::Mutex;
 use crate::memory::{Arena, PublishedSlab};

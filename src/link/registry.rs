@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use super::code::Code;
+use super::hold::Kept;
 use crate::gate::Mutex;
 
 /// Keeps nothing of what it lists.
-#[derive(Debug, Default)]
-pub(super) struct Registry {
-    all: Mutex<Vec<Weak<Code>>>,
+#[derive(Debug)]
+pub(super) struct Registry<C> {
+    all: Mutex<Vec<Weak<C>>>,
     /// As many as `all` has, for a look without its lock.
     listed: AtomicUsize,
     /// How many of them have gone since somebody looked.
@@ -19,8 +19,15 @@ pub(super) struct Registry {
 /// Fewer are not looked for.
 const FEW: usize = 64;
 
-impl Registry {
-    pub(super) fn add(&self, code: &Arc<Code>) {
+impl<C> Default for Registry<C> {
+    fn default() -> Self {
+        let (listed, gone) = Default::default();
+        Self { all: Mutex::new(Vec::new()), listed, gone }
+    }
+}
+
+impl<C: Kept> Registry<C> {
+    pub(super) fn add(&self, code: &Arc<C>) {
         let mut all = self.all.lock();
         all.push(Arc::downgrade(code));
         self.listed.store(all.len(), Ordering::Relaxed);
@@ -43,7 +50,7 @@ impl Registry {
     }
 
     /// Those that have not gone.
-    pub(super) fn live(&self) -> Vec<Arc<Code>> {
+    pub(super) fn live(&self) -> Vec<Arc<C>> {
         let known: Vec<_> = self.all.lock().iter().filter_map(Weak::upgrade).collect();
         known.into_iter().filter(|code| !code.life().is_gone()).collect()
     }
@@ -51,7 +58,7 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hold::Hold;
+    use super::super::code::{Code, Hold};
     use super::*;
     use crate::name::Name;
 

@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::batch::Decided;
-use super::code::{Code, Image};
+use super::bound::bound;
+use super::code::{Code, Hold};
+use super::decided::{Decided, Defined, External};
 use super::exit::Own;
-use super::hold::Hold;
-use super::imports::{By, Imported};
-use super::library::{Found, Library, Scope};
+use super::found::Found;
+use super::image::Image;
+use super::imported::{By, Imported};
 use super::names::{Names, Symbol};
-use super::object::{Defined, External, PreparedObject};
-use super::sets::{self, Binding, Known, Plan};
+use super::prepared::PreparedObject;
+use super::sets::{Binding, Known, Plan};
 use super::thread_local::{self, Stand, Storage, Turn};
 use crate::elf::{Import, SymbolKind, Visibility, Whereabouts};
 use crate::error::UndefinedSymbol;
@@ -23,9 +24,18 @@ use crate::name::Name;
 use crate::runtime::{helpers, process};
 use crate::{Error, Result, hints};
 
+/// What a library is given beside linked libraries, and whether it sees the process.
+#[derive(Default)]
+pub(crate) struct Elsewhere {
+    pub(crate) given: HashMap<Box<str>, u64>,
+    pub(crate) isolated: bool,
+}
+
 /// Where names are looked for that the library's own objects do not define.
 pub(super) struct Outside<'a> {
-    pub(super) scope: Option<&'a Scope>,
+    pub(super) elsewhere: Option<&'a Elsewhere>,
+    /// What a linked library has under a name, and that library's name.
+    pub(super) linked: &'a dyn Fn(&str) -> Option<(Found, Name)>,
     pub(super) code: &'a Code,
     /// Where the library's `__dso_handle` goes, if it needs one.
     pub(super) arena: &'a Arc<Arena>,
@@ -115,8 +125,8 @@ pub(super) struct Wanted {
 
 impl Host {
     /// Looks a name up. No lock of ours may be held.
-    pub(super) fn look_up(&mut self, name: Box<str>, wanted: Wanted, scope: Option<&Scope>, code: &Code) {
-        let found = look_up(&name, scope, code);
+    pub(super) fn look_up(&mut self, name: Box<str>, wanted: Wanted, elsewhere: Option<&Elsewhere>, code: &Code) {
+        let found = look_up(&name, elsewhere, code);
         if wanted.thread_local {
             let variable = found.map_or(Ok(None), |(address, by)| {
                 let variable = thread_local::of_process(address, wanted.fixed)?;
@@ -133,18 +143,18 @@ impl Host {
 }
 
 /// Looks for a name in shared libraries, given symbols and the process, and among what compilers expect to be there in any case.
-pub(super) fn look_up(name: &str, scope: Option<&Scope>, code: &Code) -> Option<(u64, By)> {
+pub(super) fn look_up(name: &str, elsewhere: Option<&Elsewhere>, code: &Code) -> Option<(u64, By)> {
     let shared = code.shared();
     let shared = |alone: bool| {
         let mut libraries = (0..).zip(shared.iter()).filter(|(_, library)| library.is_alone() == alone);
         libraries.find_map(|(at, library)| Some((library.symbol(name)?, By::Shared(at))))
     };
-    let given = || Some((*scope?.given.get(name)?, By::Given));
+    let given = || Some((*elsewhere?.given.get(name)?, By::Given));
     // Of another file than this one's.
     if hints::is_bound(name) {
         return given();
     }
-    let isolated = scope.is_some_and(|scope| scope.isolated);
+    let isolated = elsewhere.is_some_and(|elsewhere| elsewhere.isolated);
     let process = || Some((process::symbol(name)?, By::Process));
     let helper = || Some((helpers::of_libc(name)?, By::Here));
     let process = || if isolated { None } else { process().or_else(helper) };
@@ -190,7 +200,7 @@ impl Decision<'_> {
             return Ok(External::Leave);
         }
         // Before all others: hosts export the bounds of sections of their own.
-        let set = sets::bound(name).filter(|_| self.names.get(name).is_none());
+        let set = bound(name).filter(|_| self.names.get(name).is_none());
         if let Some((bound, set)) = set {
             match self.plan.bind(bound, set) {
                 Binding::Object => return Ok(External::Leave),
@@ -265,16 +275,15 @@ impl Decision<'_> {
             agrees(symbol.kind, &self.library.to_string())?;
             return Ok(Some((self.own(*symbol), By::Own)));
         }
-        let Outside { scope, code, arena, host } = *self.outside;
-        let exported = |library: &Arc<Library>| Some((library.exported(name)?, Arc::clone(library)));
-        if let Some((Found { address, kind, code }, library)) = scope.and_then(|s| s.links.iter().find_map(exported)) {
+        let Outside { elsewhere, linked, code, arena, host } = *self.outside;
+        if let Some((Found { address, kind, code }, library)) = linked(name) {
             if !self.used.iter().any(|used| used.is_same(&code)) {
                 self.used.push(code);
             }
-            agrees(kind, library.name())?;
-            return Ok(Some((External::Absolute(address), By::Library(library.given_name().clone()))));
+            agrees(kind, &library.text())?;
+            return Ok(Some((External::Absolute(address), By::Library(library))));
         }
-        let given = scope.is_some_and(|s| s.given.contains_key(name));
+        let given = elsewhere.is_some_and(|elsewhere| elsewhere.given.contains_key(name));
         if let (Some(own), false) = (Own::named(name), given) {
             return code.own_function(own, arena).map(|address| Some((External::Absolute(address), By::Here)));
         }
@@ -295,7 +304,7 @@ impl Decision<'_> {
             return Err(Error::ThreadLocal { object: object.name.to_string(), what });
         }
         // Imports were looked up beforehand; names that only a discarded copy of a COMDAT group has were not.
-        let in_host = host.addresses.get(name).cloned().unwrap_or_else(|| look_up(name, scope, code));
+        let in_host = host.addresses.get(name).cloned().unwrap_or_else(|| look_up(name, elsewhere, code));
         let Some((address, by)) = in_host else { return Ok(None) };
         #[cfg(feature = "tvm-ffi")]
         let address = code.led_through(name, address, arena)?;

@@ -9,7 +9,7 @@ use slabjit_llvm_wrap::llvm_sys::orc2::lljit::LLVMOrcLLJITRef;
 use slabjit_llvm_wrap::llvm_sys::target::{LLVM_InitializeNativeAsmPrinter, LLVM_InitializeNativeTarget};
 
 use super::callbacks;
-use super::graph::take_text;
+use super::text::take_text;
 use crate::gate::Pass;
 use crate::{Error, Result};
 

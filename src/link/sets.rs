@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::batch::Decided;
+use super::bound::{Bound, bound};
+use super::decided::Decided;
 use super::names::Names;
-use super::object::PreparedObject;
+use super::prepared::PreparedObject;
 use crate::elf::Section;
 use crate::gate::Mutex;
 use crate::memory::{
@@ -20,28 +21,6 @@ use crate::memory::{
 };
 use crate::name::Name;
 use crate::{Error, Result};
-
-/// A bound of a set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Bound {
-    Start,
-    Stop,
-}
-
-impl Bound {
-    pub(super) fn of(self, range: &Range<u64>) -> u64 {
-        match self {
-            Self::Start => range.start,
-            Self::Stop => range.end,
-        }
-    }
-}
-
-/// The bound that a name is, and the set's name.
-pub(super) fn bound(name: &str) -> Option<(Bound, &str)> {
-    let start = name.strip_prefix("__start_").map(|set| (Bound::Start, set));
-    start.or_else(|| Some((Bound::Stop, name.strip_prefix("__stop_")?)))
-}
 
 // ---- what a library knows ----
 
@@ -532,18 +511,5 @@ impl Memory {
             Slab::Published(slab) => Some(slab),
             _ => None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds_are_told_by_their_names() {
-        assert_eq!(bound("__start_set"), Some((Bound::Start, "set")));
-        assert_eq!(bound("__stop___start_set"), Some((Bound::Stop, "__start_set")));
-        assert_eq!(bound("__end_set"), None);
-        assert_eq!((Bound::Start.of(&(3..7)), Bound::Stop.of(&(3..7))), (3, 7));
     }
 }

@@ -6,13 +6,14 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::exit::{self, Handler, Owner};
-use super::hold::Hold;
+use super::handlers::Handler;
+use super::hold::{Hold, Kept};
+use super::support::{Owner, owner};
 
 /// A destructor that a thread has yet to run.
 struct Pending {
     handler: Handler,
-    code: Hold,
+    code: Hold<dyn Kept>,
 }
 
 unsafe extern "C" {
@@ -25,7 +26,7 @@ unsafe extern "C" {
 /// `int __cxa_thread_atexit(void (*f)(void *), void *argument, void *dso)`, Itanium C++ ABI 3.3.6.4; glibc's `__cxa_thread_atexit_impl` is
 /// the same.
 pub(super) extern "C" fn cxa_thread_atexit(function: usize, argument: usize, dso: usize) -> c_int {
-    match exit::owner(dso) {
+    match owner(dso) {
         Owner::Library(code, handlers) => {
             let handler = Handler::new(function, argument);
             handlers.note_thread(handler);

@@ -9,7 +9,7 @@ use super::abi::TVMFFIObject;
 use super::object::Reference;
 use super::raised::{SET_RAISED, error, lasting};
 use crate::LibraryBuilder;
-use crate::link::guarded;
+use crate::guarded::guarded;
 
 thread_local! {
     /// The error that was raised last, until it is taken.

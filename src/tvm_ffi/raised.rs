@@ -7,7 +7,7 @@ use std::{mem, ptr};
 use super::abi::{TVMFFIByteArray, TVMFFIErrorCell, TVMFFIObject, TypeIndex};
 use super::object::{Reference, Text, bytes_of, make};
 use crate::gate;
-use crate::link::guarded;
+use crate::guarded::guarded;
 
 /// `void TVMFFIErrorSetRaised(TVMFFIObjectHandle error)`: keeps another reference to the error for the thread.
 pub(crate) const SET_RAISED: &str = "TVMFFIErrorSetRaised";

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 use super::super::names::{Names, hash};
-use super::super::object::PreparedObject;
-use super::state::Pending;
+use super::super::prepared::{Pending, PreparedObject};
 use crate::Result;
 use crate::elf::{Archive, MemberId};
 

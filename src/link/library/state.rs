@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-use super::super::code::Code;
-use super::super::hold::Hold;
+use super::super::code::{Code, Hold};
+use super::super::linked::Linked;
 use super::super::names::{Journal, Names, Symbol};
-use super::super::object::{Linked, PreparedObject};
+use super::super::prepared::{Pending, PreparedObject};
 use super::super::resolve::{Host, Wanted};
 use super::super::sets::Known;
 use super::super::thread_local::Storage;
@@ -51,9 +51,6 @@ pub(super) struct Undoing {
     /// Batches that were linked meanwhile, by initialisers of this one: they may refer to it.
     pub(super) nested: Vec<Pending>,
 }
-
-/// An object and its number in the library.
-pub(super) type Pending = (u32, Arc<PreparedObject>);
 
 /// Objects for whose thread-local variables there is no storage yet.
 pub(super) struct Lacking {

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) use descriptor::Descriptor;
 pub(super) use turn::Turn;
 
-use super::object::PreparedObject;
+use super::prepared::PreparedObject;
 use crate::elf::{Section, TlsBlock, TlsImage};
 use crate::gate::Mutex;
 use crate::runtime::thread_local::{Module, OpenError, Place};

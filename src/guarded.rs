@@ -1,0 +1,11 @@
+//! Panics do not leave functions that C calls.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs a callback's body; a panic in it (a bug of ours) is reported and becomes `otherwise`.
+pub(crate) fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+        tracing::error!(target: "slabjit", "a callback of slabjit panicked; please report this");
+        otherwise
+    })
+}
