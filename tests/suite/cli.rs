@@ -388,7 +388,8 @@ fn check_of_bad_objects() {
     let provider = object("checked_provider.c", "int checked_provider(void) { return 1; }");
     let (code, stdout, _) = outcome(&["check", &user]);
     assert_eq!(code, Some(1));
-    assert!(stdout.contains("checked_provider"), "{stdout}");
+    let last = stdout.trim_end().lines().next_back();
+    assert!(stdout.contains("checked_provider") && last == Some("does not load with what was given"), "{stdout}");
     assert_eq!(outcome(&["check", &user, &provider]).0, Some(0), "one object defines what the other needs");
     assert_eq!(outcome(&["check", "--define", "checked_provider=0x1000", &user]).0, Some(0));
 

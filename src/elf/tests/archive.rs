@@ -77,3 +77,25 @@ fn damaged_archives_never_panic() {
     }
     assert!(refused > 0);
 }
+
+/// An index as BSD has it, whose names lie where each entry says.
+#[test]
+fn names_of_an_index_may_not_overlap_without_end() {
+    let archive = |entries: u32| {
+        let names = [&b"n".repeat(999)[..], b"\0"].concat();
+        let mut index = (entries * 8).to_le_bytes().to_vec();
+        let member = 8 + 60 + 4 + entries * 8 + 4 + 1000;
+        (0..entries).for_each(|_| index.extend([0_u32.to_le_bytes(), member.to_le_bytes()].concat()));
+        index.extend(1000_u32.to_le_bytes());
+        index.extend(names);
+        let mut bytes = b"!<arch>\n".to_vec();
+        for (name, contents) in [("__.SYMDEF", &index[..]), ("a.o", b"text")] {
+            let header = format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", 0, 0, 0, 644, contents.len());
+            bytes.extend(header.bytes().chain(contents.iter().copied()));
+        }
+        parse(bytes)
+    };
+    assert_eq!(archive(4).unwrap().symbols().count(), 4);
+    let error = archive(1000).unwrap_err().to_string();
+    assert!(error.contains("the names in its index overlap without end"), "{error}");
+}

@@ -1,4 +1,5 @@
-use crate::elf::testing::{ARM, X86, build, check, clang, gcc, prepare, put, run};
+use crate::elf::raw::{SHT_CREL, SHT_RELA, SHT_SYMTAB};
+use crate::elf::testing::{ARM, X86, asm, build, check, clang, gcc, prepare, put, run, section, view};
 use crate::{Error, Limits, SectionConflicts};
 
 const SOURCE: &str = "int add(int a, int b) { return a + b; }";
@@ -122,8 +123,51 @@ fn each_limit_has_an_error_of_its_own() {
     assert!(matches!(prepare(&|l| l.mapped_bytes = 5), Err(Error::MappedTooLarge { limit: 5, .. })));
     assert!(matches!(prepare(&|l| l.working_bytes = 5000), Err(Error::WorkingMemoryTooLarge { limit: 5000, .. })));
     // `f` twice, and names of debug information, which has relocations to section symbols.
-    assert!(matches!(prepare(&|l| l.work = 1), Err(Error::TooMuchWork { limit: 1, work: 2, .. })));
     assert!(prepare(&|l| l.work = 2).is_ok());
+    assert!(matches!(prepare(&|l| l.work = 1), Err(Error::TooMuchWork { limit: 1, work: 2, .. })));
+}
+
+/// What [`Limits`] says counts.
+#[test]
+fn memory_is_counted_by_parts() {
+    let with = |bytes: &[u8], change: &dyn Fn(&mut Limits)| {
+        let mut limits = Limits::default();
+        change(&mut limits);
+        let preparation = crate::elf::Preparation::new(X86, SectionConflicts::Rename, limits, Vec::new());
+        preparation.prepare("test.o", bytes).map(drop)
+    };
+    const CALLS: &str = "extern int f(int); int g(int x) { return f(x) + f(x + 1); }";
+    for (options, relocation_kind, entries) in
+        [(&[][..], SHT_RELA, None), (&["-Wa,--crel,--allow-experimental-crel"], SHT_CREL, Some(3))]
+    {
+        let bytes = clang(&[options, &["-O1"]].concat(), CALLS);
+        let view = view(&bytes);
+        let sum = |kind: u32| view.sections().filter(|(_, h)| h.kind == kind).map(|(_, h)| h.size).sum::<u64>();
+        let relocations = entries.unwrap_or(sum(relocation_kind) / 24);
+        assert_eq!(relocations, 3, "two calls, and a function in its unwind table");
+        let frames = section(&bytes, ".eh_frame", 0).1.size;
+        let parts = [
+            2 * bytes.len() as u64,
+            2048 * view.sections().count() as u64,
+            512 * (sum(SHT_SYMTAB) / 24),
+            256 * relocations,
+            64 * frames,
+        ];
+        let expected: u64 = parts.iter().sum();
+        assert!(with(&bytes, &|l| l.working_bytes = expected).is_ok());
+        let error = with(&bytes, &|l| l.working_bytes = expected - 1).unwrap_err();
+        assert!(
+            matches!(error, Error::WorkingMemoryTooLarge { bytes, .. } if bytes == expected),
+            "{error:?}, {parts:?}"
+        );
+    }
+    // What may lie before a part so that it is aligned.
+    let bytes = asm(".bss\n.balign 65536\n.byte 0\n");
+    let Err(Error::MappedTooLarge { bytes: mapped, .. }) = with(&bytes, &|l| l.mapped_bytes = 60_000) else {
+        panic!("the alignment does not count")
+    };
+    assert!(with(&bytes, &|l| l.mapped_bytes = mapped).is_ok());
+    assert!((65_536..65_600).contains(&mapped), "{mapped}");
 }
 
 #[test]

@@ -126,3 +126,13 @@ fn objects_without_names_are_objects() {
         assert!(prepared.index.definitions.is_empty() && prepared.index.imports.is_empty());
     }
 }
+
+/// A function's section is called after it.
+#[test]
+fn names_that_sections_end_in_are_there_once() {
+    let name = "function_with_a_section_of_its_own";
+    let bytes = gcc(&["-ffunction-sections"], &format!("int {name}(void) {{ return 1; }}"));
+    let prepared = prepare(X86, &bytes).unwrap();
+    assert_eq!(definition(&prepared.index, name).kind, SymbolKind::Function);
+    assert_eq!(prepared.index.names.matches(name).count(), 1, "{:?}", prepared.index.names);
+}

@@ -251,8 +251,28 @@ mod tests {
     }
 
     #[test]
+    fn each_archive_that_has_a_name_gets_its_turn() {
+        let mut archives = Archives::default();
+        let add = |archives: &mut Archives, name: &str| archives.add(archive(&[(name, "int f;")], None));
+        let take = |archives: &mut Archives| {
+            let member = archives.defining("f").unwrap();
+            archives.take(&member);
+            member.read().unwrap().0.to_owned()
+        };
+        ["a.o", "b.o", "c.o"].iter().for_each(|name| add(&mut archives, name));
+        assert_eq!(take(&mut archives), "lib.a(a.o)");
+        // The first of those that are left is another one now.
+        assert!(archives.defining("f").is_some());
+        add(&mut archives, "d.o");
+        let rest = ["b.o", "c.o", "d.o"].map(|_| take(&mut archives));
+        assert_eq!(rest, ["lib.a(b.o)", "lib.a(c.o)", "lib.a(d.o)"]);
+        assert!(archives.defining("f").is_none());
+    }
+
+    #[test]
     fn each_member_is_wanted_once_and_by_no_weak_reference() {
         let mut archives = Archives::default();
+        archives.add(archive(&[("other.o", "int other;")], None));
         let objects = pending(vec![
             object("int f(void); int g(void); int t(void) { return f() + g(); }"),
             object("int f(void); __attribute__((weak)) int w(void); int u(void) { return f() + w(); }"),
@@ -291,6 +311,8 @@ mod tests {
         let mut objects = pending(vec![object("extern int missing; int t(void) { return missing; }")]);
         assert!(archives.wanted(&objects, 1, &Names::default()).is_empty());
         assert!(archives.open.is_empty());
+        // What was looked at is not looked at again.
+        objects[0] = (0, Arc::new(object("extern int f; int t(void) { return f; }")));
         objects.push((1, Arc::new(object("extern int g; int u(void) { return g; }"))));
         assert_eq!(found(&archives.wanted(&objects, 2, &Names::default())), ["lib.a(g.o)"]);
         assert_eq!(archives.open.len(), 1);
