@@ -33,7 +33,7 @@
 //! # Limits, for now
 //! Linux with glibc on x86-64, and on AArch64 as far as qemu-user shows; memory operands and 32-bit fields that refer to something
 //! far away are refused, so compile with `-fPIC`. A child of `fork` calls, loads and removes as its
-//! parent does. The README has the rest.
+//! parent does. `docs/limits.md` lists every limit.
 //!
 //! # LLVM
 //! Exactly one feature chooses the LLVM: `llvm15-0`, `llvm16-0`, `llvm19-1` (default) or `llvm22-1`. The shared libLLVM is linked;

@@ -27,7 +27,7 @@ pub struct Shared {
     objects: Objects,
     cache: ObjectCache,
     pool: Mutex<Vec<Arc<Loaded>>>,
-    /// A child may find libgcc's lock taken if a thread was throwing when it began (before GCC 13; see the README's limits).
+    /// A child may find libgcc's lock taken if a thread was throwing when it began (before GCC 13; see docs/limits.md).
     throws: RwLock<()>,
 }
 
