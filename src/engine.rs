@@ -2,18 +2,18 @@
 #![allow(unsafe_code)] // unsafe fns, whose contracts are the caller's
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::elf::{LinkPlan, ObjectPlugin, Preparation, Target};
-use crate::fault::Call;
 use crate::library::{Library, LibraryBuilder};
 use crate::link::{Context, OutOfRange};
 use crate::memory::{ArenaConfig, ArenaStats, Occupant, PackedConfig};
 use crate::name::{Name, ShortName};
+use crate::read::read_object;
 use crate::runtime::SharedLibrary;
-use crate::{ArenaPlacement, Error, Limits, Result, SectionConflicts};
+use crate::{ArenaPlacement, Limits, Result, SectionConflicts};
 
 /// Loads objects into this process. Clones share one engine; it may be used from any thread.
 ///
@@ -146,7 +146,7 @@ impl JitEngine {
     /// As for [`add_object`](Self::add_object); [`Error::Io`] if the file cannot be read.
     pub fn add_object_file(&self, path: impl AsRef<Path>) -> Result<Library> {
         let path = path.as_ref();
-        self.add_object_named(&path.display().to_string(), read(path)?)
+        self.add_object_named(&path.display().to_string(), read_object(path)?)
     }
 
     /// A library for several objects that share one namespace.
@@ -356,9 +356,3 @@ const HOST_MACHINE: u16 = object::elf::EM_X86_64.0;
 const HOST_MACHINE: u16 = object::elf::EM_AARCH64.0;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("slabjit loads objects for x86-64 and AArch64 only");
-
-/// The bytes of an object or archive.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
-    crate::read::read(path, [Call::OpenObject, Call::ReadObject])
-        .map_err(|source| Error::Io { path: PathBuf::from(path), source })
-}

@@ -76,6 +76,7 @@ mod placement;
 #[doc(hidden)]
 pub mod program;
 mod read;
+mod removal;
 mod runtime;
 mod symbol;
 mod sync;
@@ -100,11 +101,12 @@ pub use kernel::{
     FunctionParameter, FunctionReturn, HostMemory, HostSaved, Kernel, KernelFunction, KernelSignature,
     KernelSignatureBuilder, MemorySpace, Region, Returns, Scalar, ScalarType, Strides, Trial, Tuning, TuningMemory,
 };
-pub use library::{Library, LibraryBuilder, Removal, Slab, SlabSegment};
+pub use library::{Library, LibraryBuilder, Slab, SlabSegment};
 pub use link::OutOfRange;
 pub use memory::{ArenaStats, PackedMode, Protection};
 pub use name::ShortName;
 pub use placement::ArenaPlacement;
+pub use removal::Removal;
 pub use symbol::Symbol;
 
 /// llvm-sys of the LLVM this crate is built for; see [`JitEngine::raw`].

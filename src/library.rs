@@ -9,14 +9,13 @@ use std::time::Duration;
 
 #[cfg(feature = "cuda")]
 use crate::cuda::Device;
-use crate::engine::read;
 use crate::link::{Context, library as inner};
 use crate::memory::SlabRange;
 use crate::name::Name;
-use crate::read::Contents;
+use crate::read::{Contents, read_object};
 use crate::runtime::SharedLibrary;
 use crate::symbol::{Symbol, pointer_from};
-use crate::{Drain, Error, LinkPlan, Protection, ResolvedImport, Result, UndefinedSymbol};
+use crate::{Drain, Error, LinkPlan, Protection, Removal, ResolvedImport, Result, UndefinedSymbol};
 
 /// Objects in one namespace, the unit of ownership.
 ///
@@ -27,19 +26,6 @@ use crate::{Drain, Error, LinkPlan, Protection, ResolvedImport, Result, Undefine
 #[derive(Clone)]
 pub struct Library {
     inner: Arc<inner::Library>,
-}
-
-/// What has become of a library's code; see [`Library::remove`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Removal {
-    /// Finalisers have run and the memory is freed.
-    Freed,
-    /// It goes when the last holder does.
-    Waiting {
-        /// Symbols and libraries that hold it, calls that are just linking it, and [what it has to wait for](Library::drain). 0 when
-        /// its finalisers are just running.
-        holders: usize,
-    },
 }
 
 /// One contiguous range of an object's memory.
@@ -135,7 +121,7 @@ impl Library {
     /// As for [`add_object`](Self::add_object); [`Error::Io`] if the file cannot be read.
     pub fn add_object_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        self.add_object_named(&path.display().to_string(), read(path)?)
+        self.add_object_named(&path.display().to_string(), read_object(path)?)
     }
 
     /// Everything that preparation finds in an object and would do to it, and whether its references would reach their targets

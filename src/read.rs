@@ -24,6 +24,11 @@ pub(crate) fn read(path: &Path, [open, read]: [Call; 2]) -> io::Result<Vec<u8>> 
     Ok(bytes)
 }
 
+/// The bytes of an object or archive.
+pub(crate) fn read_object(path: &Path) -> Result<Vec<u8>> {
+    read(path, [Call::OpenObject, Call::ReadObject]).map_err(|source| Error::Io { path: PathBuf::from(path), source })
+}
+
 /// Smaller files are not worth a descriptor.
 const KEPT_OPEN: u64 = 256 << 10;
 

@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Deref;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::gate::{Guard, Mutex};
 use crate::name::Name;
 
 /// What is kept: a library's code.
-pub(crate) trait Kept: fmt::Debug + Send + Sync {
+pub(crate) trait Kept: fmt::Debug + Send + Sync + UnwindSafe + RefUnwindSafe {
     fn life(&self) -> &Life;
     fn library(&self) -> &Name;
     fn erased(self: Arc<Self>) -> Arc<dyn Kept>;

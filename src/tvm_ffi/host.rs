@@ -1,19 +1,17 @@
 //! The part of libtvm_ffi that functions need to raise errors and to find their stream, for where that is not there.
 #![allow(unsafe_code)] // functions that C calls
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
 use super::abi::TVMFFIObject;
 use super::object::Reference;
-use super::raised::{SET_RAISED, error, lasting};
+use super::raised::{SET_RAISED, error, set, set_raised, take};
 use crate::LibraryBuilder;
 use crate::guarded::guarded;
 
 thread_local! {
-    /// The error that was raised last, until it is taken.
-    static RAISED: Cell<Option<Reference>> = const { Cell::new(None) };
     /// Streams that were set, by type and number of the device.
     static STREAMS: RefCell<Vec<((i32, i32), *mut c_void)>> = const { RefCell::new(Vec::new()) };
 }
@@ -47,17 +45,6 @@ impl LibraryBuilder {
     }
 }
 
-/// Whether a function is what [`LibraryBuilder::tvm_ffi`] gives under [`SET_RAISED`].
-pub(crate) fn is_set_raised(function: u64) -> bool {
-    function == set_raised as *const () as u64
-}
-
-/// Replaces what was there, which user code may end: nothing is borrowed meanwhile.
-fn set(error: Reference) {
-    // While a thread ends, nobody will ask for it.
-    let _ = RAISED.try_with(|raised| drop(raised.replace(Some(error))));
-}
-
 /// # Safety
 /// A string, or null for none.
 unsafe fn text<'a>(string: *const c_char) -> &'a [u8] {
@@ -69,12 +56,6 @@ unsafe fn text<'a>(string: *const c_char) -> &'a [u8] {
 }
 
 // ---- what objects import; the header says what each is given ----
-
-unsafe extern "C" fn set_raised(error: *mut TVMFFIObject) {
-    // SAFETY: an object of the caller's, or null. Another reference is taken, as the real one does.
-    let error = unsafe { Reference::another(error) };
-    guarded((), || error.into_iter().for_each(|error| set(lasting(error, None))));
-}
 
 unsafe extern "C" fn set_raised_from_c_str(kind: *const c_char, message: *const c_char) {
     // SAFETY: strings of the caller's.
@@ -92,7 +73,7 @@ unsafe extern "C" fn set_raised_from_c_str_parts(kind: *const c_char, parts: *co
 }
 
 unsafe extern "C" fn move_from_raised(result: *mut *mut TVMFFIObject) {
-    let error = guarded(None, || RAISED.try_with(Cell::take).ok().flatten());
+    let error = guarded(None, || take());
     // SAFETY: a place of the caller's, who gets the reference.
     unsafe { *result = error.map_or(ptr::null_mut(), Reference::into_raw) };
 }

@@ -48,8 +48,7 @@ mod runtime;
 mod tensor;
 mod value;
 
-pub(crate) use host::is_set_raised;
-pub(crate) use raised::{SET_RAISED, set_raised_in};
+pub(crate) use raised::{SET_RAISED, is_set_raised, set_raised_in};
 
 pub use any::Any;
 pub use arguments::Arguments;

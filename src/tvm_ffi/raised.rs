@@ -1,6 +1,7 @@
 //! Errors as objects: those that are made here, and copies of others that may outlive what ends them.
 #![allow(unsafe_code)] // functions that C calls, and what errors consist of
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::{mem, ptr};
 
@@ -104,4 +105,34 @@ unsafe extern "C" fn update_backtrace(error: *mut c_void, backtrace: *const TVMF
         raised.backtrace = Text::new(&[old, more].concat());
         raised.cell.backtrace = raised.backtrace.view();
     });
+}
+
+// ---- the error that a thread has raised ----
+
+thread_local! {
+    /// The error that was raised last, until it is taken.
+    static RAISED: Cell<Option<Reference>> = const { Cell::new(None) };
+}
+
+/// Whether a function is what [`LibraryBuilder::tvm_ffi`](crate::LibraryBuilder::tvm_ffi) gives under [`SET_RAISED`].
+pub(crate) fn is_set_raised(function: u64) -> bool {
+    function == set_raised as *const () as u64
+}
+
+/// Replaces what was there, which user code may end: nothing is borrowed meanwhile.
+pub(super) fn set(error: Reference) {
+    // While a thread ends, nobody will ask for it.
+    let _ = RAISED.try_with(|raised| drop(raised.replace(Some(error))));
+}
+
+/// Takes it.
+pub(super) fn take() -> Option<Reference> {
+    RAISED.try_with(Cell::take).ok().flatten()
+}
+
+/// [`SET_RAISED`] of this crate.
+pub(super) unsafe extern "C" fn set_raised(error: *mut TVMFFIObject) {
+    // SAFETY: an object of the caller's, or null. Another reference is taken, as the real one does.
+    let error = unsafe { Reference::another(error) };
+    guarded((), || error.into_iter().for_each(|error| set(lasting(error, None))));
 }
