@@ -10,23 +10,10 @@ const VERSIONS: [(&str, u32, &str, &str); 4] = [
     ("CARGO_FEATURE_LLVM19_1", 19, "DEP_LLVM_19_CONFIG_PATH", "LLVM_SYS_191_PREFIX"),
     ("CARGO_FEATURE_LLVM22_1", 22, "DEP_LLVM_22_CONFIG_PATH", "LLVM_SYS_221_PREFIX"),
 ];
-const SOURCES: [&str; 9] = [
-    "memory.cpp",
-    "passes.cpp",
-    "order.cpp",
-    "reach.cpp",
-    "indirect.cpp",
-    "graph.cpp",
-    "link.cpp",
-    "session.cpp",
-    "module.cpp",
-];
-const HEADERS: [&str; 3] = ["slabjit.h", "internal.h", "version.h"];
 
 fn main() {
-    for file in SOURCES.iter().chain(&HEADERS) {
-        println!("cargo:rerun-if-changed=cpp/{file}");
-    }
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=cpp");
     let features: Vec<String> = env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
         .filter(|n| n.starts_with("CARGO_FEATURE_LLVM"))
@@ -73,10 +60,7 @@ fn main() {
     if ask("--has-rtti") == "NO" {
         build.flag("-fno-rtti");
     }
-    for source in SOURCES {
-        build.file(format!("cpp/{source}"));
-    }
-    build.compile("slabjit_llvm_wrap");
+    build.file("cpp/all.cpp").compile("slabjit_llvm_wrap");
 }
 
 fn fail(message: &str) -> ! {

@@ -115,7 +115,7 @@ pub fn print(reached: &[Reached]) {
         println!("  {what:<50}{side:<16}{most:>10}{value:>12.4}{}", if *reached { "" } else { "  missed" });
     }
     println!(
-        "  (mappings of a million objects: `cargo run --release --example million`; memory managers' own time: `cargo test \
+        "  (mappings of a million objects: `cargo run --release --example million`; memory managers' own time: `RUSTFLAGS=\"--cfg slabjit_faults\" cargo test \
          --release --lib of_memory_managers -- --ignored --nocapture`)"
     );
 }

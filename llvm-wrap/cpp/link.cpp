@@ -61,7 +61,7 @@ std::pair<AsyncLookupResult, std::vector<StringRef>> find(const slabjit_batch &P
     auto At = Peers.Exports.find(slabjit::textOf(Name));
     if (At != Peers.Exports.end())
       Result.first[Name] = slabjit::foundAt(At->second);
-    else if (Flags == SymbolLookupFlags::RequiredSymbol)
+    else if (Flags == jitlink::SymbolLookupFlags::RequiredSymbol)
       Result.second.push_back(slabjit::textOf(Name));
   }
   return Result;

@@ -7,6 +7,9 @@ mod code_view;
 mod cost;
 mod failures;
 mod limits;
+// The package is tested without this cfg, and without slabjit-stock.
+#[cfg(slabjit_faults)]
+mod managers;
 mod model;
 mod packed;
 mod place;

@@ -1,0 +1,10 @@
+// What the build compiles, as one unit: LLVM's headers take five of the six seconds that each file takes by itself.
+#include "memory.cpp"
+#include "passes.cpp"
+#include "order.cpp"
+#include "reach.cpp"
+#include "indirect.cpp"
+#include "graph.cpp"
+#include "link.cpp"
+#include "session.cpp"
+#include "module.cpp"
