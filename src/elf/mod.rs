@@ -2,14 +2,16 @@
 //!
 //! An object passes a chain: *identity* (what kind of file it is), the callers' plugins, *bounds* (what it may cost),
 //! *crel* and *decompress* (encodings that JITLink does not decode), *marks* (relocations that patch nothing), *ends*
-//! (zeros in unwind tables), *fragments* (code in `.init` and `.fini`), *signal frames* (unwind tables that JITLink
-//! refuses), *tls commons* (thread-local common variables), *harmonizer* (same-named sections that differ) and
-//! *validator* (everything that would make LLVM read out of bounds or link wrongly). The chain's result is the bytes,
-//! borrowed if nothing had to be changed, and an index of what the linker needs to know.
+//! (zeros in unwind tables), *CIE versions* (3, which JITLink refuses), *fragments* (code in `.init` and `.fini`),
+//! *signal frames* (unwind tables that JITLink refuses), *tls commons* (thread-local common variables), *harmonizer*
+//! (same-named sections that differ) and *validator* (everything that would make LLVM read out of bounds or link
+//! wrongly). The chain's result is the bytes, borrowed if nothing had to be changed, and an index of what the linker
+//! needs to know.
 
 mod archive;
 mod bounds;
 mod builder;
+mod cie_versions;
 mod crel;
 mod decompress;
 mod ends;

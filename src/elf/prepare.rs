@@ -14,8 +14,8 @@ use super::survey::Survey;
 use super::validate::{self, Context, Counts, Judge};
 use super::view::View;
 use super::{
-    SectionConflicts, bounds, crel, decompress, ends, footprint, fragments, harmonize, identity, marks, signal_frames,
-    tls_commons,
+    SectionConflicts, bounds, cie_versions, crel, decompress, ends, footprint, fragments, harmonize, identity, marks,
+    signal_frames, tls_commons,
 };
 use crate::{Error, Limits, Result};
 
@@ -55,6 +55,7 @@ enum Step {
     Decompress,
     Marks,
     Ends,
+    CieVersions,
     Fragments,
     SignalFrames,
     TlsCommons,
@@ -62,11 +63,12 @@ enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Crel,
         Self::Decompress,
         Self::Marks,
         Self::Ends,
+        Self::CieVersions,
         Self::Fragments,
         Self::SignalFrames,
         Self::TlsCommons,
@@ -219,6 +221,7 @@ impl Preparation {
                     marks::prepare(view, self.target.llvm, report)?
                 }
                 Step::Ends if has.unwind_table => ends::prepare(view, report)?,
+                Step::CieVersions if has.unwind_table => cie_versions::prepare(view, report)?,
                 Step::Fragments if has.fragments => fragments::prepare(view, report)?,
                 Step::SignalFrames if has.unwind_table => {
                     signal_frames::prepare(view)?.inspect(|_| done.signal_frames = true)

@@ -67,6 +67,11 @@ pub enum ChangeKind {
         /// How many bytes.
         bytes: u64,
     },
+    /// CIEs of version 3 became those of version 1, which are the same but for the number.
+    CieVersions {
+        /// How many.
+        count: u64,
+    },
     /// A fragment of code in `.init` or `.fini` became a function, as crti.o and crtn.o make one of all.
     MadeFunction {
         /// Bytes before.
@@ -111,6 +116,7 @@ impl fmt::Display for ChangeKind {
             Self::CrelDecoded { count } => write!(f, "{count} compact relocations decoded"),
             Self::Dropped { count } => write!(f, "{count} relocations left out that patch nothing"),
             Self::EndsPadded { bytes } => write!(f, "{bytes} bytes that end an unwind table made padding"),
+            Self::CieVersions { count } => write!(f, "{count} CIEs of version 3 given the version 1"),
             Self::MadeFunction { from, to } => write!(f, "made a function, {from} -> {to} bytes"),
             Self::Symbol { name, to } => write!(f, "symbol '{name}' {to}"),
             Self::Rewritten { from, to } => write!(f, "rewritten, {from} -> {to} bytes"),

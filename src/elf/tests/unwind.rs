@@ -34,7 +34,7 @@ fn unwind_tables_that_cannot_be_walked_are_refused() {
         ("extended", &|b| at(b, 0, &[0xff; 4]), "does not end in the section"),
         ("no kind", &|b| at(b, 0, &[3]), "does not end in the section"),
         ("odd length", &|b| at(b, 0, &[0x1d]), "does not end in the section"),
-        ("version", &|b| at(b, 8, &[3]), "has the version 3"),
+        ("version", &|b| at(b, 8, &[4]), "has the version 4"),
         ("string without end", &|b| at(b, 9, &[b'z'; 0x17]), "does not end in it"),
         ("unknown letter", &|b| at(b, 12, b"X"), "augmentation 'zPLX'"),
         ("letter twice", &|b| at(b, 12, b"L"), "augmentation 'zPLL'"),

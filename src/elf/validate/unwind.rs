@@ -141,7 +141,7 @@ fn cie(record: &Record, reader: &mut Reader<'_>, pointers: &mut Vec<Range<usize>
     let short = || "a CIE is too short".to_owned();
     let version = reader.byte().ok_or_else(short)?;
     if version != 1 {
-        return Err(format!("a CIE has the version {version}, unwind tables have 1"));
+        return Err(format!("a CIE has the version {version}, unwind tables have 1 or 3"));
     }
     let augmentation = reader.string().ok_or("a CIE's augmentation string does not end in it")?;
     let mut cie = Cie { start: record.start, address: 8, data: false, lsda: None };
