@@ -1196,12 +1196,12 @@ pub enum Error {
         status: i64,
     },
     /// No candidate of an [`Autotuner`](crate::Autotuner) could be run. Memory is as it was.
-    #[error("no candidate could be run for '{key}'{}", candidates(trials))]
+    #[error("no candidate could be run for '{key}'{}", none_could_run(candidates))]
     NoCandidate {
         /// The key.
         key: String,
-        /// Each candidate, and why it could not be run.
-        trials: Vec<crate::Trial>,
+        /// The name of each candidate, and why it could not be run.
+        candidates: Vec<(String, Self)>,
     },
     /// The candidate that an [`Autotuner`](crate::Autotuner) has found to be the fastest is not where it was. None was run.
     #[error(
@@ -1409,12 +1409,12 @@ fn strides_of(strides: &Option<Vec<isize>>) -> String {
     strides.as_ref().map_or_else(String::new, |strides| format!(" and strides {strides:?}"))
 }
 
-fn candidates(trials: &[crate::Trial]) -> String {
-    if trials.is_empty() {
+fn none_could_run(candidates: &[(String, Error)]) -> String {
+    if candidates.is_empty() {
         return ": there is none".to_owned();
     }
-    trials.iter().fold(":".to_owned(), |mut s, trial| {
-        let _ = write!(s, "\n  {trial}");
+    candidates.iter().fold(":".to_owned(), |mut s, (candidate, error)| {
+        let _ = write!(s, "\n  {candidate}: {error}");
         s
     })
 }

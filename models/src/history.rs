@@ -1,7 +1,6 @@
 //! What is known of an address, while others come to lie there.
 
 use std::ops::Range;
-use std::time::SystemTime;
 
 use loom::sync::Arc;
 use loom::thread;
@@ -13,12 +12,18 @@ use crate::name::{Name, ShortName};
 #[path = "../../src/memory/history/record.rs"]
 mod record;
 
-struct Occupant {
-    start: usize,
-    library: ShortName,
-    object: ShortName,
-    generation: u64,
-    removed: Option<SystemTime>,
+mod occupant {
+    use std::time::SystemTime;
+
+    use crate::name::ShortName;
+
+    pub(super) struct Occupant {
+        pub(super) start: usize,
+        pub(super) library: ShortName,
+        pub(super) object: ShortName,
+        pub(super) generation: u64,
+        pub(super) removed: Option<SystemTime>,
+    }
 }
 
 const PAGE: usize = 4096;

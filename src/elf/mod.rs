@@ -26,6 +26,7 @@ mod locate;
 mod marks;
 mod patch;
 mod plan;
+mod planned_reference;
 mod plugin;
 mod prepare;
 mod raw;
@@ -58,9 +59,8 @@ pub(crate) use index::{
 };
 pub use limits::{Limits, SectionConflicts};
 pub(crate) use locate::{Location, locate};
-pub use plan::{
-    LinkPlan, PlannedDefinition, PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem, Severity,
-};
+pub use plan::{LinkPlan, PlannedDefinition, PlannedImport, PlannedRelocation, PlannedSection, Problem, Severity};
+pub use planned_reference::PlannedReference;
 pub use plugin::{ObjectInput, ObjectPlugin, ObjectReport};
 pub(crate) use prepare::{Preparation, Target};
 pub(crate) use raw::{EM_AARCH64, EM_X86_64};

@@ -1,10 +1,12 @@
 //! Refuses what would make LLVM read out of bounds or link wrongly, and collects what the linker needs on the way.
 
+mod counts;
 mod discarded;
 mod judge;
 mod relocations;
 mod sections;
 mod symbols;
+mod tables;
 mod unwind;
 
 use super::index::{Lifted, ObjectIndex};
@@ -13,11 +15,10 @@ use super::plugin::ObjectReport;
 use super::view::View;
 use crate::{Limits, Result};
 
+pub(crate) use counts::{Counts, Tally};
 pub(crate) use discarded::discarded_reference;
 pub(crate) use judge::Judge;
-pub(crate) use relocations::{Counts, Tally};
-pub(crate) use sections::{MAX_ALIGNMENT, symbol_table};
-pub(crate) use symbols::{Place, place};
+pub(crate) use tables::{MAX_ALIGNMENT, Place, place, symbol_table};
 
 pub(crate) const NAME: &str = "validator";
 

@@ -163,7 +163,11 @@ impl<M: TuningMemory> Autotuner<M> {
         let times = trials.iter().enumerate().filter_map(|(index, trial)| Some((trial.outcome.as_ref().ok()?, index)));
         match times.min() {
             Some((_, winner)) => Ok((Tuning { winner, trials }, before)),
-            None => Err(Error::NoCandidate { key: key.to_owned(), trials }),
+            None => {
+                let failed = |trial: Trial| Some((trial.candidate, trial.outcome.err()?));
+                let candidates = trials.into_iter().filter_map(failed).collect();
+                Err(Error::NoCandidate { key: key.to_owned(), candidates })
+            }
         }
     }
 

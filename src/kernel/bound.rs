@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::call::{Invoke, KernelFunction};
 use super::function::FunctionReturn;
+use super::invoke::{Invoke, KernelFunction};
 use super::signature::KernelSignature;
 use crate::{Error, Result, Symbol};
 

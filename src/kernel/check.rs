@@ -7,8 +7,8 @@ use arrayvec::ArrayVec;
 use super::argument::{Argument, BufferView, Value};
 use super::element::{ElementType, ScalarType, Word};
 use super::overlap::{self, Elements};
-use super::signature::{BufferParameter, Dimension, Inner, KernelSignature, Kind, MAX_ARGUMENTS, MAX_RANK, Strides};
-use super::span::{self, Span, contiguous, same_strides};
+use super::signature::{BufferParameter, Dimension, Inner, KernelSignature, Kind, MAX_ARGUMENTS, Strides};
+use super::span::{self, MAX_RANK, Span, contiguous, same_strides};
 use crate::error::Overlap;
 use crate::{Error, Result};
 

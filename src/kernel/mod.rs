@@ -5,7 +5,7 @@
 //!                                      └── as Candidates, to an Autotuner: save, run, restore; then the fastest
 //! ```
 //!
-//! Unsafe code is in `call.rs` alone.
+//! Unsafe code is in `call.rs` and `invoke.rs` alone.
 
 mod argument;
 mod autotune;
@@ -15,6 +15,7 @@ mod call_plan;
 mod check;
 mod element;
 mod function;
+mod invoke;
 mod overlap;
 mod signature;
 mod span;
@@ -23,10 +24,10 @@ mod tuning_memory;
 pub use argument::{Argument, BufferView, MemorySpace};
 pub use autotune::{Autotuner, Candidate, Trial, Tuning};
 pub use bound::Kernel;
-pub use call::KernelFunction;
 pub use call_plan::{CallPlan, Capture};
 pub use element::{Element, ElementType, Scalar, ScalarType};
 pub use function::{FunctionParameter, FunctionReturn};
+pub use invoke::KernelFunction;
 pub use signature::{Access, Extent, KernelSignature, KernelSignatureBuilder, Returns, Strides};
 #[cfg(feature = "cuda")]
 pub(crate) use tuning_memory::NotedRegion;

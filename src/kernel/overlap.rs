@@ -5,8 +5,8 @@
 
 use arrayvec::ArrayVec;
 
-use super::signature::{MAX_ARGUMENTS, MAX_RANK};
-use super::span::Span;
+use super::signature::MAX_ARGUMENTS;
+use super::span::{MAX_RANK, Span};
 
 const BITS: u32 = MAX_ARGUMENTS.trailing_zeros();
 

@@ -4,13 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::element::{ElementType, ScalarType};
-use super::span::{self, Extents};
+use super::span::{self, Extents, MAX_RANK};
 use crate::{Error, Result};
 
 /// The most arguments a kernel may have.
 pub(super) const MAX_ARGUMENTS: usize = 32;
-/// The most dimensions a buffer may have.
-pub(super) const MAX_RANK: usize = 16;
 
 /// What a kernel does with a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

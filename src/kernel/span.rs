@@ -3,7 +3,9 @@
 use arrayvec::ArrayVec;
 
 use super::argument::{BufferView, MemorySpace};
-use super::signature::MAX_RANK;
+
+/// The most dimensions a buffer may have.
+pub(super) const MAX_RANK: usize = 16;
 
 pub(super) type Extents = ArrayVec<usize, MAX_RANK>;
 

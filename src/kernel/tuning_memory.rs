@@ -6,7 +6,8 @@ use arrayvec::ArrayVec;
 
 use super::argument::{Argument, MemorySpace, Value};
 use super::element::Word;
-use super::signature::{KernelSignature, MAX_RANK};
+use super::signature::KernelSignature;
+use super::span::MAX_RANK;
 use crate::{Error, Result};
 
 /// How an [`Autotuner`](crate::Autotuner) saves and restores memory, and measures. [`HostMemory`] does so for the host's; for a device's,

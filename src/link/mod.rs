@@ -1,25 +1,23 @@
-//! Where ELF, memory and LLVM meet.
+//! Where ELF, memory and LLVM meet. Arrows point down: no file uses one above it.
 //!
 //! ```text
 //! library   one namespace: objects, what they define, what they need; claims a library, links its batch, initialises it
-//!  ├ names     which definition of a name counts
-//!  ├ resolve   what an import binds to
-//!  ├ imports   what imports were bound to
-//!  ├ sets      linker sets that several objects have a part of
-//!  ├ leftovers what malloc keeps after a large batch
+//!  ├ context   what the libraries of an engine share (session: an LLJIT for what is not wrapped here)
+//!  ├ claims    which thread links and initialises which library
+//!  ├ resolve   what an import binds to: names, sets (linker sets of several objects), decided, imported, found
 //!  ├ batch     objects that are linked together → JITLink → addresses
 //!  │  ├ turns     of threads that do so
-//!  │  ├ graph     LinkGraphs behind the shim
-//!  │  ├ callbacks what the shim calls
-//!  │  └ object    one object under way
-//!  │     ├ lookup  which of its sections is meant
-//!  │     ├ thread_local  storage for what each thread has of its own
-//!  │     └ reach  whether its references reach, and bridges for those that do not
-//!  ├ code      what lives as long as a handle: memory, frames, finalisers
-//!  │  ├ hold      what keeps it, and its end
-//!  │  ├ registry  all of it that may be alive
-//!  │  └ frames, arrays, indirect, exit, thread_exit, drains, devices, raising
-//!  └ claims    which thread links and initialises which library
+//!  │  ├ graph     LinkGraphs behind the shim; callbacks: what it calls; text: what it says
+//!  │  └ object    one object under way, by its number in the batch
+//!  │     ├ reach     whether its references reach, and bridges for those that do not
+//!  │     └ sets, thread_local   memory that it shares with others of the batch
+//!  ├ linked    what linking brought: memory (with JITLink's actions), addresses
+//!  ├ exit      what exit functions mean to linked code: thread_exit, support, handlers, entry_points
+//!  ├ initialise   runs resolvers (indirect) and initialisers (arrays)
+//!  └ code      what lives as long as a handle: images (memory, frames), finalisers
+//!     ├ hold      what keeps it, and its end; life: the count; drains, devices, raising
+//!     └ registry  all of it that may be alive
+//! prepared  an object that waits to be linked (lookup: which of its sections is meant)
 //! ```
 //!
 //! ORC has no part in this: a batch is linked by JITLink alone, on the thread that asks for it, and names are this module's. `session` has

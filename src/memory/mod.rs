@@ -44,5 +44,6 @@ pub(crate) use layout::{Lifetime, SegmentRequest};
 pub use packed::PackedMode;
 pub(crate) use place::Place;
 pub use protection::Protection;
-pub(crate) use slab::{PublishedSlab, SlabRange, WritableSlab};
+pub(crate) use runs::SlabRange;
+pub(crate) use slab::{PublishedSlab, WritableSlab};
 pub use stats::ArenaStats;

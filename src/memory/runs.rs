@@ -1,6 +1,17 @@
 //! The runs of a slab, in as few bytes as they take: there are as many slabs as objects.
 
+use std::ops::Range;
+
 use super::{Lifetime, Protection};
+
+/// Whole pages of a slab with one protection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SlabRange {
+    pub(crate) addresses: Range<usize>,
+    pub(crate) protection: Protection,
+    /// Not in the arena, hence out of the reach of 32-bit references.
+    pub(crate) outside: bool,
+}
 
 /// Neighbouring pages of one protection and one lifetime. Bytes are whole pages and fewer than 4 GiB, as arenas are; the rest
 /// is in the bits below a page's.

@@ -12,7 +12,7 @@ use super::limit::Counted;
 use super::os::{Mapping, SharedMemory};
 use super::outside::Outside;
 use super::packed::{PackedSlab, Placing};
-use super::runs::{Runs, SlabRun};
+use super::runs::{Runs, SlabRange, SlabRun};
 use super::{Lifetime, Protection};
 use crate::error::{Error, Result};
 use crate::gate;
@@ -31,15 +31,6 @@ pub(crate) struct Placed {
     pub(crate) written: usize,
     /// Bytes, zero-fill included.
     pub(crate) size: usize,
-}
-
-/// Whole pages of a slab with one protection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SlabRange {
-    pub(crate) addresses: Range<usize>,
-    pub(crate) protection: Protection,
-    /// Not in the arena, hence out of the reach of 32-bit references.
-    pub(crate) outside: bool,
 }
 
 /// A slab whose contents are being written.

@@ -4,7 +4,7 @@
 //! other is lost for the rest of the process (elf/dl-close.c, `_dl_close_worker`, `dl_tls_static_used`). So a module stays open, unused,
 //! while one behind it is open.
 
-use super::thread_local::Handle;
+use super::handle::Handle;
 use crate::gate::{Guard, Mutex};
 
 struct Fixed {

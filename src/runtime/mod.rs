@@ -5,6 +5,7 @@ pub(crate) mod cuda;
 pub(crate) mod executable_stack;
 mod exports;
 mod fixed_storage;
+mod handle;
 pub(crate) mod helpers;
 mod image_name;
 mod loaded;

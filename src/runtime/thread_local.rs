@@ -10,6 +10,7 @@ use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ftruncate, memfd_create, openat}
 use rustix::io::{Errno, pwrite, retry_on_intr};
 
 use super::fixed_storage;
+use super::handle::Handle;
 pub(super) use super::image_name::IMAGE_PREFIX;
 use super::image_name::unique_path;
 use crate::elf::TlsImage;
@@ -28,25 +29,6 @@ pub(crate) struct Module {
     /// Where threads' blocks are copied from.
     contents: usize,
     contents_size: usize,
-}
-
-/// The loader's handle of a module.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Handle(NonNull<c_void>);
-
-// SAFETY: the loader's handle may be used from any thread.
-unsafe impl Send for Handle {}
-// SAFETY: as above.
-unsafe impl Sync for Handle {}
-
-impl Handle {
-    /// Called once, by whoever owns the module.
-    pub(super) fn close(self) {
-        // SAFETY: our handle; the code that refers to its variables is gone or never ran (by its owner, `Image`).
-        if unsafe { gate::loading(|| libc::dlclose(self.0.as_ptr())) } != 0 {
-            tracing::error!(target: "slabjit", "the dynamic loader kept a module of thread-local variables");
-        }
-    }
 }
 
 /// Why there is no module.

@@ -7,7 +7,6 @@ use std::marker::PhantomData;
 
 use super::abi::{DLDataType, DLDevice, TVMFFIAny, TVMFFIAnyValue, TypeIndex};
 use super::object::{Reference, make_bytes};
-use super::{Object, Tensor};
 
 /// An argument of a call, made `from` what it stands for.
 ///
@@ -22,8 +21,8 @@ use super::{Object, Tensor};
 /// | `&[u8]` | bytes: the same |
 /// | `*const c_void`, `*mut c_void` | `void*` |
 /// | [`DLDataType`], [`DLDevice`] | the same |
-/// | `&`[`Tensor`] | `DLTensor*`, valid during the call |
-/// | `&`[`Object`] | another reference to the object |
+/// | `&`[`Tensor`](super::Tensor) | `DLTensor*`, valid during the call |
+/// | `&`[`Object`](super::Object) | another reference to the object |
 ///
 /// Nothing is allocated but strings and bytes of more than 7 bytes.
 #[repr(transparent)]
@@ -36,7 +35,7 @@ impl<'a> Any<'a> {
     /// None.
     pub const NONE: Self = Self::new(TypeIndex::NONE, TVMFFIAnyValue { v_uint64: 0 });
 
-    const fn new(type_index: TypeIndex, value: TVMFFIAnyValue) -> Self {
+    pub(super) const fn new(type_index: TypeIndex, value: TVMFFIAnyValue) -> Self {
         Self { raw: TVMFFIAny { type_index, small_str_len: 0, value }, borrowed: PhantomData }
     }
 
@@ -60,7 +59,7 @@ impl<'a> Any<'a> {
         std::mem::ManuallyDrop::new(self).raw
     }
 
-    fn object(object: Reference) -> Self {
+    pub(super) fn object(object: Reference) -> Self {
         let type_index = object.type_index();
         Self::new(type_index, TVMFFIAnyValue { v_obj: object.into_raw() })
     }
@@ -171,19 +170,5 @@ impl From<&String> for Any<'_> {
 impl From<&[u8]> for Any<'_> {
     fn from(bytes: &[u8]) -> Self {
         Self::bytes(bytes, TypeIndex::SMALL_BYTES, TypeIndex::BYTES)
-    }
-}
-
-impl<'a> From<&'a Tensor<'_>> for Any<'a> {
-    #[inline]
-    fn from(tensor: &'a Tensor<'_>) -> Self {
-        let v_ptr = std::ptr::from_ref(tensor.as_raw()).cast_mut().cast();
-        Self::new(TypeIndex::DL_TENSOR_PTR, TVMFFIAnyValue { v_ptr })
-    }
-}
-
-impl<'a> From<&'a Object> for Any<'a> {
-    fn from(object: &'a Object) -> Self {
-        Self::object(object.reference().clone())
     }
 }

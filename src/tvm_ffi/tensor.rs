@@ -7,7 +7,8 @@ use std::marker::PhantomData;
 
 use dlpark::DlpackElement;
 
-use super::abi::{DLDataType, DLDevice, DLTensor};
+use super::Any;
+use super::abi::{DLDataType, DLDevice, DLTensor, TVMFFIAnyValue, TypeIndex};
 use crate::{Error, Result};
 
 /// Shape and strides of tensors, in elements, checked: nothing is negative, and what they reach can be addressed. Making one allocates;
@@ -208,5 +209,13 @@ impl fmt::Debug for Tensor<'_> {
             .field("dtype", dtype)
             .field("ndim", ndim)
             .finish_non_exhaustive()
+    }
+}
+
+impl<'a> From<&'a Tensor<'_>> for Any<'a> {
+    #[inline]
+    fn from(tensor: &'a Tensor<'_>) -> Self {
+        let v_ptr = std::ptr::from_ref(tensor.as_raw()).cast_mut().cast();
+        Self::new(TypeIndex::DL_TENSOR_PTR, TVMFFIAnyValue { v_ptr })
     }
 }

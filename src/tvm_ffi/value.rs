@@ -191,3 +191,9 @@ impl<T: FromValue> FromValue for Option<T> {
         }
     }
 }
+
+impl<'a> From<&'a Object> for Any<'a> {
+    fn from(object: &'a Object) -> Self {
+        Self::object(object.reference().clone())
+    }
+}

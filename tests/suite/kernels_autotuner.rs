@@ -237,11 +237,14 @@ fn none_is_left() {
     assert!(
         text.contains("one: ") && text.contains("status 1") && text.contains("other: ") && text.contains("status 2")
     );
-    assert!(matches!(&error, Error::NoCandidate { key, trials } if key == "key" && trials.len() == 2), "{error}");
+    assert!(
+        matches!(&error, Error::NoCandidate { key, candidates } if key == "key" && candidates.len() == 2),
+        "{error}"
+    );
     assert_eq!(memory.values(), [1.0; 4]);
     assert!(tuner.tuning("key").is_none());
     let error = run(&tuner, "key", &[], &[view.into()]).unwrap_err();
-    assert!(matches!(&error, Error::NoCandidate { trials, .. } if trials.is_empty()), "{error}");
+    assert!(matches!(&error, Error::NoCandidate { candidates, .. } if candidates.is_empty()), "{error}");
     // The key is free for those that work.
     let works = Candidate::closure("works", &signature, |_| memory.add(1.0));
     run(&tuner, "key", &[works], &[view.into()]).unwrap();
@@ -380,7 +383,7 @@ fn what_can_be_restored_is() {
         runs.set(runs.get() + 1);
         one.add(1.0)?;
         other.add(1.0)?;
-        Err(Error::NoCandidate { key: String::new(), trials: Vec::new() })
+        Err(Error::NoCandidate { key: String::new(), candidates: Vec::new() })
     });
     // Nothing has run when the first restore fails.
     let tuner = Autotuner::with_memory(Failing(8));

@@ -350,8 +350,8 @@ fn a_contract_refuses_what_the_planner_shares() {
     let mut random = Random::new(1);
     let (permute, input) = (model(&mut random, 1)[1..2].to_vec(), input(&mut random));
     match run_model(&mut Planner::new(1), &ours, &permute, &input) {
-        Err(Error::NoCandidate { trials, .. }) => {
-            assert!(trials.iter().all(|trial| matches!(trial.outcome, Err(Error::BuffersOverlap { .. }))));
+        Err(Error::NoCandidate { candidates, .. }) => {
+            assert!(candidates.iter().all(|(_, error)| matches!(error, Error::BuffersOverlap { .. })));
         }
         other => panic!("{other:?}"),
     }

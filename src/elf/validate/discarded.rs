@@ -3,8 +3,7 @@
 //! A group's members are kept or discarded as one, so nothing outside may refer to what only this object's copy has: its
 //! local symbols and its sections (gABI, Section Groups). JITLink knows no groups and would link the discarded copy.
 
-use super::sections::symbol_table;
-use super::symbols::{Place, place, symbol_name};
+use super::tables::{Place, place, symbol_name, symbol_table};
 use crate::Result;
 use crate::elf::plugin::{Mode, ObjectReport};
 use crate::elf::raw::{LE, SHF_ALLOC, SHT_RELA, STB_LOCAL, Symbol};

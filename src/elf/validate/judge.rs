@@ -3,11 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::relocations::{Counts, Entry, Site};
-use super::sections::Tables;
-use super::symbols::{Place, place, symbol_name};
+use super::counts::Counts;
+use super::tables::{Entry, Place, Site, Tables, place, symbol_name};
 use crate::Error;
-use crate::elf::plan::PlannedReference;
+use crate::elf::planned_reference::PlannedReference;
 use crate::elf::raw::{
     SHF_ALLOC, SHF_EXECINSTR, SHF_X86_64_LARGE, STB_WEAK, STT_FUNC, STT_NOTYPE, STT_OBJECT, SectionHeader, Symbol,
 };

@@ -1,82 +1,24 @@
 //! Relocations: bounds, symbols, kinds, addends, and the instruction that each one patches.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use super::Context;
 use super::judge::Judge;
-use super::sections::Tables;
-use super::symbols::{Place, is_linkable, place, symbol_name};
+use super::symbols::is_linkable;
+use super::tables::{Entry, Found, Place, Site, Tables, place, symbol_name};
 use crate::elf::index::Lifted;
 use crate::elf::patch::{Patch, Value};
-use crate::elf::plan::PlannedReference;
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
     LE, RELA_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHF_GROUP, SHF_TLS, SHT_NOBITS, SHT_NULL, SHT_RELA, STB_GLOBAL, STB_LOCAL,
-    STB_WEAK, STT_FILE, STT_TLS, SectionHeader, Symbol,
+    STB_WEAK, STT_FILE, STT_TLS, Symbol,
 };
-use crate::elf::reach::{MISALIGNED, Verdict, misalignment};
+use crate::elf::reach::{MISALIGNED, misalignment};
 use crate::elf::relocations::bridge::bridgeable;
 use crate::elf::relocations::{Field, Kind, Operation, Repair, Table, Tls};
 use crate::elf::view::View;
 use crate::error::FarReference;
 use crate::{Error, Result};
-
-/// How often each relocation kind occurs, and what was found about each, for a link plan.
-pub(crate) struct Counts {
-    /// By position in the table of kinds.
-    pub known: Vec<Tally>,
-    pub unknown: Vec<(u32, Tally)>,
-    /// Relocations that apply to each section.
-    pub sections: Vec<u64>,
-    /// Up to a bound.
-    pub references: Vec<PlannedReference>,
-}
-
-/// How often a kind occurs.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Tally {
-    pub all: u64,
-    /// Those of mapped sections, by their verdict ([`Verdict::ALL`]).
-    pub verdicts: [u64; 4],
-}
-
-impl Counts {
-    pub(crate) fn new(view: &View<'_>) -> Self {
-        Self {
-            known: vec![Tally::default(); Table::of(view.machine).kinds().len()],
-            unknown: Vec::new(),
-            sections: vec![0; view.count() as usize],
-            references: Vec::new(),
-        }
-    }
-
-    fn add(&mut self, number: u32, position: Option<usize>) {
-        if let Some(tally) = self.tally(number, position) {
-            tally.all += 1;
-        }
-    }
-
-    pub(super) fn judged(&mut self, position: Option<usize>, number: u32, verdict: Verdict) {
-        let verdict = Verdict::ALL.iter().position(|v| *v == verdict);
-        if let Some(count) = self.tally(number, position).zip(verdict).and_then(|(t, v)| t.verdicts.get_mut(v)) {
-            *count += 1;
-        }
-    }
-
-    fn tally(&mut self, number: u32, position: Option<usize>) -> Option<&mut Tally> {
-        if let Some(position) = position {
-            return self.known.get_mut(position).map(|tally| &mut *tally);
-        }
-        let known = self.unknown.iter().position(|(known, _)| *known == number);
-        // Hostile input may hold any number of numbers.
-        if known.is_none() && self.unknown.len() < 64 {
-            self.unknown.push((number, Tally::default()));
-        }
-        let at = known
-            .or_else(|| self.unknown.last().filter(|(last, _)| *last == number).map(|_| self.unknown.len() - 1))?;
-        self.unknown.get_mut(at).map(|(_, tally)| tally)
-    }
-}
 
 const TOO_FAR: &str =
     "both lie in one section, so no placement helps: use an instruction that reaches further, or split the section";
@@ -211,40 +153,6 @@ pub(super) fn validate(
         report.refuse(|| view.malformed(None, None, "two relocations apply to one field"))?;
     }
     Ok(Found { lifted, ..found })
-}
-
-/// What the relocations of an object bring.
-#[derive(Default)]
-pub(super) struct Found {
-    pub lifted: Lifted,
-    /// Symbols, by index, of variables that code needs at a fixed distance from the thread pointer.
-    pub statics: BTreeSet<u32>,
-    /// Whether thread-local contents hold addresses.
-    pub relocated: bool,
-}
-
-/// A relocation, decoded.
-#[derive(Clone, Copy)]
-pub(super) struct Entry {
-    /// Offset in the relocation section.
-    at: u64,
-    pub offset: u64,
-    pub symbol: u32,
-    pub kind: u32,
-    pub addend: i64,
-}
-
-/// A relocation and where it applies.
-pub(super) struct Site<'v, 'a> {
-    pub view: &'v View<'a>,
-    pub tables: &'v Tables<'a>,
-    /// The relocation section.
-    index: u32,
-    /// The section that is patched.
-    pub target: u32,
-    pub header: &'v SectionHeader,
-    pub bytes: &'a [u8],
-    pub entry: Entry,
 }
 
 impl Site<'_, '_> {

@@ -2,64 +2,18 @@
 
 use super::Context;
 use super::symbols::Symbols;
+use super::tables::{MAX_ALIGNMENT, Tables, symbol_table};
 use crate::elf::builder::IndexBuilder;
 use crate::elf::fragments::{Fragment, fragment};
 use crate::elf::index::{Array, ArrayKind, Group, Name, Section, array_kind, is_retained};
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
-    GRP_COMDAT, RELA_SIZE, RawSymbol, SHF_ALLOC, SHF_EXECINSTR, SHF_LINK_ORDER, SHF_TLS, SHF_WRITE, SHF_X86_64_LARGE,
+    GRP_COMDAT, RELA_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHF_LINK_ORDER, SHF_TLS, SHF_WRITE, SHF_X86_64_LARGE,
     SHT_ANDROID_REL, SHT_ANDROID_RELA, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_PROGBITS, SHT_REL, SHT_RELA, SHT_RELR,
-    SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX, SYMBOL_SIZE, SectionHeader,
+    SectionHeader,
 };
-use crate::elf::view::{View, is_string_table};
-use crate::{Error, Limits, Result};
-
-/// The largest alignment of a mapped section or common symbol.
-pub(crate) const MAX_ALIGNMENT: u64 = 2 << 20;
-
-/// More than any address space has: sums beyond it would overflow in LLVM's layout.
-const MAX_MAPPED: u64 = 1 << 47;
-
-/// The tables that the rest of validation reads.
-#[derive(Default)]
-pub(crate) struct Tables<'a> {
-    /// Section index of the symbol table; 0 if there is none.
-    pub symtab: u32,
-    pub symbols: &'a [RawSymbol],
-    pub strings: &'a [u8],
-    /// Contents of the extended section-index table, four bytes for each symbol.
-    pub extended: Option<&'a [u8]>,
-    pub mapped: Mapped,
-    /// How many relocations there are.
-    pub relocations: u64,
-    /// Whether there are groups.
-    pub groups: bool,
-}
-
-/// Bytes of memory that mapped sections and common symbols take.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Mapped(u64);
-
-impl Mapped {
-    /// Counts a part, and what may lie before it so that it is aligned.
-    pub(super) fn add(
-        &mut self,
-        (size, align): (u64, u64),
-        view: &View<'_>,
-        limits: &Limits,
-        part: impl Fn() -> String,
-    ) -> Result<()> {
-        self.0 = self.0.saturating_add(size).saturating_add(align.saturating_sub(1));
-        let (bytes, limit) = (self.0, limits.mapped_bytes);
-        if bytes > MAX_MAPPED {
-            return Err(view.malformed(None, None, format!("{} takes more memory than there can be", part())));
-        }
-        if bytes > limit {
-            return Err(Error::MappedTooLarge { object: view.object.into(), part: part(), bytes, limit });
-        }
-        Ok(())
-    }
-}
+use crate::elf::view::View;
+use crate::{Error, Result};
 
 pub(super) fn validate<'a>(
     view: &View<'a>,
@@ -205,53 +159,6 @@ fn check(view: &View<'_>, index: u32, header: &SectionHeader, report: &mut Objec
         }
         _ => Ok(()),
     }
-}
-
-/// Finds and checks the symbol table, its string table and its extended section indices.
-pub(crate) fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Result<Tables<'a>> {
-    let mut tables = Tables::default();
-    for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_SYMTAB) {
-        let malformed = |problem: String| view.malformed(Some(index), None, problem);
-        if tables.symtab != 0 {
-            report.refuse(|| malformed("it is the second symbol table".into()))?;
-            continue;
-        }
-        let symbols = if header.entry_size == SYMBOL_SIZE { view.symbols(index, &header)? } else { None };
-        // Without a readable table nothing that follows can be judged.
-        let Some(symbols) = symbols else {
-            return Err(malformed(format!(
-                "{} bytes in entries of {} are no symbol table",
-                header.size, header.entry_size
-            )));
-        };
-        let strings = view
-            .header(header.link)
-            .filter(|strings| strings.kind == SHT_STRTAB)
-            .ok_or_else(|| malformed(format!("its string table is section {}, which is none", header.link)))?;
-        let strings = view.contents(header.link, &strings)?;
-        // A name at 0 is none, to LLVM and to us.
-        if !(is_string_table(strings) || strings.is_empty() && symbols.len() <= 1) {
-            return Err(malformed("its string table does not begin and end with a NUL byte".into()));
-        }
-        tables = Tables { symtab: index, symbols, strings, extended: None, ..Tables::default() };
-    }
-    for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_SYMTAB_SHNDX) {
-        let contents = view.contents(index, &header)?;
-        let fits = header.link == tables.symtab
-            && tables.symtab != 0
-            && header.entry_size == 4
-            && contents.len() / 4 == tables.symbols.len()
-            && contents.len() % 4 == 0;
-        if !fits || tables.extended.is_some() {
-            return Err(view.malformed(
-                Some(index),
-                None,
-                "the extended section indices do not belong to the symbol table",
-            ));
-        }
-        tables.extended = Some(contents);
-    }
-    Ok(tables)
 }
 
 /// Section groups; needs the symbols for the signatures.

@@ -2,16 +2,15 @@
 
 use hashbrown::HashSet;
 
-use super::relocations::Found;
-use super::sections::{MAX_ALIGNMENT, Mapped, Tables};
+use super::tables::{Found, MAX_ALIGNMENT, Mapped, Place, Tables, place};
 use crate::elf::builder::IndexBuilder;
 use crate::elf::index::{Binding, Definition, Import, Name, SymbolKind, Visibility};
 use crate::elf::patch::{Patch, Value};
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
-    LE, SHF_EXECINSTR, SHF_TLS, SHN_ABS, SHN_COMMON, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_NULL, SHT_RELA,
-    STB_GLOBAL, STB_GNU_UNIQUE, STB_LOCAL, STB_WEAK, STT_COMMON, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE,
-    STT_OBJECT, STT_SECTION, STT_TLS, STV_HIDDEN, STV_INTERNAL, SYMBOL_SIZE, Symbol, field,
+    LE, SHF_EXECINSTR, SHF_TLS, SHN_UNDEF, SHT_NULL, SHT_RELA, STB_GLOBAL, STB_GNU_UNIQUE, STB_LOCAL, STB_WEAK,
+    STT_COMMON, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION, STT_TLS, STV_HIDDEN,
+    STV_INTERNAL, SYMBOL_SIZE, Symbol, field,
 };
 use crate::elf::report::ChangeKind;
 use crate::elf::view::{View, in_message, string_at};
@@ -19,17 +18,6 @@ use crate::{Error, Limits, Result};
 
 /// Up to this many names, comparing each with each is cheaper than a hash table.
 const FEW: usize = 8;
-
-/// Where a symbol is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    Undefined,
-    Section(u32),
-    Absolute,
-    Common,
-    /// A reserved index without a meaning here, or an extended one without a table.
-    Unknown(u32),
-}
 
 /// What the symbol table says, for groups and relocations.
 pub(super) struct Symbols {
@@ -89,36 +77,6 @@ impl Symbols {
             }
             _ => None,
         }
-    }
-}
-
-/// Where a symbol is, extended numbering included.
-pub(crate) fn place(tables: &Tables<'_>, index: u32, symbol: &Symbol) -> Place {
-    match symbol.shndx {
-        SHN_UNDEF => Place::Undefined,
-        SHN_ABS => Place::Absolute,
-        SHN_COMMON => Place::Common,
-        SHN_XINDEX => {
-            let start = index as usize * 4;
-            match tables.extended.and_then(|t| t.get(start..start + 4)).and_then(|b| b.try_into().ok()) {
-                Some(bytes) => Place::Section(u32::from_le_bytes(bytes)),
-                None => Place::Unknown(u32::from(SHN_XINDEX)),
-            }
-        }
-        reserved if reserved >= SHN_LORESERVE => Place::Unknown(u32::from(reserved)),
-        section => Place::Section(u32::from(section)),
-    }
-}
-
-/// A symbol's name for messages; of a section symbol the section's.
-pub(super) fn symbol_name(view: &View<'_>, tables: &Tables<'_>, index: u32) -> String {
-    let Some(symbol) = tables.symbols.get(index as usize).map(Symbol::decode) else {
-        return format!("#{index}");
-    };
-    match (tables.strings.get(symbol.name as usize..), place(tables, index, &symbol)) {
-        (Some(name), _) if !matches!(name.first(), None | Some(0)) => in_message(name),
-        (_, Place::Section(section)) if symbol.kind == STT_SECTION => view.label(section),
-        _ => format!("#{index}"),
     }
 }
 

@@ -17,9 +17,16 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::CodeRange;
 use super::unwinder::{__deregister_frame_info, __register_frame_info};
 use crate::gate::Mutex;
+
+/// Where an object's code lies in an arena, without anybody else's in between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) struct CodeRange {
+    pub(in super::super) addresses: Range<u64>,
+    /// Where the arena begins.
+    pub(in super::super) arena: u64,
+}
 
 unsafe extern "C" {
     // libgcc: an array of sections that ends in a null pointer, and memory for its notes.

@@ -11,17 +11,11 @@ mod unwinder;
 
 use std::ffi::c_void;
 use std::num::NonZero;
-use std::ops::Range;
 
+pub(super) use self::groups::CodeRange;
 use self::groups::{GROUPS, Member};
-use self::unwinder::Unwinder;
+use self::unwinder::{__deregister_frame, __register_frame, Unwinder};
 use crate::gate::Pass;
-
-unsafe extern "C" {
-    // libgcc_s, which Rust's standard library links on glibc (libgcc/unwind-dw2-fde.c), or an LLVM libunwind that comes before it.
-    fn __register_frame(begin: *const c_void);
-    fn __deregister_frame(begin: *const c_void);
-}
 
 /// The registered `.eh_frame` of one object; dropping it deregisters.
 #[derive(Debug)]
@@ -29,14 +23,6 @@ pub(super) struct Frames {
     begin: NonZero<u64>,
     /// Where the object's code begins, if it is among [`GROUPS`].
     among_groups: Option<NonZero<u64>>,
-}
-
-/// Where an object's code lies in an arena, without anybody else's in between.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CodeRange {
-    pub(super) addresses: Range<u64>,
-    /// Where the arena begins.
-    pub(super) arena: u64,
 }
 
 impl Frames {

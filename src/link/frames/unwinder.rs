@@ -6,6 +6,9 @@ use std::sync::OnceLock;
 use crate::gate;
 
 unsafe extern "C" {
+    // libgcc_s, which Rust's standard library links on glibc (libgcc/unwind-dw2-fde.c), or an LLVM libunwind that comes before it.
+    pub(super) fn __register_frame(begin: *const c_void);
+    pub(super) fn __deregister_frame(begin: *const c_void);
     // libgcc: a section, and memory for its notes.
     pub(super) fn __register_frame_info(begin: *const c_void, notes: *mut c_void);
     pub(super) fn __deregister_frame_info(begin: *const c_void) -> *mut c_void;
@@ -37,7 +40,7 @@ impl Unwinder {
 fn is_libunwind() -> bool {
     // SAFETY: a plain call with a string.
     let own = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__unw_add_dynamic_fde".as_ptr()) };
-    !own.is_null() && module_of(own) == module_of(super::__register_frame as *const c_void)
+    !own.is_null() && module_of(own) == module_of(__register_frame as *const c_void)
 }
 
 /// Where the module begins that has this address.

@@ -2,8 +2,8 @@
 //!
 //! Instruction encodings: Arm ARM (DDI 0487), C6.2. x16 is what a linker may use between a branch and its target (AAPCS64 6.1.1).
 
-use super::room::{CODE, Rooms};
-use super::{Block, Edge, Need, Shared, fits_i32};
+use super::room::{CODE, Rooms, Shared};
+use super::{Block, Edge, Need, fits_i32};
 use crate::elf::EM_AARCH64;
 use crate::elf::relocations::bridge::{
     AARCH64_PLT32, ADR_PREL_LO21, ADR_PREL_PG_HI21, ADR_PREL_PG_HI21_NC, Bridgeable, CALL26, CONDBR19, JUMP26, TSTBR14,

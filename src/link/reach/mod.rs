@@ -69,23 +69,6 @@ struct Need {
     data: u64,
 }
 
-/// What several references may share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Shared {
-    /// An address in read-only data.
-    Slot,
-    /// An address among code.
-    Literal,
-    /// A jump.
-    Stub,
-    /// A module's number and an offset in its block.
-    Pair { module: u64 },
-    /// A distance from the thread pointer.
-    Distance,
-    /// A descriptor of the variable of a module at this offset.
-    Descriptor { module: u64 },
-}
-
 /// A block of the graph at its final address.
 pub(super) struct Block<'a> {
     pub section: &'a str,

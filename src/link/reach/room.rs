@@ -2,7 +2,22 @@
 
 use std::collections::HashMap;
 
-use super::Shared;
+/// What several references may share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Shared {
+    /// An address in read-only data.
+    Slot,
+    /// An address among code.
+    Literal,
+    /// A jump.
+    Stub,
+    /// A module's number and an offset in its block.
+    Pair { module: u64 },
+    /// A distance from the thread pointer.
+    Distance,
+    /// A descriptor of the variable of a module at this offset.
+    Descriptor { module: u64 },
+}
 
 /// Bytes at a final address, written by the shim's caller when all references are checked.
 #[derive(Debug, Default)]

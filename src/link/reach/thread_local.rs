@@ -2,8 +2,8 @@
 //!
 //! Entries lie among the object's read-only data: the loader's numbers are known before anything is linked.
 
-use super::room::DATA;
-use super::{Edge, Need, Reach, Shared};
+use super::room::{DATA, Shared};
+use super::{Edge, Need, Reach};
 use crate::elf::EM_X86_64;
 use crate::elf::relocations::{Entry, Form, Kind, Operation, Tls};
 use crate::link::thread_local::{Descriptor, Variable};

@@ -3,8 +3,8 @@
 //! Instruction encodings: Intel SDM volume 2 (`MOV` 8B /r, `JMP` FF /4; those that are bridged
 //! are in `elf::relocations::bridge`).
 
-use super::room::{CODE, DATA, Rooms};
-use super::{Edge, Need, Shared, fits_i32};
+use super::room::{CODE, DATA, Rooms, Shared};
+use super::{Edge, Need, fits_i32};
 use crate::elf::EM_X86_64;
 pub(super) use crate::elf::relocations::bridge::PC32;
 use crate::elf::relocations::bridge::{Bridgeable, bridgeable};

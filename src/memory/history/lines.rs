@@ -1,13 +1,12 @@
 //! What lay last in each cache line of an arena in which objects are packed.
 
-use std::num::NonZero;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use once_cell::race::OnceBox;
 
 use super::super::packed::{LINE, UNIT};
-use super::RecordId;
+use super::occupant::RecordId;
 
 /// Units in one piece of the table: 4 MiB of addresses.
 const UNITS: usize = 64;
@@ -29,7 +28,7 @@ impl Lines {
 
     /// Notes what lies in each line of a range. One thread at a time calls this.
     pub(super) fn set(&self, range: &Range<usize>, id: Option<RecordId>) {
-        let id = id.map_or(0, |id| id.0.get());
+        let id = id.map_or(0, |id| id.get());
         for address in range.clone().step_by(LINE) {
             let (piece, unit, line) = self.place(address);
             let Some(piece) = self.pieces.get(piece) else { return };
@@ -43,7 +42,7 @@ impl Lines {
     pub(super) fn get(&self, address: usize) -> Option<RecordId> {
         let (piece, unit, line) = self.place(address);
         let id = self.pieces.get(piece)?.get()?[unit].get()?[line].load(Ordering::Acquire);
-        Some(RecordId(NonZero::new(id)?))
+        Some(RecordId::new(id)?)
     }
 
     /// Where the lines begin that name this record, up to an address. None if that does not any more: the record is another's.

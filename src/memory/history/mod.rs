@@ -2,33 +2,19 @@
 //! lock, waits for nobody and allocates nothing.
 
 mod lines;
+mod occupant;
 mod record;
 
-use std::num::NonZero;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::time::SystemTime;
 
 use once_cell::race::OnceBox;
 
 use self::lines::Lines;
+pub(crate) use self::occupant::Occupant;
+pub(super) use self::occupant::RecordId;
 use self::record::{Readers, Record, Seen};
-use crate::name::{Name, ShortName};
-
-/// What lies, or lay, at an address.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Occupant {
-    /// Where its slab, or its own mapping, begins.
-    pub(crate) start: usize,
-    pub(crate) library: ShortName,
-    pub(crate) object: ShortName,
-    pub(crate) generation: u64,
-    pub(crate) removed: Option<SystemTime>,
-}
-
-/// Which record: its position, and one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RecordId(NonZero<u32>);
+use crate::name::Name;
 
 /// The records of an arena. They are made as they are needed, some at a time, and stay where they are.
 pub(super) struct History {
@@ -95,7 +81,7 @@ impl History {
             for page in first..first + range.len() / self.page {
                 let piece =
                     self.pages.get(page / PAGES)?.get_or_init(|| Box::new([const { AtomicU32::new(0) }; PAGES]));
-                piece[page % PAGES].store(id.0.get(), Ordering::Release);
+                piece[page % PAGES].store(id.get(), Ordering::Release);
             }
         } else {
             self.outside.fetch_add(1, Ordering::Relaxed);
@@ -160,13 +146,13 @@ impl History {
             }
             let page = (address - self.arena.start) / self.page;
             let id = self.pages.get(page / PAGES)?.get()?[page % PAGES].load(Ordering::Acquire);
-            return self.record(RecordId(NonZero::new(id)?))?.read(address, &reading);
+            return self.record(RecordId::new(id)?)?.read(address, &reading);
         }
         if self.outside.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let used = self.used.load(Ordering::Acquire);
-        let ids = (1..=used).filter_map(|id| Some(RecordId(NonZero::new(id)?)));
+        let ids = (1..=used).filter_map(|id| Some(RecordId::new(id)?));
         ids.filter_map(|id| self.record(id)).find_map(|record| record.read(address, &reading))
     }
 
@@ -181,11 +167,11 @@ impl History {
         let group = self.records.get(group)?.get_or_init(|| Box::new([const { OnceBox::new() }; CHUNK]));
         group.get(chunk)?.get_or_init(|| Box::new(std::array::from_fn(|_| Record::default())));
         self.used.store(position + 1, Ordering::Release);
-        Some(RecordId(NonZero::new(position + 1)?))
+        Some(RecordId::new(position + 1)?)
     }
 
     fn record(&self, id: RecordId) -> Option<&Record> {
-        let (group, chunk, record) = place(id.0.get() - 1);
+        let (group, chunk, record) = place(id.get() - 1);
         self.records.get(group)?.get()?.get(chunk)?.get()?.get(record)
     }
 }

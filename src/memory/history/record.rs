@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::ptr;
 use std::time::{Duration, SystemTime};
 
-use super::Occupant;
+use super::occupant::Occupant;
 use crate::name::{Name, ShortName};
 use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Box, Ordering, fence};
 

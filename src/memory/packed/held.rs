@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::arena::Arena;
 use super::super::history::RecordId;
 use super::super::limit::Counted;
-use super::super::slab::SlabRange;
+use super::super::runs::SlabRange;
 use super::{PackedRuns, Placing};
 use crate::gate;
 use crate::name::Name;

@@ -44,8 +44,19 @@ unsafe impl Sync for Context {}
 /// this far.
 static CONTEXTS: Mutex<BTreeMap<usize, Weak<Context>>> = Mutex::new(BTreeMap::new());
 
+impl Driver {
+    /// A device, by its ordinal, with its primary context.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`], [`Error::NoSuchDevice`], [`Error::DeviceOutOfMemory`] if the context finds no room, [`Error::Cuda`],
+    /// [`Error::DeviceAfterFork`].
+    pub fn device(&self, ordinal: usize) -> Result<Device> {
+        Device::open(*self, ordinal)
+    }
+}
+
 impl Device {
-    pub(super) fn open(driver: Driver, ordinal: usize) -> Result<Self> {
+    fn open(driver: Driver, ordinal: usize) -> Result<Self> {
         match driver.device_count()? {
             0 => return Err(Error::NoDevice),
             count if ordinal >= count => return Err(Error::NoSuchDevice { ordinal, count }),

@@ -7,7 +7,6 @@ use std::path::Path;
 
 use once_cell::race::OnceBox;
 
-use super::Device;
 use super::functions::{Code, Functions, NO_DEVICE, OUT_OF_MEMORY, SUCCESS};
 use crate::runtime::SharedLibrary;
 use crate::{Error, Result, gate};
@@ -103,15 +102,6 @@ impl Driver {
             NO_DEVICE => Ok(0),
             _ => self.check("cuDeviceGetCount", None, code).map(|()| usize::try_from(count).unwrap_or(0)),
         }
-    }
-
-    /// A device, by its ordinal, with its primary context.
-    ///
-    /// # Errors
-    /// [`Error::NoDevice`], [`Error::NoSuchDevice`], [`Error::DeviceOutOfMemory`] if the context finds no room, [`Error::Cuda`],
-    /// [`Error::DeviceAfterFork`].
-    pub fn device(&self, ordinal: usize) -> Result<Device> {
-        Device::open(*self, ordinal)
     }
 
     /// What it was opened as.

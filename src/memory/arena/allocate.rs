@@ -1,0 +1,102 @@
+//! Memory for an object: among others, in pages that are ready, or in pages of its own.
+
+use std::sync::Arc;
+
+use super::{Arena, Blame, BlamedSection, Company, READY_LIMIT, READY_LIMIT_PAGES, State};
+use crate::error::{Error, Result};
+use crate::memory::layout::{Layout, LayoutError, MAX_ALIGNMENT, SegmentRequest};
+use crate::memory::limit::{self, TooMany};
+use crate::memory::packed::{self, PackedMode, PackedSlab};
+use crate::memory::slab::WritableSlab;
+
+impl Arena {
+    /// Takes a slab for the segments of an object, writable as a whole and zero.
+    ///
+    /// `name_section` is called at most once, and only to write an error.
+    pub(crate) fn allocate(
+        self: &Arc<Self>,
+        object: &str,
+        segments: &[SegmentRequest],
+        company: Company,
+        name_section: impl FnOnce(Blame) -> BlamedSection,
+    ) -> Result<WritableSlab> {
+        if company.shares
+            && let Some(wanted) = packed::wanted(segments, self.page)
+            && let Some(slab) = self.pack(object, wanted, segments)
+        {
+            return Ok(slab);
+        }
+        limit::admit().map_err(|TooMany { mappings, limit }| Error::MappingLimit {
+            object: object.to_owned(),
+            mappings: mappings as u64,
+            limit: limit as u64,
+        })?;
+        let mut layout = match Layout::new(segments, self.page) {
+            Ok(layout) => layout,
+            Err(LayoutError::TooLarge) => return Err(self.exhausted(object, u64::MAX, name_section)),
+            Err(LayoutError::Alignment { segment }) => {
+                return Err(Error::UnsupportedAlignment {
+                    object: object.to_owned(),
+                    section: name_section(Blame::Alignment { segment }).name,
+                    alignment: segments.get(segment).map_or(0, |s| s.alignment),
+                    limit: MAX_ALIGNMENT,
+                });
+            }
+            Err(LayoutError::Malformed { segment }) => {
+                return Err(Error::Malformed {
+                    object: object.to_owned(),
+                    section: Some(name_section(Blame::Alignment { segment }).name),
+                    offset: None,
+                    problem: "its alignment is not a power of two".to_owned(),
+                });
+            }
+        };
+        let small =
+            (1..=READY_LIMIT.max(READY_LIMIT_PAGES * self.page)).contains(&layout.size) && layout.align <= self.page;
+        if small
+            && !self.writes_code_elsewhere()
+            && layout.is_all_content(self.page)
+            && let Some((span, neighbour)) = self.take_ready(layout.size)
+        {
+            if company.batch {
+                neighbour.into_iter().for_each(|neighbour| layout.turn_to(neighbour));
+                self.state().carved = layout.end().map(|end| (span.end, end));
+            }
+            return WritableSlab::new(Arc::clone(self), object, span, true, layout, segments);
+        }
+        let span = self.take(&layout).or_else(|| {
+            self.give_ready_back();
+            self.take(&layout)
+        });
+        let span = span.or_else(|| std::iter::from_fn(|| self.wake_oldest()).find_map(|()| self.take(&layout)));
+        match span {
+            Some(span) => WritableSlab::new(Arc::clone(self), object, span, false, layout, segments),
+            None => Err(self.exhausted(object, layout.size as u64, name_section)),
+        }
+    }
+
+    /// Puts an object among others. None where that is not wanted, or there is no room.
+    fn pack(
+        self: &Arc<Self>,
+        object: &str,
+        wanted: [packed::Wanted; 3],
+        segments: &[SegmentRequest],
+    ) -> Option<WritableSlab> {
+        let mode = self.state().packing.as_ref()?.mode();
+        if mode == PackedMode::PageStriped {
+            if self.writes_code_elsewhere() {
+                return None;
+            }
+            limit::admit().ok()?;
+        }
+        let placing = {
+            let mut state = self.state();
+            let State { packing, ranges, stats, .. } = &mut *state;
+            let placing = packing.as_mut()?.take(&self.mapping, ranges, wanted)?;
+            stats.slabs += 1;
+            stats.slab_bytes += placing.runs.bytes();
+            placing
+        };
+        Some(WritableSlab::packed(PackedSlab::new(Arc::clone(self), &placing), object, &placing, segments))
+    }
+}
