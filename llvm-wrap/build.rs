@@ -14,6 +14,11 @@ const VERSIONS: [(&str, u32, &str, &str); 4] = [
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=cpp");
+    println!("cargo:rerun-if-env-changed=DOCS_RS");
+    // docs.rs has neither LLVM nor a C++ compiler, and documentation needs no code.
+    if env::var_os("DOCS_RS").is_some() {
+        return;
+    }
     let features: Vec<String> = env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
         .filter(|n| n.starts_with("CARGO_FEATURE_LLVM"))

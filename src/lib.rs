@@ -35,15 +35,25 @@
 //! far away are refused, so compile with `-fPIC`. A child of `fork` calls, loads and removes as its
 //! parent does. `docs/limits.md` lists every limit.
 //!
-//! # LLVM
-//! Exactly one feature chooses the LLVM: `llvm15-0`, `llvm16-0`, `llvm19-1` (default) or `llvm22-1`. The shared libLLVM is linked;
-//! with `-prefer-static` behind the name, LLVM is linked into the program, and with `-no-llvm-linking` the program links one itself.
+//! # Features
+//! Exactly one chooses the LLVM.
+//!
+//! | feature | what |
+//! |---|---|
+//! | `llvm15-0`, `llvm16-0`, `llvm19-1` (default), `llvm22-1` | the shared libLLVM is linked |
+//! | the same with `-prefer-static` behind it | LLVM is linked into the program |
+//! | the same with `-no-llvm-linking` behind it | the program links an LLVM itself |
+//! | `inkwell` | LLVM IR in place of objects: modules of inkwell's, bitcode, text (`ir`) |
+//! | `cuda` | NVIDIA's driver, found at run time (`cuda`) |
+//! | `tvm-ffi` | calls of packed functions of CuTe DSL and TVM (`tvm_ffi`) |
+//! | `cli` | the `slabjit` program, with `inkwell` |
 //!
 //! # Tracing
 //! Spans at debug level: `slabjit::prepare` (object, bytes), `slabjit::link` (library, number of objects; in it an event for
 //! each object with its slab) and `slabjit::remove` (library). Changes that preparation makes are info events; failures of
 //! finalisers, which have no caller to return an error to, are error events. All have the target `slabjit`.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 
 mod cache;

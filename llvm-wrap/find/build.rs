@@ -30,6 +30,11 @@ fn main() {
     for (_, _, prefix) in VERSIONS {
         println!("cargo::rerun-if-env-changed={prefix}");
     }
+    println!("cargo::rerun-if-env-changed=DOCS_RS");
+    // docs.rs has no LLVM, and documentation needs none.
+    if env::var_os("DOCS_RS").is_some() {
+        return;
+    }
     if let Some(problem) = target().or_else(llvm) {
         println!("cargo::error={problem}");
     }

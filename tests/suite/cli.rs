@@ -31,6 +31,8 @@ common::tests![
     map_escapes_names,
     map_writes_all_or_nothing,
     version_names_crate_and_llvm,
+    completions_are_scripts,
+    manual_has_a_page_for_each_command,
 ];
 
 fn slabjit<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Output {
@@ -583,4 +585,35 @@ fn version_names_crate_and_llvm() {
     let major = slabjit::llvm_version();
     let llvm = common::tool(&format!("llvm-config-{major}"), &["--version"]);
     assert!(stdout.contains(env!("CARGO_PKG_VERSION")) && stdout.contains(llvm.trim()), "{stdout}");
+}
+
+/// bash itself reads it, and offers what the help lists.
+fn completions_are_scripts() {
+    let (status, script, errors) = outcome(&["completions", "bash"]);
+    assert_eq!((status, &*errors), (Some(0), ""));
+    let file = temporary().join("completions.bash");
+    std::fs::write(&file, script).unwrap();
+    let ask =
+        "source \"$0\"; COMP_WORDS=(slabjit ''); COMP_CWORD=1; _slabjit slabjit '' slabjit; echo \"${COMPREPLY[@]}\"";
+    let bash = std::process::Command::new("bash").args(["--norc", "-c", ask]).arg(&file).output().unwrap();
+    let offered = String::from_utf8_lossy(&bash.stdout).into_owned();
+    let offered: Vec<_> = offered.split_whitespace().collect();
+    for wanted in ["run", "check", "map", "completions", "man"] {
+        assert!(offered.contains(&wanted), "{offered:?} {}", String::from_utf8_lossy(&bash.stderr));
+    }
+    assert_eq!(outcome(&["completions", "nothing"]).0, Some(2));
+}
+
+fn manual_has_a_page_for_each_command() {
+    let (status, text, errors) = outcome(&["man"]);
+    assert_eq!((status, &*errors), (Some(0), ""));
+    let (_, help, _) = outcome(&["--help"]);
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names: Vec<_> = commands.filter_map(|line| line.split_whitespace().next()).filter(|n| *n != "help").collect();
+    assert!(names.len() >= 5, "{help}");
+    for name in &names {
+        assert!(text.contains(&format!(".TH slabjit-{name} 1")), "{name}: {text}");
+    }
+    assert_eq!(text.matches(".TH ").count(), names.len() + 1);
+    assert!(text.contains("executable\\-stack"), "{text}");
 }

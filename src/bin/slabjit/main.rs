@@ -4,6 +4,7 @@
 
 mod check;
 mod input;
+mod manual;
 mod map;
 mod output;
 mod run;
@@ -15,7 +16,8 @@ use std::ffi::{OsString, c_char, c_int};
 use std::path::PathBuf;
 
 use check::Format;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use input::Inputs;
 use scope::{Layout, Scope};
 
@@ -76,6 +78,13 @@ enum Command {
         #[arg(short, long, value_name = "FILE.svg")]
         output: PathBuf,
     },
+    /// Print a script that completes this command's arguments in a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Print the manual, for `man -l -`.
+    Man,
 }
 
 /// What the C library calls, without Rust's own start-up code: that ignores SIGPIPE, and handles SIGSEGV and SIGBUS on
@@ -110,6 +119,8 @@ fn run_command() -> c_int {
             check::check(if quiet { Format::Quiet } else { format }, &scope, &inputs)
         }
         Command::Map { scope, inputs, output } => map::map(&scope, &inputs, &output),
+        Command::Completions { shell } => manual::completions(shell, Arguments::command()),
+        Command::Man => manual::pages(Arguments::command()),
     }
 }
 
