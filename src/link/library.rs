@@ -27,7 +27,9 @@ use super::prepared::{Pending, PreparedObject};
 use super::resolve::{Elsewhere, Host, Outside};
 use super::thread_local::{Storage, Turn};
 use super::{batch, bound, exit, handlers, leftovers, own_stack, resolve, sets};
-use crate::elf::{Archive, LinkPlan, SymbolKind, Whereabouts, hide_unmapped};
+#[cfg(any(feature = "cli", feature = "tvm-ffi"))]
+use crate::elf::SymbolKind;
+use crate::elf::{Archive, LinkPlan, Whereabouts, hide_unmapped};
 use crate::gate::{Guard, Mutex};
 use crate::memory::SlabRange;
 use crate::name::Name;
