@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+#[cfg(doc)]
+use crate::Error;
 use crate::elf::{LinkPlan, ObjectPlugin, Preparation, Target};
 use crate::library::{Library, LibraryBuilder};
 use crate::link::{Context, OutOfRange};

@@ -5,9 +5,10 @@ use std::ops::Range;
 use loom::sync::Arc;
 use loom::thread;
 
+use self::occupant::Occupant;
 use self::record::{Readers, Record, Seen};
 use crate::model;
-use crate::name::{Name, ShortName};
+use crate::name::Name;
 
 #[path = "../../src/memory/history/record.rs"]
 mod record;

@@ -13,7 +13,8 @@ use std::sync::{Arc, OnceLock};
 use slabjit_llvm_wrap as shim;
 
 use super::callbacks::CALLBACKS;
-use super::object::{ObjectLink, PreparedObject};
+use super::object::ObjectLink;
+use super::prepared::PreparedObject;
 use super::reach::{OutOfRange, Reach};
 use crate::elf::{EM_AARCH64, EM_X86_64, ObjectIndex, Preparation, Target, hide_unmapped};
 use crate::gate::Mutex;

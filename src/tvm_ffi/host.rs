@@ -73,7 +73,7 @@ unsafe extern "C" fn set_raised_from_c_str_parts(kind: *const c_char, parts: *co
 }
 
 unsafe extern "C" fn move_from_raised(result: *mut *mut TVMFFIObject) {
-    let error = guarded(None, || take());
+    let error = guarded(None, take);
     // SAFETY: a place of the caller's, who gets the reference.
     unsafe { *result = error.map_or(ptr::null_mut(), Reference::into_raw) };
 }

@@ -418,7 +418,7 @@ fn what_can_be_restored_is() {
         other.add(1.0)?;
         if runs.get() == 2 {
             broken.set(true);
-            return Err(Error::NoCandidate { key: String::new(), trials: Vec::new() });
+            return Err(Error::NoCandidate { key: String::new(), candidates: Vec::new() });
         }
         Ok(())
     });

@@ -42,7 +42,7 @@ impl Lines {
     pub(super) fn get(&self, address: usize) -> Option<RecordId> {
         let (piece, unit, line) = self.place(address);
         let id = self.pieces.get(piece)?.get()?[unit].get()?[line].load(Ordering::Acquire);
-        Some(RecordId::new(id)?)
+        RecordId::new(id)
     }
 
     /// Where the lines begin that name this record, up to an address. None if that does not any more: the record is another's.

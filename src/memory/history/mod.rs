@@ -152,7 +152,7 @@ impl History {
             return None;
         }
         let used = self.used.load(Ordering::Acquire);
-        let ids = (1..=used).filter_map(|id| Some(RecordId::new(id)?));
+        let ids = (1..=used).filter_map(RecordId::new);
         ids.filter_map(|id| self.record(id)).find_map(|record| record.read(address, &reading))
     }
 
@@ -167,7 +167,7 @@ impl History {
         let group = self.records.get(group)?.get_or_init(|| Box::new([const { OnceBox::new() }; CHUNK]));
         group.get(chunk)?.get_or_init(|| Box::new(std::array::from_fn(|_| Record::default())));
         self.used.store(position + 1, Ordering::Release);
-        Some(RecordId::new(position + 1)?)
+        RecordId::new(position + 1)
     }
 
     fn record(&self, id: RecordId) -> Option<&Record> {
