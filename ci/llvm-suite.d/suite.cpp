@@ -114,7 +114,7 @@ public:
     // As the shim does where it makes a graph itself (createLinkGraph).
     if (P.Bytes.getBuffer().size() && G.getTargetTriple().isOSBinFormatELF() && G.getTargetTriple().isArch64Bit())
       cantFail(slabjit::setProtections(G, P.Bytes));
-    slabjit::addPasses(Link, Config);
+    slabjit::addPasses(Link, G, Config);
   }
   Error notifyEmitted(MaterializationResponsibility &MR) override {
     links().take(&MR);
