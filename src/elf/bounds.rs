@@ -22,8 +22,8 @@ pub(crate) fn check(view: &View<'_>, limits: &Limits) -> Result<()> {
     let headers = SECTION_SIZE * u64::from(view.count());
     let mut ranges = Vec::with_capacity(view.count() as usize + 1);
     ranges.extend([(0, HEADER_SIZE, None), (view.table, view.table.saturating_add(headers), None)]);
-    // What preparing and linking the object may take, by the numbers of its parts. What is mapped and what is decompressed have limits
-    // of their own.
+    // What preparing and linking the object may take, by the numbers of its parts. What is mapped and what is
+    // decompressed have limits of their own.
     let mut bytes = (view.bytes.len() as u64).saturating_mul(2);
     for (index, header) in view.sections() {
         bytes = bytes.saturating_add(FOR_SECTION);
@@ -85,7 +85,7 @@ fn of_parts(view: &View<'_>, index: u32, header: &SectionHeader) -> Result<u64> 
             (announced.min(contents.len()) as u64).saturating_mul(FOR_RELOCATION)
         }
         SHT_SYMTAB => (header.size / SYMBOL_SIZE).saturating_mul(FOR_SYMBOL),
-        _ if view.name_begins_with(header, b".eh_frame\0") => header.size.saturating_mul(FOR_FRAME_BYTE),
+        _ if view.is_unwind_table(header) => header.size.saturating_mul(FOR_FRAME_BYTE),
         _ => 0,
     })
 }

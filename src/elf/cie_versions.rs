@@ -15,11 +15,8 @@ pub(crate) const NAME: &str = "cie-versions";
 
 pub(crate) fn prepare(view: &View<'_>, report: &mut ObjectReport) -> Result<Option<Patch>> {
     let mut patch = Patch::new(view.bytes.len());
-    for (index, header) in view.sections() {
-        if !view.name_begins_with(&header, b".eh_frame\0") {
-            continue;
-        }
-        let contents = view.contents(index, &header)?;
+    for table in view.unwind_tables() {
+        let (index, header, contents) = table?;
         let cies = records(contents).map_while(Result::ok).filter(|record| record.id == 0);
         let mut count = 0;
         for cie in cies.filter(|cie| is_like_version_1(contents, cie)) {

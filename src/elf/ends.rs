@@ -17,11 +17,8 @@ pub(crate) const NAME: &str = "ends";
 
 pub(crate) fn prepare(view: &View<'_>, report: &mut ObjectReport) -> Result<Option<Patch>> {
     let mut patch = Patch::new(view.bytes.len());
-    for (index, header) in view.sections() {
-        if !view.name_begins_with(&header, b".eh_frame\0") {
-            continue;
-        }
-        let contents = view.contents(index, &header)?;
+    for table in view.unwind_tables() {
+        let (index, header, contents) = table?;
         let change = if contents.iter().all(|byte| *byte == 0) {
             if contents.is_empty() || !matches!(header.kind, SHT_PROGBITS | SHT_X86_64_UNWIND) {
                 continue;

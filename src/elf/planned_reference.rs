@@ -24,7 +24,8 @@ pub struct PlannedReference {
     pub function: Option<Arc<str>>,
     /// The kind, as the ABI names it, or its number.
     pub relocation: Arc<str>,
-    /// The symbol that it refers to; of a section symbol the section's name, of another without a name `#` and its number.
+    /// The symbol that it refers to; of a section symbol the section's name, of another without a name `#` and its
+    /// number.
     pub symbol: Arc<str>,
     /// The index of the section that defines the symbol, if the object does.
     pub target_section: Option<u32>,
@@ -32,8 +33,9 @@ pub struct PlannedReference {
     pub addend: i64,
     /// Whether it reaches.
     pub verdict: Verdict,
-    /// The least and the greatest value that its field may have to hold, for all that is known; the same twice if it is known
-    /// exactly. For a relative reference a distance in bytes (between pages for AArch64's page-relative ones), else an address.
+    /// The least and the greatest value that its field may have to hold, for all that is known; the same twice if it
+    /// is known exactly. For a relative reference a distance in bytes (between pages for AArch64's page-relative ones),
+    /// else an address.
     pub distance: Option<(i64, i64)>,
     /// The least and the greatest value that the field can hold, where there are such.
     pub limit: Option<(i64, i64)>,

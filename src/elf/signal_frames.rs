@@ -16,11 +16,8 @@ const MARK: u8 = 0x80;
 /// Hides each `S`. None if there is none, or if it is not the last letter of its string.
 pub(crate) fn prepare(view: &View<'_>) -> Result<Option<Patch>> {
     let mut patch = Patch::new(view.bytes.len());
-    for (index, header) in view.sections() {
-        if !view.name_begins_with(&header, b".eh_frame\0") {
-            continue;
-        }
-        let contents = view.contents(index, &header)?;
+    for table in view.unwind_tables() {
+        let (_, header, contents) = table?;
         for end in ends_of_strings(contents) {
             match contents.get(end.wrapping_sub(1)..end.saturating_add(2)) {
                 // Then one that is hidden could not be told from it.

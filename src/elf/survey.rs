@@ -30,7 +30,7 @@ impl Survey {
                 SHT_RELA => has.rela = true,
                 SHT_SYMTAB => has.symbols = index,
                 _ => {
-                    has.unwind_table |= view.name_begins_with(&header, b".eh_frame\0");
+                    has.unwind_table |= view.is_unwind_table(&header);
                     has.fragments |= view.name_begins_with(&header, b".init\0");
                     has.fragments |= view.name_begins_with(&header, b".fini\0");
                 }

@@ -5,6 +5,7 @@ mod discarded;
 mod judge;
 mod relocations;
 mod sections;
+mod site;
 mod symbols;
 mod tables;
 mod unwind;

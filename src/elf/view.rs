@@ -141,6 +141,17 @@ impl<'a> View<'a> {
         self.names.get(header.name as usize..).is_some_and(|from| from.starts_with(prefix))
     }
 
+    /// Whether a section is called `.eh_frame`.
+    pub(crate) fn is_unwind_table(&self, header: &SectionHeader) -> bool {
+        self.name_begins_with(header, b".eh_frame\0")
+    }
+
+    /// Unwind tables, with their contents.
+    pub(crate) fn unwind_tables(&self) -> impl Iterator<Item = Result<(u32, SectionHeader, &'a [u8])>> {
+        let tables = self.sections().filter(|(_, header)| self.is_unwind_table(header));
+        tables.map(|(index, header)| Ok((index, header, self.contents(index, &header)?)))
+    }
+
     /// A section's name for messages.
     pub(crate) fn label(&self, index: u32) -> String {
         match self.header(index).and_then(|h| self.names.get(h.name as usize..)) {

@@ -1,17 +1,20 @@
 //! Objects that valid tools make, and few do; and some that nobody makes. What `check` says of them is what a load
 //! does.
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use slabjit::{Error, JitEngine, Library};
 
-use crate::common::{Checked, call, compile, compile_bytes, freed, temporary, tests, tool};
+use crate::common::{Checked, call, compile, compile_bytes, freed, link_shared, temporary, tests, tool};
 use crate::target::by_arch;
 
 tests![
     check_says_what_a_load_does,
     names_that_merged_objects_share,
     names_of_linkers_are_refused_by_name,
+    bounds_that_the_process_exports_are_not_an_objects,
     zeros_in_unwind_tables,
     what_only_libgcc_has_is_said_to_be_there,
     split_stacks_and_decimal_floats_work_with_libgcc,
@@ -211,6 +214,22 @@ fn names_of_linkers_are_refused_by_name() {
         freed(&given);
     }
     engine.finish();
+}
+
+/// A check of an object alone does not take `_edata` of a shared library for one that the object would be bound to.
+fn bounds_that_the_process_exports_are_not_an_objects() {
+    let object = compile("exports_bound.c", "char _edata[8]; char other_edata[8];", &["-fPIC"]);
+    let exporting = link_shared("libexports_bound.so", &[&object], &[]);
+    let path = CString::new(exporting.as_os_str().as_bytes()).unwrap();
+    // SAFETY: a library without initialisers, which stays open.
+    assert!(!unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) }.is_null());
+    let distance = |name: &str| {
+        let source = by_arch("f: movb NAME(%rip), %al\nret", "f: adrp x0, NAME\nret").replace("NAME", name);
+        let plan = JitEngine::new().unwrap().check_object(compile_bytes("bound.s", &source, &[])).unwrap();
+        plan.references.iter().find(|reference| &*reference.symbol == name).unwrap().distance
+    };
+    assert!(distance("other_edata").is_some(), "what the process exports has an address");
+    assert_eq!(distance("_edata"), None);
 }
 
 /// The unwinder finds what lies behind a table's end in the middle, which `ld.lld -r` leaves there.

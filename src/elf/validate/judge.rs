@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::counts::Counts;
-use super::tables::{Entry, Place, Site, Tables, place, symbol_name};
+use super::site::{Entry, Site};
+use super::tables::{Place, Tables, place, symbol_name};
 use crate::Error;
 use crate::elf::planned_reference::PlannedReference;
 use crate::elf::raw::{

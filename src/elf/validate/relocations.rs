@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use super::Context;
 use super::judge::Judge;
+use super::site::{Entry, Found, Site};
 use super::symbols::is_linkable;
-use super::tables::{Entry, Found, Place, Site, Tables, place, symbol_name};
+use super::tables::{Place, Tables, place, symbol_name};
 use crate::elf::index::Lifted;
 use crate::elf::patch::{Patch, Value};
 use crate::elf::plugin::ObjectReport;

@@ -2,7 +2,8 @@
 
 use hashbrown::HashSet;
 
-use super::tables::{Found, MAX_ALIGNMENT, Mapped, Place, Tables, place};
+use super::site::Found;
+use super::tables::{MAX_ALIGNMENT, Mapped, Place, Tables, place};
 use crate::elf::builder::IndexBuilder;
 use crate::elf::index::{Binding, Definition, Import, Name, SymbolKind, Visibility};
 use crate::elf::patch::{Patch, Value};

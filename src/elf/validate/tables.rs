@@ -1,12 +1,9 @@
-//! The tables that validation reads, where a symbol is, and what a relocation applies to.
+//! The tables that validation reads, and where a symbol is.
 
-use std::collections::BTreeSet;
-
-use crate::elf::index::Lifted;
 use crate::elf::plugin::ObjectReport;
 use crate::elf::raw::{
     RawSymbol, SHN_ABS, SHN_COMMON, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
-    STT_SECTION, SYMBOL_SIZE, SectionHeader, Symbol,
+    STT_SECTION, SYMBOL_SIZE, Symbol,
 };
 use crate::elf::view::{View, in_message, is_string_table};
 use crate::{Error, Limits, Result};
@@ -144,38 +141,4 @@ pub(super) fn symbol_name(view: &View<'_>, tables: &Tables<'_>, index: u32) -> S
         (_, Place::Section(section)) if symbol.kind == STT_SECTION => view.label(section),
         _ => format!("#{index}"),
     }
-}
-
-/// What the relocations of an object bring.
-#[derive(Default)]
-pub(super) struct Found {
-    pub lifted: Lifted,
-    /// Symbols, by index, of variables that code needs at a fixed distance from the thread pointer.
-    pub statics: BTreeSet<u32>,
-    /// Whether thread-local contents hold addresses.
-    pub relocated: bool,
-}
-
-/// A relocation, decoded.
-#[derive(Clone, Copy)]
-pub(super) struct Entry {
-    /// Offset in the relocation section.
-    pub at: u64,
-    pub offset: u64,
-    pub symbol: u32,
-    pub kind: u32,
-    pub addend: i64,
-}
-
-/// A relocation and where it applies.
-pub(super) struct Site<'v, 'a> {
-    pub view: &'v View<'a>,
-    pub tables: &'v Tables<'a>,
-    /// The relocation section.
-    pub index: u32,
-    /// The section that is patched.
-    pub target: u32,
-    pub header: &'v SectionHeader,
-    pub bytes: &'a [u8],
-    pub entry: Entry,
 }

@@ -31,7 +31,7 @@ struct Cie {
 }
 
 pub(super) fn validate(view: &View<'_>, report: &mut ObjectReport) -> Result<()> {
-    let is_table = |header: &SectionHeader| header.kind != SHT_NULL && view.name_begins_with(header, b".eh_frame\0");
+    let is_table = |header: &SectionHeader| header.kind != SHT_NULL && view.is_unwind_table(header);
     let tables: Vec<_> = view.sections().filter(|(_, header)| is_table(header)).collect();
     if tables.is_empty() {
         return Ok(());
