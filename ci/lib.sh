@@ -4,12 +4,22 @@
 have_command() { command -v "$1" >/dev/null 2>&1; }
 
 # The versions of LLVM that there are features for.
+known_versions=(15 16 17 18 19 20 21 22 23)
+# Those that the package sources of this release have. ci/llvm gets the others.
 llvm_versions=(15 16 19 22)
+
+llvm_suites() { # major version: the suites of Debian's that have it, where this release has it not
+    case "$1" in
+        17 | 18) echo trixie ;;
+        21) echo trixie trixie-backports ;;
+        23) echo sid ;;
+    esac
+}
 
 llvm_release() { # major version: as features and llvm-sys name it, such as 19-1
     case "$1" in
-        15 | 16) echo "$1-0" ;;
-        19 | 22) echo "$1-1" ;;
+        15 | 16 | 17) echo "$1-0" ;;
+        18 | 19 | 20 | 21 | 22 | 23) echo "$1-1" ;;
         *) echo "there is no feature for LLVM $1" >&2; return 1 ;;
     esac
 }
@@ -20,10 +30,17 @@ llvm_prefix() { # major version: the variable that llvm-sys looks at, such as LL
     echo "LLVM_SYS_${release/-/}_PREFIX"
 }
 
+# ci/llvm says in SLABJIT_LLVM_FORM how what it got is linked.
+llvm_feature() { # major version: the crate's feature, such as llvm19-1
+    local release
+    release=$(llvm_release "$1") || return
+    echo "llvm$release${SLABJIT_LLVM_FORM:-}"
+}
+
 set_features() { # major version: sets `features` to cargo's arguments, and RUSTFLAGS, for tests
-    features=(--no-default-features --features "llvm$(llvm_release "$1"),cli,cuda,tvm-ffi")
+    features=(--no-default-features --features "$(llvm_feature "$1"),cli,inkwell,cuda,tvm-ffi")
     # The default, spelled so that what was built for it is used.
-    if [ "$1" = 19 ]; then features=(--features cli,cuda,tvm-ffi); fi
+    if [ "$1" = 19 ]; then features=(--features cli,inkwell,cuda,tvm-ffi); fi
     case " ${RUSTFLAGS:-} " in *" slabjit_faults "*) ;; *) export RUSTFLAGS="${RUSTFLAGS:+$RUSTFLAGS }--cfg slabjit_faults" ;; esac
 }
 
@@ -35,8 +52,27 @@ have_llvm() { # major version
     have_command "$config" && [ -f "$("$config" --includedir)/llvm/ExecutionEngine/Orc/LLJIT.h" ]
 }
 
+# Whether apt has it for this release; where there is no apt, what is there is all there is.
+is_packaged() { # major version
+    have_llvm "$1" || case " ${llvm_versions[*]} " in *" $1 "*) ;; *) false ;; esac
+}
+
+# Sets what cargo needs for this LLVM where apt has it not.
+use_llvm() { # major version
+    local file
+    if is_packaged "$1"; then return; fi
+    # Each says how programs are linked.
+    if [ -n "${SLABJIT_LLVM_ROOT:-}${SLABJIT_LLVM_FORM:-}" ]; then echo "one LLVM of ci/llvm at a time, not also $1" >&2; return 2; fi
+    file=$(ci/llvm "$1") || return
+    # shellcheck disable=SC1090 # made by ci/llvm
+    . "$file"
+}
+
 # Debian 12 has it in qemu-user-static, as one program without libraries; later ones in qemu-user.
 qemu_aarch64() { command -v qemu-aarch64-static || command -v qemu-aarch64; }
+# What runs a program in a system's root, given its path. glib's slices, which QEMU below 8.0 allocates with, stay locked in a child when
+# another thread has them at the fork: the child hangs before it begins.
+aarch64_runner() { echo "G_SLICE=always-malloc exec $(qemu_aarch64) -U G_SLICE -L '$1' \"\$@\""; }
 
 # Prints the packages that are missing for the needs given: gcc, g++, llvm-N, clang-N, llc-N, lld-N, g++-aarch64, qemu-aarch64, mpirun,
 # strace, valgrind, xz, python3, python3-venv, and library-PACKAGE for a package by its own name.
@@ -103,9 +139,9 @@ install_missing() {
 
 # A state of apt's own in a folder, from an empty list of installed packages, with the machine's sources for amd64 and arm64: what it
 # resolves and downloads is independent of what is installed. Afterwards `private COMMAND...` runs a command with it.
-private_apt() { # folder, and deb-src for source packages instead
+private_apt() { # folder, deb-src for source packages instead, and suites in place of the machine's own
     apt=$1
-    local tool file kind=${2:-deb}
+    local tool file kind=${2:-deb} suites=("${@:3}")
     for tool in apt-get apt-cache dpkg-deb; do
         have_command "$tool" || { echo "$tool is missing: this needs Debian, or a system made of it" >&2; exit 1; }
     done
@@ -142,10 +178,23 @@ CONF
         [ -f "$file" ] || continue
         sed -E '/^Architectures:/Id; s/^(Types:).*/\1 '"$kind"'\nArchitectures: amd64 arm64/I' "$file" >"$apt/sources/$(basename "$file")"
     done
+    if [ ${#suites[@]} -gt 0 ]; then use_suites "${suites[@]}"; fi
     # A source that has nothing for one of them, or is not reached, need not be one of those that count: what is missing is seen later.
     private apt-get -qq update >&2 || echo "some package sources were not read" >&2
 }
 private() { APT_CONFIG="$apt/conf" "$@" </dev/null; }
+
+# Has the private apt read other suites of the same sources. Security updates have sources of their own, and go.
+use_suites() { # suite...
+    local list suite
+    for list in "$apt"/sources/*; do
+        case "$list" in
+            *.sources) awk 'BEGIN { RS = ""; ORS = "\n\n" } !/security/' "$list" | sed "s/^Suites:.*/Suites: $*/" >"$apt/list" ;;
+            *) for suite in "$@"; do sed -E "/security/d; s/^(deb[^ ]* \[[^]]*\] +[^ ]+) +[^ ]+/\1 $suite/" "$list"; done | sort -u >"$apt/list" ;;
+        esac
+        mv "$apt/list" "$list"
+    done
+}
 
 # Prints the command that is pip: that of python3, or of a virtual environment that is made for it, as Debian's python3 has none.
 python_pip() {
@@ -158,16 +207,9 @@ python_pip() {
 # Downloads the upstream part of a source package into $apt/download: of the upstream version given, else the newest. Where this release's
 # sources have it no more (those of security updates go when the next update comes), that of unstable. After private_apt FOLDER deb-src.
 source_package() { # package [upstream version]
-    local list
     if download_source "$@"; then return; fi
     echo "the source of $1 ${2:-} is not there for this release, looking in unstable" >&2
-    for list in "$apt"/sources/*; do
-        case "$list" in
-            *.sources) awk 'BEGIN { RS = ""; ORS = "\n\n" } !/security/' "$list" | sed 's/^Suites:.*/Suites: sid/' >"$apt/list" ;;
-            *) { grep -v security "$list" || true; } | sed -E 's/^(deb-src \[[^]]*\] +[^ ]+) +[^ ]+/\1 sid/' >"$apt/list" ;;
-        esac
-        mv "$apt/list" "$list"
-    done
+    use_suites sid
     private apt-get -qq update >&2
     download_source "$@" || { echo "the package sources have no source of $1 ${2:-}" >&2; return 1; }
 }
@@ -181,19 +223,20 @@ download_source() {
     (cd "$apt/download" && private apt-get -qq source --download-only --tar-only "$1=$version" >&2)
 }
 
-# Prints the folder with what the scripts use of the source of an installed LLVM, after getting it: its ExecutionEngine's and ORC
-# runtime's tests, and the source of llvm-jitlink. By one script at a time: they share it.
+# Prints the folder with what the scripts use of the source of an installed LLVM, or of the one of ci/llvm in use, after getting it: its
+# ExecutionEngine's and ORC runtime's tests, and the source of llvm-jitlink. By one script at a time: they share it.
 llvm_source() { # major version
-    local upstream folder cache=${SLABJIT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/slabjit}/llvm-source
+    local upstream folder suites=() cache=${SLABJIT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/slabjit}/llvm-source
     upstream=$("llvm-config-$1" --version) || return
     folder=$cache/$upstream
+    if [ -n "${SLABJIT_LLVM_ROOT:-}" ]; then read -ra suites <<<"$(llvm_suites "$1")"; fi
     mkdir -p "$cache"
     (
         flock 8
         if [ -f "$folder/complete" ]; then exit; fi
         echo "getting the source of LLVM $upstream" >&2
         rm -rf "$folder" "$cache/apt"
-        private_apt "$cache/apt" deb-src
+        private_apt "$cache/apt" deb-src "${suites[@]}"
         source_package "llvm-toolchain-$1" "$upstream" || exit
         mkdir -p "$folder"
         tar -xf "$apt"/download/*.orig.tar.* -C "$folder" --strip-components=1 --no-same-owner --wildcards \

@@ -111,7 +111,7 @@ struct Graph {
     auto Name = [](Edge::Kind) { return "edge"; };
 #if LLVM_VERSION_MAJOR >= 20
     return std::make_unique<LinkGraph>("graph", std::make_shared<SymbolStringPool>(), T, SubtargetFeatures(), Name);
-#elif LLVM_VERSION_MAJOR >= 19
+#elif LLVM_VERSION_MAJOR >= 18
     return std::make_unique<LinkGraph>("graph", T, 8, endianness::little, Name);
 #else
     return std::make_unique<LinkGraph>("graph", T, 8, support::little, Name);

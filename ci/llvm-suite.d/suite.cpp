@@ -22,7 +22,7 @@ void *slabjit_suite_prepare(const char *Name, size_t NameLen, const char *Bytes,
 
 namespace {
 
-#if LLVM_VERSION_MAJOR >= 18
+#if LLVM_VERSION_MAJOR >= 19
 using PluginPointer = std::shared_ptr<ObjectLinkingLayer::Plugin>;
 #else
 using PluginPointer = std::unique_ptr<ObjectLinkingLayer::Plugin>;
