@@ -1,9 +1,10 @@
-//! What a kernel's contract costs, and a call through a plan: `cargo bench --bench kernels`. Before anything is measured, it is checked that
-//! a call allocates nothing.
+//! What a kernel's contract costs, and a call through a plan: `cargo bench --bench kernels`. Before anything is
+//! measured, it is checked that a call allocates nothing.
 //!
-//! The check is that of all arguments; what the overlaps alone cost is the difference to the same buffers, of which none is written.
+//! The check is that of all arguments; what the overlaps alone cost is the difference to the same buffers, of which
+//! none is written.
 
-#![allow(missing_docs)] // criterion's macros
+#![allow(missing_docs, reason = "criterion's macros")]
 
 mod next;
 

@@ -1,9 +1,9 @@
-//! From bytes to the first call, and removal, beside stock LLJIT of the same LLVM with JITLink and its in-process memory manager
-//! (LLVM 15 and 16, too, where LLJIT does not choose that by itself).
+//! From bytes to the first call, and removal, beside stock LLJIT of the same LLVM with JITLink and its in-process
+//! memory manager (LLVM 15 and 16, too, where LLJIT does not choose that by itself).
 //!
-//! `cargo bench --bench load` prints ratios (ours / stock; below 1 is better) of medians of interleaved rounds in one run,
-//! with 1000 live objects, and resident memory per object measured in a process for each side. It asserts nothing but that
-//! answers are right.
+//! `cargo bench --bench load` prints ratios (ours / stock; below 1 is better) of medians of interleaved rounds in one
+//! run, with 1000 live objects, and resident memory per object measured in a process for each side. It asserts nothing
+//! but that answers are right.
 
 #[path = "../tests/stock/lljit.rs"]
 mod lljit;

@@ -1,5 +1,5 @@
-//! What judging references costs: preparation of a 1 MB object with 10 000 relocations, against the whole way from its bytes
-//! to the first address, in which the linker looks at every reference twice more. And what a plan of it costs.
+//! What judging references costs: preparation of a 1 MB object with 10 000 relocations, against the whole way from its
+//! bytes to the first address, in which the linker looks at every reference twice more. And what a plan of it costs.
 //!
 //! With `-- --profile` it only loads, again and again, for a profiler to tell validation, survey and check apart.
 //!

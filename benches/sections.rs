@@ -1,5 +1,6 @@
-//! A large object of many small sections: 1.2 MB, 2000 function sections, 10 000 relocations, from its bytes to the first address.
-//! ORC's dependence tracking, which has no part here, takes seconds for such an object on LLVM 19 and 22 (llvm#179611).
+//! A large object of many small sections: 1.2 MB, 2000 function sections, 10 000 relocations, from its bytes to the
+//! first address. ORC's dependence tracking, which has no part here, takes seconds for such an object on LLVM 19 and 22
+//! (llvm#179611).
 //!
 //! Run with `cargo bench --bench sections`; for another LLVM add `--no-default-features --features llvm22-1`.
 
@@ -25,7 +26,8 @@ fn main() {
     times.sort();
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     println!(
-        "LLVM {}, {} bytes, {SECTIONS} function sections, {relocations} relocations: median {:.1} ms ({:.1}..{:.1}) of {ROUNDS}",
+        "LLVM {}, {} bytes, {SECTIONS} function sections, {relocations} relocations: median {:.1} ms ({:.1}..{:.1}) \
+         of {ROUNDS}",
         slabjit::llvm_version(),
         object.len(),
         ms(times[ROUNDS / 2]),

@@ -1,7 +1,8 @@
-//! Loading by several threads, on one engine, on one for each, and in batches, beside one thread: `cargo bench --bench threads`.
+//! Loading by several threads, on one engine, on one for each, and in batches, beside one thread: `cargo bench --bench
+//! threads`.
 //!
-//! Threads wait for each round at a barrier. What is printed is the time by the clock that each object takes, and its ratio to that of one
-//! thread in the same round: medians of interleaved rounds.
+//! Threads wait for each round at a barrier. What is printed is the time by the clock that each object takes, and its
+//! ratio to that of one thread in the same round: medians of interleaved rounds.
 
 mod objects;
 
@@ -46,7 +47,8 @@ fn main() {
                     spread(of.iter().map(|time| time.as_secs_f64() * 1e6 / PER_ROUND as f64)),
                 ];
                 println!(
-                    "{name:<9} {} engine(s), {batch:>2} at once, {threads} thread(s): {:.2} µs/object, {:.2} of one thread's ({:.2}..{:.2})",
+                    "{name:<9} {} engine(s), {batch:>2} at once, {threads} thread(s): {:.2} µs/object, {:.2} of one \
+                     thread's ({:.2}..{:.2})",
                     engines.len(),
                     each[1],
                     ratio[1],

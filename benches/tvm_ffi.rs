@@ -1,6 +1,7 @@
-//! A call of a packed function with four scalars, and the same call made by hand: `cargo bench --features tvm-ffi --bench tvm_ffi`.
+//! A call of a packed function with four scalars, and the same call made by hand: `cargo bench --features tvm-ffi
+//! --bench tvm_ffi`.
 
-#![allow(missing_docs)] // criterion's macros
+#![allow(missing_docs, reason = "criterion's macros")]
 
 use std::hint::black_box;
 use std::process::Command;

@@ -1,13 +1,13 @@
 //! What an object may call: `cargo run --example host_symbols`.
 //!
-//! A Rust program exports nothing by default (that takes `-rdynamic`), so loaded code does not find the program's functions by
-//! itself. `.symbol` names those that it may call, `.shared_library` opens a library for it, and `.isolated` keeps it from
-//! everything else in the process.
+//! A Rust program exports nothing by default (that takes `-rdynamic`), so loaded code does not find the program's
+//! functions by itself. `.symbol` names those that it may call, `.shared_library` opens a library for it, and
+//! `.isolated` keeps it from everything else in the process.
 
 use std::ffi::{CStr, c_char};
 use std::process::Command;
 
-use slabjit::{Error, JitEngine, Symbol};
+use slabjit::{Error, JitEngine, LinkError, Symbol};
 
 const SOURCE: &str = "
     void host_log(const char *message, double value);
@@ -45,12 +45,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert!((unsafe { edge(27.0) } - 3.0).abs() < 1e-12);
 
     // Without them, the error names all that is missing.
-    // SAFETY: nothing is opened or given.
-    let library = unsafe { engine.library("nothing").isolated().build()? };
+    let library = engine.library("nothing").isolated().build()?;
     library.add_object_named("cube.o", &bytes)?;
     // SAFETY: it does not get as far as running something.
     match unsafe { library.initialize() } {
-        Err(error @ Error::UndefinedSymbols { .. }) => println!("as expected: {error}"),
+        Err(error @ Error::Link(LinkError::UndefinedSymbols { .. })) => println!("as expected: {error}"),
         other => return Err(format!("expected two undefined symbols, got {other:?}").into()),
     }
     Ok(())

@@ -1,13 +1,15 @@
 //! What a kernel may do with its buffers, and which of two is faster: `cargo run --example kernel_contract`.
 //!
-//! A permutation of rows reads one row and writes another. If whoever plans memory gives its output the place of its input, the result is wrong, and
-//! nothing says so (NVIDIA/TransformerEngine#2730). Its contract says so before it runs.
+//! A permutation of rows reads one row and writes another. If whoever plans memory gives its output the place of its
+//! input, the result is wrong, and nothing says so (NVIDIA/TransformerEngine#2730). Its contract says so before it
+//! runs.
 
 use std::error::Error;
 use std::process::Command;
 
 use slabjit::{
-    Argument, Autotuner, BufferView, Candidate, ElementType, Error as SlabjitError, JitEngine, Kernel, KernelSignature,
+    Argument, Autotuner, BufferView, Candidate, ElementType, Error as SlabjitError, JitEngine, Kernel, KernelError,
+    KernelSignature,
 };
 
 /// `dst[r] = src[map[r]]`, as it is, or with `-DBY_COLUMN` in an order that caches dislike.
@@ -60,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // What a planner would do to which nobody has said anything.
     // SAFETY: both slots are in `memory`, and the map has rows that there are.
     match unsafe { by_row.call(&arguments(matrix(0), matrix(0))) } {
-        Err(error @ SlabjitError::BuffersOverlap { .. }) => println!("refused: {error}"),
+        Err(error @ SlabjitError::Kernel(KernelError::BuffersOverlap { .. })) => println!("refused: {error}"),
         other => return Err(format!("expected to be refused, got {other:?}").into()),
     }
     println!("a planner can ask: may dst have the place of src? {}", signature.may_share("dst", "src"));

@@ -1,15 +1,16 @@
-//! A kernel of the packed calling convention, as CuTe DSL and TVM compile them: `cargo run --example tvm_ffi --features tvm-ffi`.
+//! A kernel of the packed calling convention, as CuTe DSL and TVM compile them: `cargo run --example tvm_ffi --features
+//! tvm-ffi`.
 //!
-//! Such a kernel takes values of any type, tensors among them, and raises errors through functions that it imports. Here they are this
-//! crate's; give libtvm_ffi.so instead, as an argument of the example, and they are its.
+//! Such a kernel takes values of any type, tensors among them, and raises errors through functions that it imports.
+//! Here they are this crate's; give libtvm_ffi.so instead, as an argument of the example, and they are its.
 
 use std::process::Command;
 
 use slabjit::tvm_ffi::{Function, Layout, Tensor};
-use slabjit::{Error, JitEngine};
+use slabjit::{Error, JitEngine, TvmFfiError};
 
-/// `scale(tensor, factor)`: multiplies a tensor of float32, and returns how many elements it has. The declarations are those of
-/// `tvm/ffi/c_api.h` and `dlpack.h`, as far as it needs them.
+/// `scale(tensor, factor)`: multiplies a tensor of float32, and returns how many elements it has. The declarations are
+/// those of `tvm/ffi/c_api.h` and `dlpack.h`, as far as it needs them.
 const SOURCE: &str = r#"
     #include <stdint.h>
     typedef struct {
@@ -51,10 +52,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let engine = JitEngine::new()?;
     let mut builder = engine.library("scale").tvm_ffi();
     if let Some(path) = std::env::args_os().nth(1) {
-        builder = builder.shared_library(path);
+        // SAFETY: libtvm_ffi.so registers its types when it is opened, and nothing else.
+        builder = unsafe { builder.shared_library(path) };
     }
-    // SAFETY: libtvm_ffi.so registers its types when it is opened, and nothing else.
-    let library = unsafe { builder.build()? };
+    let library = builder.build()?;
     library.add_object_named("scale.o", compile(SOURCE)?)?;
     // SAFETY: the source has a packed function of this name, and no initialisers.
     let scale = unsafe { Function::get(&library, "scale")? };
@@ -73,7 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tensor = Tensor::from_slice(&doubles, &layout)?;
     // SAFETY: it checks its arguments, and does not write to this tensor.
     match unsafe { scale.call::<i64>((&tensor, 10.0)) } {
-        Err(Error::TvmFfiRaised { kind, message, .. }) => println!("as expected: {kind}: {message}"),
+        Err(Error::TvmFfi(TvmFfiError::Raised { kind, message, .. })) => println!("as expected: {kind}: {message}"),
         other => return Err(format!("expected a ValueError, got {other:?}").into()),
     }
     for import in library.imports()? {

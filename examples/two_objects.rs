@@ -1,7 +1,7 @@
 //! A library of two objects that refer to each other: `cargo run --example two_objects`.
 //!
-//! Objects of one library see each other's names, hidden ones too, whichever was added first. Nothing is linked, and no initialiser
-//! runs, until something is asked of the library.
+//! Objects of one library see each other's names, hidden ones too, whichever was added first. Nothing is linked, and no
+//! initialiser runs, until something is asked of the library.
 
 use std::process::Command;
 
@@ -24,8 +24,7 @@ const ODD: &str = "
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let engine = JitEngine::new()?;
 
-    // SAFETY: no shared library is opened and no symbol given.
-    let parity = unsafe { engine.library("parity").build()? };
+    let parity = engine.library("parity").build()?;
     // Both, or none. With `add_object_named`, one after the other, messages would have names for them.
     parity.add_objects([compile("even", EVEN)?, compile("odd", ODD)?])?;
     println!("two objects are added");

@@ -1,18 +1,19 @@
-//! What else has to finish before code goes.
+//! Conditions that must hold before a library's code is freed.
 
 use std::time::{Duration, Instant};
 
-/// Something that must finish before a library's memory goes: work on a device that still reads it, say. See
+/// A condition delays the freeing of a library's memory: work on a device that still reads it, say. See
 /// [`Library::drain`](crate::Library::drain).
 ///
-/// Every closure `Fn() -> bool + Send + Sync` is one, which says whether it has finished.
+/// Every closure `Fn() -> bool + Send + Sync` is one, and returns whether it has finished.
 pub trait Drain: Send + Sync {
-    /// Whether it has finished. Asked again and again until it has, by any thread, with no lock held; must not block. A panic
-    /// counts as "not yet". It may make and remove libraries: while it does, this thread does not ask it again.
+    /// Returns whether it has finished. Any thread asks repeatedly until it has, with no lock held; must not block. A
+    /// panic counts as "not yet". It may make and remove libraries: while it does, this thread does not ask it again.
     fn is_finished(&self) -> bool;
 
-    /// The same while something holds the library's code, which may start more. A drain that ends something once it is asked, or that could
-    /// finish and not be finished any more, says no; one that holds the library itself has to be asked then, too.
+    /// Returns the same while a holder of the library's code may start more. A drain that ends something once it is
+    /// asked, or that could finish and not be finished any more, says no; one that holds the library itself has to be
+    /// asked then, too.
     fn is_finished_while_held(&self) -> bool {
         self.is_finished()
     }

@@ -1,18 +1,25 @@
 //! The engine: an arena, an LLVM session, and how objects are prepared.
-#![allow(unsafe_code)] // unsafe fns, whose contracts are the caller's
+#![allow(unsafe_code, reason = "unsafe fns, whose contracts are the caller's")]
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+#[cfg(feature = "llvm")]
+use once_cell::sync::OnceCell;
+
 #[cfg(doc)]
 use crate::Error;
 use crate::elf::{LinkPlan, ObjectPlugin, Preparation, Target};
 use crate::library::{Library, LibraryBuilder};
-use crate::link::{Context, OutOfRange};
+#[cfg(feature = "llvm")]
+use crate::link::{JitLinker, Session};
+use crate::live::context::Context;
+use crate::live::linker::Linker;
 use crate::memory::{ArenaConfig, ArenaStats, Occupant, PackedConfig};
 use crate::name::{Name, ShortName};
+use crate::out_of_range::OutOfRange;
 use crate::read::read_object;
 use crate::runtime::SharedLibrary;
 use crate::{ArenaPlacement, Limits, Result, SectionConflicts};
@@ -23,19 +30,21 @@ use crate::{ArenaPlacement, Limits, Result, SectionConflicts};
 #[derive(Clone)]
 pub struct JitEngine {
     context: Arc<Context>,
+    #[cfg(feature = "llvm")]
+    session: Arc<OnceCell<Session>>,
 }
 
-/// How objects are placed in the arena.
+/// The placement of objects in the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum SlabLayout {
-    /// Every object has one contiguous slab of its own: `R-X | R-- | RW-`, each part on pages of its own. Small objects that are linked
-    /// together (`Library::add_objects`) lie back to back, every other one in the opposite order.
+    /// Every object has one contiguous slab of its own: `R-X | R-- | RW-`, each part on pages of its own. Small objects
+    /// that are linked together (`Library::add_objects`) lie back to back, every other one in the opposite order.
     #[default]
     PerObject,
-    /// Small objects (up to 256 KiB) share pages: in the arena there are pools of `R-X`, `R--` and `RW-`, in which an object takes as many
-    /// cache lines as it has bytes for. Code and constants are written through a second view of their memory. An object whose
-    /// references reach less than the arena, or that is larger, has a slab of its own.
+    /// Small objects (up to 256 KiB) share pages: in the arena there are pools of `R-X`, `R--` and `RW-`, in which an
+    /// object takes as many cache lines as it has bytes for. Code and constants are written through a second view of
+    /// their memory. An object whose references reach less than the arena, or that is larger, has a slab of its own.
     Packed,
 }
 
@@ -52,7 +61,7 @@ pub struct JitEngineBuilder {
     plugins: Vec<Arc<dyn ObjectPlugin>>,
 }
 
-/// What an engine holds at one moment; see [`JitEngine::stats`].
+/// The statistics of an engine at one moment; see [`JitEngine::stats`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EngineStats {
@@ -60,11 +69,12 @@ pub struct EngineStats {
     pub arena: ArenaStats,
     /// Libraries whose code is alive: not removed, or removed and still held.
     pub libraries: usize,
-    /// References of live code that reach their targets through a literal, a slot or a stub; see [`OutOfRange::Bridge`].
+    /// References of live code that reach their targets through a literal, a slot or a stub; see
+    /// [`OutOfRange::Bridge`].
     pub bridges: u64,
 }
 
-/// What lies at an address; see [`JitEngine::explain_address`].
+/// The library and object at an address; see [`JitEngine::explain_address`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explanation {
@@ -93,15 +103,16 @@ impl fmt::Display for Explanation {
 }
 
 impl JitEngine {
-    /// An engine with default settings.
+    /// Returns an engine with default settings.
     ///
     /// # Errors
-    /// [`Error::AddressSpace`] if no arena can be reserved, [`Error::Session`] if LLVM cannot be started.
+    /// [`MemoryError::AddressSpace`](crate::MemoryError::AddressSpace) if no arena can be reserved,
+    /// [`LinkError::Session`](crate::LinkError::Session) if LLVM cannot be started.
     pub fn new() -> Result<Self> {
         Self::builder().build()
     }
 
-    /// Settings for an engine.
+    /// Returns settings for an engine.
     pub fn builder() -> JitEngineBuilder {
         let builder = JitEngineBuilder::default();
         #[cfg(slabjit_faults)]
@@ -113,12 +124,12 @@ impl JitEngine {
     /// something is first asked of it. The bytes are copied.
     ///
     /// # Errors
-    /// What preparation finds wrong; nothing is kept then.
+    /// Problems that preparation finds; nothing is kept then.
     pub fn add_object(&self, bytes: impl AsRef<[u8]>) -> Result<Library> {
         self.alone(self.context.next_object_name(), bytes.as_ref())
     }
 
-    /// [`add_object`](Self::add_object) with a name for errors, traces and the library.
+    /// Does the same as [`add_object`](Self::add_object), with a name for errors, traces and the library.
     ///
     /// # Errors
     /// As for [`add_object`](Self::add_object).
@@ -129,7 +140,7 @@ impl JitEngine {
     /// Prepares objects and puts all of them into one library: see [`Library::add_objects`].
     ///
     /// # Errors
-    /// What preparation finds wrong with one of them, or two that define the same name; nothing is kept then.
+    /// Problems that preparation finds in one of them, or two that define the same name; nothing is kept then.
     pub fn add_objects(&self, objects: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Library> {
         let library = Library::alone(&self.context, self.context.next_object_name());
         library.add_objects(objects)?;
@@ -142,7 +153,7 @@ impl JitEngine {
         Ok(library)
     }
 
-    /// [`add_object`](Self::add_object) of a file, named by its path.
+    /// Does the same as [`add_object`](Self::add_object) with a file, named by its path.
     ///
     /// # Errors
     /// As for [`add_object`](Self::add_object); [`Error::Io`] if the file cannot be read.
@@ -151,7 +162,34 @@ impl JitEngine {
         self.add_object_named(&path.display().to_string(), read_object(path)?)
     }
 
-    /// A library for several objects that share one namespace.
+    /// Puts an archive (`ar`) into a library of its own: its members are linked when a name that they define is needed,
+    /// see [`Library::add_archive`]. The bytes are copied.
+    ///
+    /// # Errors
+    /// [`ObjectError::NotAnArchive`](crate::ObjectError::NotAnArchive),
+    /// [`ObjectError::ThinArchive`](crate::ObjectError::ThinArchive),
+    /// [`ObjectError::Malformed`](crate::ObjectError::Malformed) if it cannot be read; nothing is kept then. Members
+    /// are prepared when they are needed; their errors come then.
+    pub fn add_archive(&self, bytes: impl AsRef<[u8]>) -> Result<Library> {
+        let library = Library::alone(&self.context, "archive".into());
+        library.add_archive(bytes)?;
+        Ok(library)
+    }
+
+    /// Does the same as [`add_archive`](Self::add_archive) with a file, named by its path, which may stay open: see
+    /// [`Library::add_archive_file`].
+    ///
+    /// # Errors
+    /// As for [`add_archive`](Self::add_archive); [`Error::Io`] if the file cannot be read. What later needs a member
+    /// fails with that, too, if the file was written since.
+    pub fn add_archive_file(&self, path: impl AsRef<Path>) -> Result<Library> {
+        let path = path.as_ref();
+        let library = Library::alone(&self.context, path.display().to_string().as_str().into());
+        library.add_archive_file(path)?;
+        Ok(library)
+    }
+
+    /// Returns a builder of a library for several objects that share one namespace.
     pub fn library(&self, name: &str) -> LibraryBuilder {
         LibraryBuilder::new(Arc::clone(&self.context), name)
     }
@@ -160,21 +198,23 @@ impl JitEngine {
     /// others later which expect its symbols there (CUTLASS#3075).
     ///
     /// # Errors
-    /// [`Error::SharedLibraryNotFound`], [`Error::NotASharedLibrary`]; [`Error::SharedLibrary`] with what the dynamic loader said.
+    /// [`LibraryError::SharedLibraryNotFound`](crate::LibraryError::SharedLibraryNotFound),
+    /// [`LibraryError::NotASharedLibrary`](crate::LibraryError::NotASharedLibrary);
+    /// [`LibraryError::SharedLibrary`](crate::LibraryError::SharedLibrary) with what the dynamic loader said.
     ///
     /// # Safety
-    /// The shared library's initialisers run now, its finalisers when the process ends. Its symbols come before those of
-    /// libraries that are opened later, also for code that is not of this engine.
+    /// The shared library's initialisers run now, its finalisers when the process ends. Its symbols come before those
+    /// of libraries that are opened later, also for code that is not of this engine.
     pub unsafe fn preload_global(&self, path: impl AsRef<Path>) -> Result<()> {
         // SAFETY: by the caller.
         unsafe { SharedLibrary::open_global(path.as_ref()) }
     }
 
-    /// Everything that preparation finds in an object and would do to it, without linking it. Objects for x86-64 and for
+    /// Returns all findings and changes of preparation for an object, without linking it. Objects for x86-64 and for
     /// AArch64 are both checked, whichever this process is.
     ///
-    /// Undefined names are looked for in the process, to say whether references reach them; those that are not there count as
-    /// another object's. See [`Library::check_object_named`] for an object that has a library around it.
+    /// Undefined names are looked for in the process, to say whether references reach them; those that are not there
+    /// count as another object's. See [`Library::check_object_named`] for an object that has a library around it.
     ///
     /// # Errors
     /// Only for bytes that are no ELF object of either machine; everything else is in the plan.
@@ -182,7 +222,7 @@ impl JitEngine {
         self.check_object_named("object", bytes)
     }
 
-    /// [`check_object`](Self::check_object) with a name for the plan.
+    /// Does the same as [`check_object`](Self::check_object), with a name for the plan.
     ///
     /// # Errors
     /// As for [`check_object`](Self::check_object).
@@ -190,14 +230,14 @@ impl JitEngine {
         self.context.check_alone(name, bytes.as_ref())
     }
 
-    /// What the engine holds now.
+    /// Returns the engine's current statistics.
     pub fn stats(&self) -> EngineStats {
         let live = self.context.live();
         let bridges = live.iter().map(|code| code.bridges()).sum();
         EngineStats { arena: self.context.arena.stats(), libraries: live.len(), bridges }
     }
 
-    /// Which object has this address, or had it last: what is removed is known until the addresses have
+    /// Returns the object that has this address, or had it last: a removed one is known until its addresses have
     /// [rested](JitEngineBuilder::quarantine).
     ///
     /// May be called from a signal handler: it takes no lock, waits for nobody and allocates nothing.
@@ -206,21 +246,35 @@ impl JitEngine {
         Some(Explanation { library, object, generation, removed, offset: address.addr() - start })
     }
 
-    /// The addresses of the arena, in which all slabs lie.
+    /// Returns the addresses of the arena, in which all slabs lie.
     pub fn arena(&self) -> std::ops::Range<usize> {
         self.context.arena.range()
     }
 
-    /// LLVM's `LLJIT` of this engine, for what is not wrapped here (its C API is in [`llvm_sys`](crate::llvm_sys)).
+    #[cfg(feature = "llvm")]
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Returns LLVM's `LLJIT` of this engine, made on the first call; its C API is in [`llvm_sys`](crate::llvm_sys).
     ///
-    /// The engine's objects are linked without it, by JITLink alone, and none of their names are in it. It links no objects: those
-    /// that are added through LLVM's own interface, and IR, fail to materialise with an error that says so.
+    /// Objects and IR that are added to it are prepared, checked, placed in the engine's arena and linked like the
+    /// engine's own. They belong to the `LLJIT`'s dylibs and resource trackers, not to libraries, and neither finds the
+    /// names of the other by itself. Errors of objects go to the subscriber of `tracing`, in this crate's words;
+    /// whoever looked a name up is told by LLVM that it failed.
+    ///
+    /// `LLVMOrcLLJITRef` is a type of llvm-sys, in the version for the crate's LLVM, such as 191 for 19.
+    ///
+    /// # Errors
+    /// [`LinkError::Session`](crate::LinkError::Session) if LLVM cannot make one.
     ///
     /// # Safety
-    /// The reference is valid as long as the engine or a library of it. It must not be disposed of. The error reporter is
-    /// the engine's.
-    pub unsafe fn raw(&self) -> crate::llvm_sys::orc2::lljit::LLVMOrcLLJITRef {
-        self.context.lljit()
+    /// The reference is valid as long as the engine. It must not be disposed of. The error reporter is the engine's.
+    #[cfg(feature = "llvm")]
+    pub unsafe fn raw(&self) -> Result<crate::llvm_sys::orc2::lljit::LLVMOrcLLJITRef> {
+        let context = &self.context;
+        let make = || Session::new(Arc::clone(context), context.out_of_range);
+        self.session.get_or_try_init(make).map(Session::lljit)
     }
 }
 
@@ -231,44 +285,46 @@ impl fmt::Debug for JitEngine {
 }
 
 impl JitEngineBuilder {
-    /// Address space to reserve, in bytes: at most 2 GiB − 32 MiB (the default), at least 8 MiB; other values are brought
-    /// into these bounds. Where so much cannot be had, half of it is tried, and so on. No memory is used by it.
+    /// Sets the address space to reserve, in bytes: at most 2 GiB − 32 MiB (the default), at least 8 MiB; other values
+    /// are clamped. If the reservation fails, half of it is tried, and so on. No memory is used by it.
     #[must_use]
     pub fn arena_size(mut self, bytes: usize) -> Self {
         self.arena.size = bytes;
         self
     }
 
-    /// Where the arena is to lie: near the loaded libraries if there is room, unless said otherwise. Sizes are tried as
-    /// [`arena_size`](Self::arena_size) says; where none can be had there, [`build`](Self::build) fails, but for the default, which then takes
-    /// any place. No arena has a page that begins at a multiple of 4 GiB: libgcc cannot unwind a function there.
+    /// Sets the arena's placement; the default is near the loaded libraries if there is room. Sizes are tried as
+    /// [`arena_size`](Self::arena_size) says; where none can be had there, [`build`](Self::build) fails, but for the
+    /// default, which then takes any place. No arena has a page that begins at a multiple of 4 GiB: libgcc cannot
+    /// unwind a function there.
     #[must_use]
     pub fn arena_placement(mut self, placement: ArenaPlacement) -> Self {
         self.placement = placement;
         self
     }
 
-    /// Bytes of addresses of removed objects that rest before other objects get them, 64 MiB unless said otherwise; what
-    /// has rested longest goes first. Resting addresses have no memory, and every access to them traps. They are taken before the
-    /// arena counts as exhausted, and 4096 slabs rest at most. 0 for none: then a stale pointer may lead into another object.
+    /// Sets how many bytes of removed objects' addresses rest before other objects get them, 64 MiB by default; the
+    /// longest-resting go first. Resting addresses have no memory, and every access to them traps. They are
+    /// taken before the arena counts as exhausted, and 4096 slabs rest at most. 0 for none: then a stale pointer may
+    /// lead into another object.
     ///
-    /// With [`SlabLayout::Packed`] others live in the same pages. Stale calls trap there, too. Stale data does not until all of its 64 KiB is
-    /// removed: constants and data read as zeros, and what is written to data stays, and may be found by the object that gets the addresses
-    /// after they have rested.
+    /// With [`SlabLayout::Packed`] others live in the same pages. Stale calls trap there, too. Stale data does not
+    /// until all of its 64 KiB is removed: constants and data read as zeros, and what is written to data stays, and may
+    /// be found by the object that gets the addresses after they have rested.
     #[must_use]
     pub fn quarantine(mut self, bytes: usize) -> Self {
         self.arena.quarantine = bytes;
         self
     }
 
-    /// How objects are placed.
+    /// Sets the placement of objects.
     #[must_use]
     pub fn slab_layout(mut self, layout: SlabLayout) -> Self {
         self.layout = layout;
         self
     }
 
-    /// The suite runs with each layout.
+    /// Sets the layout from the environment: the suite runs with each layout.
     #[cfg(slabjit_faults)]
     fn slab_layout_of_tests(mut self) -> Self {
         if std::env::var_os("SLABJIT_TEST_LAYOUT").is_some_and(|layout| layout == "packed") {
@@ -277,38 +333,38 @@ impl JitEngineBuilder {
         self
     }
 
-    /// With [`SlabLayout::Packed`]: the second view, through which code and constants are written, can be accessed only while objects
-    /// are linked (all of a batch), or one is removed. That takes two system calls each time. Where what runs could be made writable
-    /// (no `/proc`), whole pages are taken as with [`page_striped`](Self::page_striped).
+    /// Protects the second view of [`SlabLayout::Packed`], through which code and constants are written, except while
+    /// objects are linked (all of a batch), or one is removed. That takes two system calls each time. Where running
+    /// code could be made writable (no `/proc`), whole pages are taken as with [`page_striped`](Self::page_striped).
     #[must_use]
     pub fn hardened(mut self, hardened: bool) -> Self {
         self.packed.hardened = hardened;
         self
     }
 
-    /// With [`SlabLayout::Packed`]: whole pages for each object, as where the system gives no memory that can be mapped twice. Programs
-    /// that fork often need it: nothing of what is packed is shared with a child then.
+    /// Gives each object whole pages with [`SlabLayout::Packed`], as where the system gives no memory that can be
+    /// mapped twice. Programs that fork often need it: no packed memory is shared with a child then.
     #[must_use]
     pub fn page_striped(mut self, striped: bool) -> Self {
         self.packed.striped = striped;
         self
     }
 
-    /// What to do with same-named sections that differ.
+    /// Sets the treatment of same-named sections that differ.
     #[must_use]
     pub fn section_conflicts(mut self, policy: SectionConflicts) -> Self {
         self.conflicts = policy;
         self
     }
 
-    /// What to do with references that do not reach their targets.
+    /// Sets the treatment of references that do not reach their targets.
     #[must_use]
     pub fn out_of_range(mut self, policy: OutOfRange) -> Self {
         self.out_of_range = policy;
         self
     }
 
-    /// Bounds for objects from sources that are not trusted.
+    /// Sets bounds for objects from sources that are not trusted.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -325,15 +381,28 @@ impl JitEngineBuilder {
     /// Makes the engine.
     ///
     /// # Errors
-    /// [`Error::AddressSpace`] if no arena can be reserved, [`Error::Session`] if LLVM cannot be started. With an
-    /// [`ArenaPlacement`]: [`Error::ArenaPlacement`] if no arena can be reserved there, [`Error::LibrariesApart`] if there is
-    /// no such place, [`Error::Io`] if `/proc/self/maps` cannot be read.
+    /// [`MemoryError::AddressSpace`](crate::MemoryError::AddressSpace) if no arena can be reserved,
+    /// [`LinkError::Session`](crate::LinkError::Session) if LLVM cannot be started. With an [`ArenaPlacement`]:
+    /// [`MemoryError::ArenaPlacement`](crate::MemoryError::ArenaPlacement) if no arena can be reserved there,
+    /// [`MemoryError::LibrariesApart`](crate::MemoryError::LibrariesApart) if there is no such place, [`Error::Io`] if
+    /// `/proc/self/maps` cannot be read.
     pub fn build(mut self) -> Result<JitEngine> {
         self.arena.place = self.placement.place()?;
         self.arena.packed = (self.layout == SlabLayout::Packed).then_some(self.packed);
-        let target = Target { machine: HOST_MACHINE, llvm: crate::llvm_version() };
+        #[cfg(feature = "llvm")]
+        {
+            let linker = Arc::new(JitLinker::new(self.out_of_range)?);
+            Ok(JitEngine { context: self.context(Some(linker))?, session: Arc::default() })
+        }
+        #[cfg(not(feature = "llvm"))]
+        Ok(JitEngine { context: self.context(None)? })
+    }
+
+    fn context(self, linker: Option<Arc<dyn Linker>>) -> Result<Arc<Context>> {
+        let llvm = if cfg!(feature = "llvm") { crate::llvm_version() } else { NEWEST_LLVM };
+        let target = Target { machine: HOST_MACHINE, llvm };
         let preparation = Preparation::new(target, self.conflicts, self.limits, self.plugins);
-        Ok(JitEngine { context: Context::new(&self.arena, preparation, self.out_of_range)? })
+        Context::new(&self.arena, preparation, self.out_of_range, linker)
     }
 }
 
@@ -351,6 +420,9 @@ impl fmt::Debug for JitEngineBuilder {
             .finish()
     }
 }
+
+/// The LLVM version that a build without LLVM checks objects for.
+const NEWEST_LLVM: u32 = 23;
 
 #[cfg(target_arch = "x86_64")]
 const HOST_MACHINE: u16 = object::elf::EM_X86_64.0;

@@ -1,8 +1,8 @@
 //! The system calls of this crate, each with a name, and where tests make them fail.
 //!
-//! Whatever asks the kernel for something that it may refuse calls [`check`] before. Outside of tests that does nothing. Calls of
-//! the dynamic loader count as one. Left out is what cannot fail for us (`close`, `munmap` inside of `dlclose`), and what others do
-//! on our behalf: malloc, LLVM, the standard library's mutexes.
+//! Whatever asks the kernel for something that it may refuse calls [`check`] before. Outside of tests that does
+//! nothing. Calls of the dynamic loader count as one. Left out is what cannot fail for us (`close`, `munmap` inside of
+//! `dlclose`), and what others do on our behalf: malloc, LLVM, the standard library's mutexes.
 
 use rustix::io::Errno;
 
@@ -94,7 +94,7 @@ calls! {
 /// Whether the call is to be made; else what the kernel says, in a test.
 #[cfg(not(any(test, slabjit_faults)))]
 #[inline(always)]
-#[allow(clippy::unnecessary_wraps)] // as the one for tests
+#[allow(clippy::unnecessary_wraps, reason = "as the one for tests")]
 pub(crate) fn check(_: Call) -> Result<(), Errno> {
     Ok(())
 }
@@ -119,7 +119,8 @@ mod injected {
         static ACTIVE: RefCell<Option<Active>> = const { RefCell::new(None) };
     }
 
-    /// Runs `body`; calls of this thread for which `fails(index, call)` holds are not made and give ENOMEM. Returns all calls.
+    /// Runs `body`; calls of this thread for which `fails(index, call)` holds are not made and give ENOMEM. Returns all
+    /// calls.
     pub fn with<R>(mut fails: impl FnMut(usize, Call) -> bool + 'static, body: impl FnOnce() -> R) -> (R, Vec<Call>) {
         with_errors(move |index, call| fails(index, call).then_some(libc::ENOMEM), body)
     }

@@ -1,8 +1,8 @@
-//! What is known of names that nothing defines.
+//! Hints about undefined names.
 
 use std::fmt;
 
-/// What is known of a name that nothing defines; see [`UndefinedSymbol::hint`](crate::UndefinedSymbol::hint).
+/// A hint about an undefined name; see [`UndefinedSymbol::hint`](crate::UndefinedSymbol::hint).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SymbolHint {
@@ -10,11 +10,11 @@ pub enum SymbolHint {
     Linker,
     /// It is in libgcc.a, and in no shared library.
     Libgcc,
-    /// It is the runtime's of tvm-ffi.
+    /// The tvm-ffi runtime defines it.
     TvmFfi,
 }
 
-/// To be read behind the name.
+/// The text follows the name.
 impl fmt::Display for SymbolHint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -30,7 +30,7 @@ impl fmt::Display for SymbolHint {
     }
 }
 
-/// What a linker defines for the file that it writes: where parts of it are.
+/// Names that a linker defines as bounds of the file that it writes.
 const BOUNDS: [&str; 22] = [
     "_DYNAMIC",
     "_PROCEDURE_LINKAGE_TABLE_",
@@ -56,11 +56,11 @@ const BOUNDS: [&str; 22] = [
     "_etext",
 ];
 
-/// The same without an underscore: a program may have such names for something else.
+/// Such names without an underscore: a program may have them for something else.
 const PLAIN_BOUNDS: [&str; 3] = ["edata", "end", "etext"];
 
-/// How names begin that are in libgcc.a and in no shared library: split stacks, decimal floating point, what processors
-/// can do, saving of registers (`-mcall-ms2sysv-xlogues`), atomic operations, and what those use.
+/// Prefixes of names that are in libgcc.a and in no shared library: split stacks, decimal floating point, features of
+/// processors, saving of registers (`-mcall-ms2sysv-xlogues`), atomic operations, and their helpers.
 const OF_LIBGCC: [&str; 19] = [
     "__aarch64_",
     "__avx_",
@@ -83,13 +83,13 @@ const OF_LIBGCC: [&str; 19] = [
     "__wrap_pthread_create",
 ];
 
-/// Whether a linker defines this name for the file that it writes, so that what another file has under it is not what
-/// is meant.
+/// Returns whether a linker defines this name for the file that it writes, so that another file's definition is not
+/// meant.
 pub(crate) fn is_bound(name: &str) -> bool {
     name.starts_with('_') && BOUNDS.binary_search(&name).is_ok()
 }
 
-/// What is known of a name that nothing defines.
+/// Returns the hint about an undefined name.
 pub(crate) fn of(name: &str) -> Option<SymbolHint> {
     if is_bound(name) || PLAIN_BOUNDS.contains(&name) {
         return Some(SymbolHint::Linker);

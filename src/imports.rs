@@ -1,11 +1,11 @@
-//! What a library's imports were bound to.
+//! The bindings of a library's imports.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// An import of an object, and what it was bound to; see [`Library::imports`](crate::Library::imports).
+/// An import of an object, and its binding; see [`Library::imports`](crate::Library::imports).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ResolvedImport {
@@ -13,13 +13,14 @@ pub struct ResolvedImport {
     pub name: String,
     /// The object.
     pub object: String,
-    /// The address it was bound to: 0 for [`Provider::Nothing`], and for thread-local variables, which have one in each thread.
+    /// The address it was bound to: 0 for [`Provider::Nothing`], and for thread-local variables, which have one in each
+    /// thread.
     pub address: usize,
-    /// Who defines it.
+    /// The provider of the definition.
     pub provider: Provider,
 }
 
-/// Who defines what an import was bound to.
+/// The provider of the definition that an import was bound to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -34,7 +35,8 @@ pub enum Provider {
         /// Its name.
         name: String,
     },
-    /// A shared library that was given ([`LibraryBuilder::shared_library`](crate::LibraryBuilder::shared_library)), or one that it depends on.
+    /// A shared library that was given ([`LibraryBuilder::shared_library`](crate::LibraryBuilder::shared_library)), or
+    /// one that it depends on.
     SharedLibrary {
         /// The path that was opened: as it was given, or in the folder where it was found.
         path: PathBuf,
@@ -43,13 +45,14 @@ pub enum Provider {
     Given,
     /// The process.
     Process {
-        /// The file of the shared library that has it. None for the executable, for thread-local variables, and for what is in no file (functions of
-        /// the kernel's, such as `time`).
+        /// The file of the shared library that has it. None for the executable, for thread-local variables, and for
+        /// what is in no file (functions of the kernel's, such as `time`).
         library: Option<PathBuf>,
     },
-    /// This crate: `atexit` and its like, which each library has of its own, and helpers that compilers expect to be linked statically.
+    /// This crate: `atexit` and its like, which each library has of its own, and helpers that compilers expect to be
+    /// linked statically.
     Slabjit,
-    /// Nobody: a weak reference to a name that is nowhere.
+    /// Nobody: a weak reference to an undefined name.
     Nothing,
 }
 

@@ -1,8 +1,8 @@
 //! Loads relocatable ELF objects into the running process through LLVM's JITLink.
 //!
 //! An ML runtime calls kernels that were compiled ahead of time (CuTe DSL, MLIR, TVM, Halide, IREE, clang, rustc): this
-//! crate takes their `.o` files as bytes and hands back typed functions, without a linker process and without a temporary
-//! shared object.
+//! crate takes their `.o` files as bytes and hands back typed functions, without a linker process and without a
+//! temporary shared object.
 //!
 //! ```no_run
 //! # fn main() -> slabjit::Result<()> {
@@ -18,43 +18,83 @@
 //! ```
 //!
 //! # What it promises
-//! - **Reach.** Each object lies in one contiguous slab, all slabs of an engine in one arena of less than 2 GiB. A reference
-//!   that leaves the arena is bridged or refused with a full diagnosis ([`Error::ReferencesOutOfRange`]) before anything runs;
-//!   nothing is ever truncated.
-//! - **Preparation.** Objects are checked, and where needed rewritten, before LLVM sees them; see [`JitEngine::check_object`].
+//! - **Reach.** Each object lies in one contiguous slab, all slabs of an engine in one arena of less than 2 GiB. A
+//!   reference that leaves the arena is bridged or refused with a full diagnosis ([`LinkError::ReferencesOutOfRange`])
+//!   before anything runs; nothing is ever truncated.
+//! - **Preparation.** Objects are checked, and where needed rewritten, before LLVM sees them; see
+//!   [`JitEngine::check_object`].
 //! - **W^X.** No mapping of an engine is ever writable and executable.
-//! - **Ownership.** A [`Symbol`] keeps its code alive, also past its [`Library`] and its engine; a [`CallPlan`] keeps all that a call needs.
-//!   Removed code traps, and [`JitEngine::explain_address`] says what it was.
-//! - **Buffers.** A [`Kernel`] is called through its [`KernelSignature`]: nothing runs on buffers that are not what it takes, or that share memory
-//!   they must not. An [`Autotuner`] leaves no trace of what it has tried.
+//! - **Ownership.** A [`Symbol`] keeps its code alive, also past its [`Library`] and its engine; a [`CallPlan`] keeps
+//!   all that a call needs. Removed code traps, and [`JitEngine::explain_address`] says what it was.
+//! - **Buffers.** A [`Kernel`] is called through its [`KernelSignature`]: nothing runs on buffers that are not what it
+//!   takes, or that share memory they must not. An [`Autotuner`] leaves no trace of what it has tried.
 //! - **Nothing lost on failure.** Bad input and exhausted resources are an [`Error`]; what was loaded before goes on
 //!   working. Only exhausted `malloc` aborts, as it does in Rust and in LLVM.
 //!
 //! # Limits, for now
-//! Linux with glibc on x86-64, and on AArch64 as far as qemu-user shows; memory operands and 32-bit fields that refer to something
-//! far away are refused, so compile with `-fPIC`. A child of `fork` calls, loads and removes as its
-//! parent does. `docs/limits.md` lists every limit.
+//! Linux with glibc on x86-64, and on AArch64 as far as qemu-user shows; memory operands and 32-bit fields that refer
+//! to something far away are refused, so compile with `-fPIC`. A child of `fork` calls, loads and removes as its parent
+//! does. `docs/limits.md` lists every limit.
 //!
 //! # Features
-//! Exactly one chooses the LLVM.
+//! At most one chooses the LLVM. Without one, objects are prepared and checked, and nothing is linked: that is
+//! [`LinkError::NoLinker`].
 //!
 //! | feature | what |
 //! |---|---|
-//! | `llvm15-0`, `llvm16-0`, `llvm19-1` (default), `llvm22-1` | the shared libLLVM is linked |
+//! | `llvm15-0`, `llvm16-0`, `llvm17-0`, `llvm18-1`, `llvm19-1` (default), `llvm20-1`, `llvm21-1`, `llvm22-1`, `llvm23-1` | the shared libLLVM is linked |
 //! | the same with `-prefer-static` behind it | LLVM is linked into the program |
 //! | the same with `-no-llvm-linking` behind it | the program links an LLVM itself |
 //! | `inkwell` | LLVM IR in place of objects: modules of inkwell's, bitcode, text (`ir`) |
 //! | `cuda` | NVIDIA's driver, found at run time (`cuda`) |
 //! | `tvm-ffi` | calls of packed functions of CuTe DSL and TVM (`tvm_ffi`) |
-//! | `cli` | the `slabjit` program, with `inkwell` |
+//! | `llvm` | set by those of an LLVM |
+//! | `cli` | the `slabjit` program: without LLVM, `check` and `map` |
 //!
 //! # Tracing
-//! Spans at debug level: `slabjit::prepare` (object, bytes), `slabjit::link` (library, number of objects; in it an event for
-//! each object with its slab) and `slabjit::remove` (library). Changes that preparation makes are info events; failures of
-//! finalisers, which have no caller to return an error to, are error events. All have the target `slabjit`.
+//! Spans at debug level: `slabjit::prepare` (object, bytes), `slabjit::link` (library, number of objects; in it an
+//! event for each object with its slab) and `slabjit::remove` (library). Changes that preparation makes are info
+//! events; failures of finalisers, which have no caller to return an error to, are error events. All have the target
+//! `slabjit`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
+#![warn(unreachable_pub)]
+#![cfg_attr(not(feature = "llvm"), allow(dead_code, unused_imports, reason = "only a linker asks for them"))]
+
+#[cfg(all(
+    feature = "llvm",
+    not(any(
+        feature = "llvm15-0",
+        feature = "llvm15-0-prefer-static",
+        feature = "llvm15-0-no-llvm-linking",
+        feature = "llvm16-0",
+        feature = "llvm16-0-prefer-static",
+        feature = "llvm16-0-no-llvm-linking",
+        feature = "llvm17-0",
+        feature = "llvm17-0-prefer-static",
+        feature = "llvm17-0-no-llvm-linking",
+        feature = "llvm18-1",
+        feature = "llvm18-1-prefer-static",
+        feature = "llvm18-1-no-llvm-linking",
+        feature = "llvm19-1",
+        feature = "llvm19-1-prefer-static",
+        feature = "llvm19-1-no-llvm-linking",
+        feature = "llvm20-1",
+        feature = "llvm20-1-prefer-static",
+        feature = "llvm20-1-no-llvm-linking",
+        feature = "llvm21-1",
+        feature = "llvm21-1-prefer-static",
+        feature = "llvm21-1-no-llvm-linking",
+        feature = "llvm22-1",
+        feature = "llvm22-1-prefer-static",
+        feature = "llvm22-1-no-llvm-linking",
+        feature = "llvm23-1",
+        feature = "llvm23-1-prefer-static",
+        feature = "llvm23-1-no-llvm-linking",
+    ))
+))]
+compile_error!("choose an LLVM: slabjit's feature llvm15-0, … llvm23-1 (`inkwell` needs one, too)");
 
 mod cache;
 #[cfg(feature = "cuda")]
@@ -63,14 +103,16 @@ mod drain;
 mod elf;
 mod engine;
 mod error;
+mod error_text;
 #[cfg(slabjit_faults)]
 #[doc(hidden)]
 pub mod fault;
 #[cfg(not(slabjit_faults))]
+#[allow(unreachable_pub, reason = "tests reach it")]
 mod fault;
 mod file;
 mod file_limit;
-mod gate;
+mod fork_guard;
 mod guarded;
 mod hints;
 mod imports;
@@ -78,9 +120,14 @@ mod imports;
 pub mod ir;
 mod kernel;
 mod library;
+#[cfg(feature = "llvm")]
 mod link;
+mod live;
 mod memory;
 mod name;
+#[cfg(feature = "llvm")]
+pub mod orc;
+mod out_of_range;
 mod placement;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
@@ -93,42 +140,63 @@ mod sync;
 #[cfg(feature = "tvm-ffi")]
 pub mod tvm_ffi;
 
-pub use cache::{CacheKey, CachedObject, ObjectCache};
+pub use cache::{CacheError, CacheKey, CachedObject, ObjectCache};
 pub use drain::Drain;
 #[cfg(slabjit_fuzzing)]
 #[doc(hidden)]
 pub use elf::exercise;
 pub use elf::{
-    Change, ChangeKind, ChangedSection, Limits, LinkPlan, ObjectInput, ObjectPlugin, ObjectReport, PlannedDefinition,
-    PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem, SectionConflicts, Severity, Verdict,
+    Change, ChangeKind, ChangedSection, Limits, LinkPlan, ObjectError, ObjectInput, ObjectPlugin, ObjectReport,
+    PlannedDefinition, PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem, SectionConflicts,
+    Severity, Verdict,
 };
 pub use engine::{EngineStats, Explanation, JitEngine, JitEngineBuilder, SlabLayout};
-pub use error::{Error, FarReference, Overlap, Result, UndefinedSymbol};
+pub use error::{Error, Result};
 pub use hints::SymbolHint;
 pub use imports::{Provider, ResolvedImport};
+#[cfg(feature = "inkwell")]
+pub use ir::IrError;
 pub use kernel::{
     Access, Argument, Autotuner, BufferView, CallPlan, Candidate, Capture, Element, ElementType, Extent,
-    FunctionParameter, FunctionReturn, HostMemory, HostSaved, Kernel, KernelFunction, KernelSignature,
-    KernelSignatureBuilder, MemorySpace, Region, Returns, Scalar, ScalarType, Strides, Trial, Tuning, TuningMemory,
+    FunctionParameter, FunctionReturn, HostMemory, HostSaved, Kernel, KernelError, KernelFunction, KernelSignature,
+    KernelSignatureBuilder, MemorySpace, Overlap, Region, Returns, Scalar, ScalarType, Strides, Trial, Tuning,
+    TuningMemory,
 };
 pub use library::{Library, LibraryBuilder, Slab, SlabSegment};
-pub use link::OutOfRange;
-pub use memory::{ArenaStats, PackedMode, Protection};
+pub use live::error::{FarReference, LinkError, LinkerSetUse, UndefinedSymbol};
+pub use live::library::error::{FileKind, LibraryError, SymbolMissing};
+pub use memory::{ArenaStats, MemoryError, PackedMode, Protection};
 pub use name::ShortName;
+pub use out_of_range::OutOfRange;
 pub use placement::ArenaPlacement;
 pub use removal::Removal;
+#[cfg(feature = "cuda")]
+pub use runtime::cuda_driver::{CudaError, DeviceHandleProblem};
 pub use symbol::Symbol;
+#[cfg(feature = "tvm-ffi")]
+pub use tvm_ffi::TvmFfiError;
 
-/// llvm-sys of the LLVM this crate is built for; see [`JitEngine::raw`].
+/// llvm-sys of the LLVM this crate is built for, 150, 160, 191 or 221; see [`JitEngine::raw`].
+#[cfg(feature = "llvm")]
 pub use slabjit_llvm_wrap::llvm_sys;
 
-/// The major version of the LLVM this crate was compiled for, such as 19.
+/// Returns the major version of the LLVM this crate was compiled for, such as 19; 0 in a build without LLVM.
 pub fn llvm_version() -> u32 {
-    slabjit_llvm_wrap::slabjit_llvm_major()
+    #[cfg(feature = "llvm")]
+    return slabjit_llvm_wrap::slabjit_llvm_major();
+    #[cfg(not(feature = "llvm"))]
+    return 0;
 }
 
-/// The full version of the LLVM that was loaded, such as `19.1.7`.
-#[allow(unsafe_code)] // three integers from LLVM
+/// Returns the full version of the loaded LLVM, such as `19.1.7`; `none` in a build without LLVM.
+#[cfg(not(feature = "llvm"))]
+pub fn llvm_version_string() -> String {
+    "none".to_owned()
+}
+
+/// Returns the full version of the loaded LLVM, such as `19.1.7`; `none` in a build without LLVM.
+#[cfg(feature = "llvm")]
+#[allow(unsafe_code, reason = "three integers from LLVM")]
 pub fn llvm_version_string() -> String {
     let mut numbers = [0; 3];
     // SAFETY: a valid place for three integers.
@@ -150,6 +218,9 @@ mod guides {
     #[cfg(feature = "tvm-ffi")]
     #[doc = include_str!("../docs/guides/tvm.md")]
     struct Tvm;
+    #[cfg(feature = "inkwell")]
+    #[doc = include_str!("../docs/guides/orc.md")]
+    struct Orc;
     #[cfg(feature = "inkwell")]
     #[doc = include_str!("../docs/guides/inkwell.md")]
     struct Inkwell;

@@ -1,5 +1,5 @@
 //! Libraries: objects that share one namespace and one life.
-#![allow(unsafe_code)] // unsafe fns, whose contracts are the caller's
+#![allow(unsafe_code, reason = "unsafe fns, whose contracts are the caller's")]
 
 use std::fmt;
 use std::ops::Range;
@@ -8,21 +8,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "cuda")]
+use crate::CudaError;
+#[cfg(feature = "cuda")]
 use crate::cuda::Device;
-use crate::link::{Context, library as inner};
+use crate::live::context::Context;
+use crate::live::library as inner;
 use crate::memory::SlabRange;
 use crate::name::Name;
 use crate::read::{Contents, read_object};
 use crate::runtime::SharedLibrary;
 use crate::symbol::{Symbol, pointer_from};
-use crate::{Drain, Error, LinkPlan, Protection, Removal, ResolvedImport, Result, UndefinedSymbol};
+use crate::{Drain, Error, LibraryError, LinkPlan, Protection, Removal, ResolvedImport, Result, UndefinedSymbol};
 
 /// Objects in one namespace, the unit of ownership.
 ///
-/// Objects are linked and initialised when something is first asked of them, all of a library in the order in which they
-/// were added. The code lives until the last of these is gone: clones of the library (unless [removed](Self::remove)),
-/// [`Symbol`]s, and libraries with references to it. Then exit handlers and finalisers run, on the thread that dropped the last,
-/// and the memory is freed.
+/// Objects are linked and initialised when something is first asked of them, all of a library in the order in which
+/// they were added. The code lives until the last of these is gone: clones of the library (unless
+/// [removed](Self::remove)), [`Symbol`]s, and libraries with references to it. Then exit handlers and finalisers run,
+/// on the thread that dropped the last, and the memory is freed.
 #[derive(Clone)]
 pub struct Library {
     inner: Arc<inner::Library>,
@@ -36,7 +39,7 @@ pub struct Slab {
     pub addresses: Range<usize>,
     /// Its parts, in the order of their addresses.
     pub segments: Vec<SlabSegment>,
-    /// Whether it lies in the engine's arena; sections that need not be near may lie elsewhere.
+    /// True if it lies in the engine's arena; sections that need not be near may lie elsewhere.
     pub in_arena: bool,
 }
 
@@ -46,7 +49,7 @@ pub struct Slab {
 pub struct SlabSegment {
     /// Its addresses.
     pub addresses: Range<usize>,
-    /// What may be done there.
+    /// The pages' access rights.
     pub protection: Protection,
 }
 
@@ -68,9 +71,14 @@ impl fmt::Display for Slab {
 }
 
 impl Library {
-    /// A library with the process's symbols and nothing else.
+    /// Returns a library with the process's symbols and nothing else.
     pub(crate) fn alone(context: &Arc<Context>, name: Name) -> Self {
         Self { inner: inner::Library::new(Arc::clone(context), name, inner::Scope::default(), Vec::new()) }
+    }
+
+    #[cfg(feature = "llvm")]
+    pub(crate) fn shared(&self) -> &Arc<inner::Library> {
+        &self.inner
     }
 
     #[cfg(feature = "cli")]
@@ -78,7 +86,7 @@ impl Library {
         &self.inner
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         self.inner.name()
     }
@@ -86,15 +94,17 @@ impl Library {
     /// Prepares an object and adds it. The bytes are copied; nothing runs yet.
     ///
     /// # Errors
-    /// What preparation finds wrong; [`Error::DuplicateDefinition`] if it defines a name that another object of the library
-    /// defines; [`Error::DiscardedReference`] if it refers to its own copy of a COMDAT group that another object has;
-    /// [`Error::LateForLinkerSet`] if it has a section of a linker set that objects of the library have read;
-    /// [`Error::Removed`]. The library is as before then.
+    /// Problems that preparation finds; [`LinkError::DuplicateDefinition`](crate::LinkError::DuplicateDefinition) if
+    /// it defines a name that another object of the library defines;
+    /// [`LinkError::DiscardedReference`](crate::LinkError::DiscardedReference) if it refers to its own copy of a COMDAT
+    /// group that another object has; [`LinkError::LateForLinkerSet`](crate::LinkError::LateForLinkerSet) if it has a
+    /// section of a linker set that objects of the library have read;
+    /// [`LibraryError::Removed`](crate::LibraryError::Removed). The library is as before then.
     pub fn add_object(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
         self.add(self.inner.next_object_name(), bytes.as_ref())
     }
 
-    /// [`add_object`](Self::add_object) with a name for errors and traces.
+    /// Does the same as [`add_object`](Self::add_object), with a name for errors and traces.
     ///
     /// # Errors
     /// As for [`add_object`](Self::add_object).
@@ -102,8 +112,9 @@ impl Library {
         self.add(name.into(), bytes.as_ref())
     }
 
-    /// Prepares objects and adds all of them, or none. They may refer to each other in any order. Whenever several objects of a library wait to be
-    /// linked, they are linked as one batch, however they were added: their memory gets its final protections at once.
+    /// Prepares objects and adds all of them, or none. They may refer to each other in any order. Whenever several
+    /// objects of a library wait to be linked, they are linked as one batch, however they were added: their memory gets
+    /// its final protections at once.
     ///
     /// # Errors
     /// As for [`add_object`](Self::add_object), of the first object that is refused. The library is as before then.
@@ -115,7 +126,7 @@ impl Library {
         self.inner.add([(name, bytes)])
     }
 
-    /// [`add_object`](Self::add_object) of a file, named by its path.
+    /// Does the same as [`add_object`](Self::add_object) with a file, named by its path.
     ///
     /// # Errors
     /// As for [`add_object`](Self::add_object); [`Error::Io`] if the file cannot be read.
@@ -124,29 +135,34 @@ impl Library {
         self.add_object_named(&path.display().to_string(), read_object(path)?)
     }
 
-    /// Everything that preparation finds in an object and would do to it, and whether its references would reach their targets
-    /// as an object of this library. Nothing is added.
+    /// Returns all findings and changes of preparation for an object, and whether its references would reach their
+    /// targets as an object of this library. Adds nothing.
     ///
-    /// Undefined names are looked for in the library (what was added to it already counts), then as for a link; a weak one that
-    /// is nowhere has the address 0.
+    /// Undefined names are looked for in the library (what was added to it already counts), then as for a link; a weak
+    /// one that is nowhere has the address 0.
     ///
     /// # Errors
-    /// Only for bytes that are no ELF object of either machine, everything else is in the plan; [`Error::Removed`].
+    /// Only for bytes that are no ELF object of either machine, everything else is in the plan;
+    /// [`LibraryError::Removed`](crate::LibraryError::Removed).
     pub fn check_object_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<LinkPlan> {
         self.inner.check(name, bytes.as_ref())
     }
 
-    /// Adds an archive (`ar`): its members are added when a name that they define is needed, by an object of the library or
-    /// by [`get`](Self::get).
+    /// Adds an archive (`ar`): its members are added when a name that they define is needed, by an object of the
+    /// library or by [`get`](Self::get).
     ///
     /// # Errors
-    /// [`Error::NotAnArchive`], [`Error::ThinArchive`], [`Error::Malformed`] if it cannot be read; [`Error::Removed`]. Members are prepared when they are
-    /// needed; their errors come then.
+    /// [`ObjectError::NotAnArchive`](crate::ObjectError::NotAnArchive),
+    /// [`ObjectError::ThinArchive`](crate::ObjectError::ThinArchive),
+    /// [`ObjectError::Malformed`](crate::ObjectError::Malformed) if it cannot be read;
+    /// [`LibraryError::Removed`](crate::LibraryError::Removed). Members are prepared when they are needed; their errors
+    /// come then.
     pub fn add_archive(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
         self.inner.add_archive("archive", Contents::Memory(bytes.as_ref().into()))
     }
 
-    /// [`add_archive`](Self::add_archive) with a name for errors and traces, in which members are called `NAME(MEMBER)`.
+    /// Does the same as [`add_archive`](Self::add_archive), with a name for errors and traces, in which members are
+    /// called `NAME(MEMBER)`.
     ///
     /// # Errors
     /// As for [`add_archive`](Self::add_archive).
@@ -154,47 +170,58 @@ impl Library {
         self.inner.add_archive(name, Contents::Memory(bytes.as_ref().into()))
     }
 
-    /// [`add_archive`](Self::add_archive) of a file, named by its path. A file of 256 KiB and more stays open as long as the library may need it, and
-    /// members are read when they are needed: it may be removed or replaced meanwhile, and must not be written.
+    /// Does the same as [`add_archive`](Self::add_archive) with a file, named by its path. A file of 256 KiB and more
+    /// stays open as long as the library may need it, and members are read when they are needed: it may be removed or
+    /// replaced meanwhile, and must not be written.
     ///
     /// # Errors
-    /// As for [`add_archive`](Self::add_archive); [`Error::Io`] if the file cannot be read. What later needs a member fails with that, too, if
-    /// the file was written since.
+    /// As for [`add_archive`](Self::add_archive); [`Error::Io`] if the file cannot be read. What later needs a member
+    /// fails with that, too, if the file was written since.
     pub fn add_archive_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         self.inner.add_archive(&path.display().to_string(), Contents::of_archive(path)?)
     }
 
-    /// The function or object of this name, typed. Links and initialises first what has not been yet.
+    /// Returns the function or object of this name, typed. Links and initialises waiting objects first.
     ///
     /// Only names that the library's own objects define are found, not those of libraries it is linked against.
     ///
-    /// `T` is a function pointer such as `unsafe extern "C" fn(i32) -> i32` (or an `Option` of one), or a data pointer such as
-    /// `*const f32`, which may also point to a function. It must have the size of a pointer, which is checked at compile time:
+    /// `T` is a function pointer such as `unsafe extern "C" fn(i32) -> i32` (or an `Option` of one), or a data pointer
+    /// such as `*const f32`, which may also point to a function. It must have the size of a pointer, which is checked
+    /// at compile time:
     /// ```compile_fail
     /// # let library = slabjit::JitEngine::new().unwrap().add_object([]).unwrap();
     /// let wrong: slabjit::Symbol<u8> = unsafe { library.get("x").unwrap() };
     /// ```
     ///
     /// # Errors
-    /// [`Error::SymbolNotFound`], [`Error::WrongSymbolKind`] for a function type where the symbol is data,
-    /// [`Error::ThreadLocalSymbol`], [`Error::NullSymbol`]; what can go wrong in linking: [`Error::UndefinedSymbols`],
-    /// [`Error::Link`], [`Error::InitializerFailed`], [`Error::ArenaExhausted`], [`Error::StaticThreadLocal`] and others;
-    /// [`Error::Removed`], [`Error::InvalidName`].
+    /// [`LibraryError::SymbolNotFound`](crate::LibraryError::SymbolNotFound),
+    /// [`LibraryError::WrongSymbolKind`](crate::LibraryError::WrongSymbolKind) for a function type where the symbol is
+    /// data, [`LibraryError::ThreadLocalSymbol`](crate::LibraryError::ThreadLocalSymbol),
+    /// [`LibraryError::NullSymbol`](crate::LibraryError::NullSymbol); what can go wrong in linking:
+    /// [`LinkError::UndefinedSymbols`](crate::LinkError::UndefinedSymbols),
+    /// [`LinkError::Failed`](crate::LinkError::Failed),
+    /// [`LinkError::InitializerFailed`](crate::LinkError::InitializerFailed),
+    /// [`MemoryError::ArenaExhausted`](crate::MemoryError::ArenaExhausted),
+    /// [`LinkError::StaticThreadLocal`](crate::LinkError::StaticThreadLocal) and others;
+    /// [`LibraryError::Removed`](crate::LibraryError::Removed),
+    /// [`LibraryError::InvalidName`](crate::LibraryError::InvalidName).
     ///
-    /// After a failed link, what was linked before is still found, and adding what was missing and asking again succeeds.
-    /// Objects whose initialiser failed are unloaded; the next call links and initialises them once more.
+    /// After a failed link, what was linked before is still found, and adding what was missing and asking again
+    /// succeeds. Objects whose initialiser failed are unloaded; the next call links and initialises them once more.
     ///
     /// # Safety
-    /// - `T` must be the symbol's type: signature and calling convention of a function, type and mutability of an object.
-    /// - The initialisers of the library and of those it is linked against may be run by this thread, now. Its exit handlers
-    ///   and finalisers may be run by whichever thread drops the last holder, or by the one that ends the process. Resolvers of
-    ///   indirect functions are run like initialisers, destructors of thread-local variables by the threads that have them.
+    /// - `T` must be the symbol's type: signature and calling convention of a function, type and mutability of an
+    ///   object.
+    /// - The initialisers of the library and of those it is linked against may be run by this thread, now. Its exit
+    ///   handlers and finalisers may be run by whichever thread drops the last holder, or by the one that ends the
+    ///   process. Resolvers of indirect functions are run like initialisers, destructors of thread-local variables by
+    ///   the threads that have them.
     /// - A pointer that is copied out of the [`Symbol`] must not be used after the last holder is gone.
     pub unsafe fn get<T: Copy + 'static>(&self, name: &str) -> Result<Symbol<T>> {
         const { assert!(size_of::<T>() == size_of::<*const ()>(), "a symbol's type must have the size of a pointer") }
         if name.contains('\0') {
-            return Err(Error::InvalidName { name: name.to_owned() });
+            return Err(Error::Library(LibraryError::InvalidName { name: name.to_owned() }));
         }
         // SAFETY: by the caller.
         let found = unsafe { self.inner.get(name)? };
@@ -202,10 +229,10 @@ impl Library {
         unsafe { pointer_from(found, name) }
     }
 
-    /// Links and initialises what has not been yet, without asking for a symbol.
+    /// Links and initialises waiting objects, without asking for a symbol.
     ///
     /// # Errors
-    /// What can go wrong in linking, as for [`get`](Self::get).
+    /// Errors of linking, as for [`get`](Self::get).
     ///
     /// # Safety
     /// As for [`get`](Self::get), except what concerns the symbol.
@@ -214,24 +241,24 @@ impl Library {
         unsafe { self.inner.make_ready() }
     }
 
-    /// Every name that a link would find undefined now, and who refers to it. Links nothing.
+    /// Returns every name that a link would find undefined now, and the objects that refer to it. Links nothing.
     ///
     /// # Errors
-    /// Those of archive members that are needed; [`Error::Removed`].
+    /// Errors of archive members that are needed; [`LibraryError::Removed`](crate::LibraryError::Removed).
     pub fn undefined_symbols(&self) -> Result<Vec<UndefinedSymbol>> {
         self.inner.undefined_symbols()
     }
 
-    /// What the imports of objects that are linked were bound to, object by object. What linkers define
-    /// (`_GLOBAL_OFFSET_TABLE_`, `__start_` and `__stop_` of the library's linker sets) is not among them.
+    /// Returns the bindings of linked objects' imports, object by object. Names that linkers define
+    /// (`_GLOBAL_OFFSET_TABLE_`, `__start_` and `__stop_` of the library's linker sets) are not among them.
     ///
     /// # Errors
-    /// [`Error::Removed`].
+    /// [`LibraryError::Removed`](crate::LibraryError::Removed).
     pub fn imports(&self) -> Result<Vec<ResolvedImport>> {
         self.inner.imports()
     }
 
-    /// Where an import of that name leads, or would.
+    /// Returns the definition that an import of that name leads to, or would.
     ///
     /// # Safety
     /// `T` has the size of a pointer, and is the symbol's type.
@@ -241,79 +268,84 @@ impl Library {
         self.inner.import(name)?.map(|found| unsafe { pointer_from(found, name) }).transpose()
     }
 
-    /// Names that can be asked for, sorted; those of archive members only once they were needed.
+    /// Returns the names that can be asked for, sorted; those of archive members only once they were needed.
     pub fn symbols(&self) -> Vec<String> {
         self.inner.symbols()
     }
 
-    /// Where the object that defines a linked symbol lies: one slab in the arena, and one for each section outside.
+    /// Returns the slabs of the object that defines a linked symbol: one in the arena, one for each section outside.
     /// If it has a part in a linker set that was put together of several objects' sections, the slab of those sets
     /// comes last.
     ///
     /// # Errors
-    /// [`Error::SymbolNotFound`], also if it is not linked yet; [`Error::Removed`].
+    /// [`LibraryError::SymbolNotFound`](crate::LibraryError::SymbolNotFound), also if it is not linked yet;
+    /// [`LibraryError::Removed`](crate::LibraryError::Removed).
     pub fn slab_of(&self, name: &str) -> Result<Vec<Slab>> {
         Ok(slabs(self.inner.slab_of(name)?))
     }
 
-    /// Hides the library's names at once and lets its code go with its last holder. May be called again, and then says what
-    /// has become of it.
+    /// Hides the library's names at once and lets its code go with its last holder. May be called again, and then says
+    /// what has become of it.
     ///
     /// Finalisers that run here have the contract that was accepted with [`get`](Self::get) or
     /// [`initialize`](Self::initialize); without those, nothing was initialised and nothing is finalised.
-    ///
-    /// # Errors
-    /// None now; a `Result` because later layouts can fail to free.
-    pub fn remove(&self) -> Result<Removal> {
-        Ok(self.inner.remove())
+    pub fn remove(&self) -> Removal {
+        self.inner.remove()
     }
 
-    /// [`remove`](Self::remove), and waits until finalisers have run and the memory is freed: until what holds the library has let go, and
-    /// everything that it has to [wait for](Self::drain) has finished.
+    /// Calls [`remove`](Self::remove), and waits until finalisers have run and the memory is freed: until all holders
+    /// have let go, and all [drains](Self::drain) have finished.
     ///
     /// # Errors
-    /// [`Error::RemovalTimedOut`], [`Error::RemovalFromOwnCode`]. The library is removed also then.
+    /// [`LibraryError::RemovalTimedOut`](crate::LibraryError::RemovalTimedOut),
+    /// [`LibraryError::RemovalFromOwnCode`](crate::LibraryError::RemovalFromOwnCode). The library is removed also then.
     pub fn remove_and_wait(&self, timeout: Duration) -> Result<()> {
         self.inner.remove_and_wait(timeout)
     }
 
-    /// Has the library's code wait for something before finalisers run and its memory goes: for work on a device that reads it, say.
-    /// It may be added also after the library was removed, as long as something holds it.
+    /// Adds a condition that must hold before finalisers run and the memory is freed: the end of device work that reads
+    /// it, say. It may be added also after the library was removed, as long as something holds it.
     ///
-    /// When the last holder is gone before that has finished, the code is kept. Nothing polls by itself: it goes when a library is
-    /// made or removed after that, by any engine of the process, or within [`remove_and_wait`](Self::remove_and_wait).
+    /// When the last holder is gone before that has finished, the code is kept. Nothing polls by itself: it goes when a
+    /// library is made or removed after that, by any engine of the process, or within
+    /// [`remove_and_wait`](Self::remove_and_wait).
     ///
     /// # Errors
-    /// [`Error::Removed`] if nothing holds the code any more.
+    /// [`LibraryError::Removed`](crate::LibraryError::Removed) if nothing holds the code any more.
     pub fn drain(&self, drain: impl Drain + 'static) -> Result<()> {
         self.inner.drain(Box::new(drain))
     }
 
-    /// The device that it was [loaded for](LibraryBuilder::device); none once its code is gone.
+    /// Returns the device that it was [loaded for](LibraryBuilder::device); none once its code is gone.
     #[cfg(feature = "cuda")]
     pub fn device(&self) -> Option<Device> {
         self.inner.device()
     }
 
-    /// Has a function run that prepares the library's code for a device, such as one that loads its modules there: once for this library
-    /// and device, by the first that asks, with the device's context current. Others that ask meanwhile wait; who asks from inside of the
-    /// function does not. After an error, and after a panic, the next that asks runs its function. The code keeps the device from then on.
+    /// Runs a function that prepares the library's code for a device, such as one that loads its modules there: once
+    /// for this library and device, by the first that asks, with the device's context current. Others that ask
+    /// meanwhile wait; a call from inside of the function does not. After an error, and after a panic, the next that
+    /// asks runs its function. The code keeps the device from then on.
     ///
     /// The device need not be the one that the library was [loaded for](LibraryBuilder::device).
     ///
     /// # Errors
-    /// [`Error::DeviceInitialization`] with what the function returned; [`Error::Cuda`], [`Error::DeviceAfterFork`]; [`Error::Removed`],
-    /// [`Error::LostInFork`].
+    /// [`CudaError::DeviceInitialization`](crate::CudaError::DeviceInitialization) with what the function returned;
+    /// [`CudaError::Call`](crate::CudaError::Call), [`CudaError::AfterFork`](crate::CudaError::AfterFork);
+    /// [`LibraryError::Removed`](crate::LibraryError::Removed),
+    /// [`LibraryError::LostInFork`](crate::LibraryError::LostInFork).
     #[cfg(feature = "cuda")]
     pub fn initialize_on<E>(&self, device: &Device, initialize: impl FnOnce(&Self) -> Result<(), E>) -> Result<()>
     where
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         self.inner.initialise_on(device, || {
-            initialize(self).map_err(|source| Error::DeviceInitialization {
-                library: self.name().to_owned(),
-                device: device.ordinal(),
-                source: source.into(),
+            initialize(self).map_err(|source| {
+                Error::Cuda(CudaError::DeviceInitialization {
+                    library: self.name().to_owned(),
+                    device: device.ordinal(),
+                    source: source.into(),
+                })
             })
         })
     }
@@ -325,7 +357,7 @@ impl fmt::Debug for Library {
     }
 }
 
-/// Ranges in the arena that touch are one slab.
+/// Merges ranges in the arena that touch into one slab.
 fn slabs(ranges: Vec<SlabRange>) -> Vec<Slab> {
     let mut slabs: Vec<Slab> = Vec::new();
     for range in ranges {
@@ -342,9 +374,10 @@ fn slabs(ranges: Vec<SlabRange>) -> Vec<Slab> {
 }
 
 /// Says where a library's imports are looked for. In this order: its own objects, its archives, linked libraries in the
-/// order given, `__dso_handle` and the functions that belong to each library (`atexit` and its relatives), shared libraries
-/// in the order given, given symbols, the process, and what compilers expect to be linked statically (libgcc's outline atomics of
-/// AArch64; with the process, what `libc_nonshared.a` has). [`Library::imports`] says where each was found.
+/// order given, `__dso_handle` and the functions that belong to each library (`atexit` and its relatives), shared
+/// libraries in the order given, given symbols, the process, and what compilers expect to be linked statically
+/// (libgcc's outline atomics of AArch64; with the process, what `libc_nonshared.a` has). [`Library::imports`] says
+/// where each was found.
 #[must_use = "a builder does nothing until build"]
 pub struct LibraryBuilder {
     context: Arc<Context>,
@@ -359,8 +392,9 @@ impl LibraryBuilder {
     }
 
     /// Looks in another library of this or another engine of the process, at its symbols with default visibility. It is
-    /// initialised before this one, and kept alive by it: its names as long as this library is not dropped, its code as long as that of
-    /// this one, if references lead to it. Libraries that the other was linked against are not looked in.
+    /// initialised before this one, and kept alive by it: its names as long as this library is not dropped, its code as
+    /// long as that of this one, if references lead to it. Libraries that the other was linked against are not looked
+    /// in.
     pub fn link(mut self, library: &Library) -> Self {
         self.scope.links.push(Arc::clone(&library.inner));
         self
@@ -368,13 +402,22 @@ impl LibraryBuilder {
 
     /// Looks in a shared library, and in what that depends on. It is opened by [`build`](Self::build) with
     /// `RTLD_NOW | RTLD_LOCAL` and stays open as long as the code lives.
-    pub fn shared_library(mut self, path: impl AsRef<Path>) -> Self {
+    ///
+    /// # Safety
+    /// - The initialisers of the shared library, and of what it depends on, may be run by the thread that calls
+    ///   [`build`](Self::build). Their finalisers may be run by whichever thread drops the last holder of the code, or
+    ///   by the one that ends the process.
+    /// - That holds for each file that a name without a slash may lead to: in a folder of
+    ///   [`search_path`](Self::search_path), and where the dynamic loader looks.
+    /// - What it exports must be what the objects take it for.
+    pub unsafe fn shared_library(mut self, path: impl AsRef<Path>) -> Self {
         self.shared.push(path.as_ref().to_owned());
         self
     }
 
-    /// Looks for shared libraries in a folder: for those that are given by name alone, before the dynamic loader looks where it does; and, where
-    /// a link finds names undefined, for those that export them, to name them in [`Error::UndefinedSymbols`]. Nothing else is opened.
+    /// Looks for shared libraries in a folder: for those that are given by name alone, before the dynamic loader looks
+    /// where it does; and, where a link finds names undefined, for those that export them, to name them in
+    /// [`LinkError::UndefinedSymbols`](crate::LinkError::UndefinedSymbols). Nothing else is opened.
     pub fn search_path(mut self, folder: impl AsRef<Path>) -> Self {
         self.scope.folders.push(folder.as_ref().to_owned());
         self
@@ -382,17 +425,21 @@ impl LibraryBuilder {
 
     /// Gives a name an address: of a function, or of an object.
     ///
-    /// Code refers to it in 32 bits unless it was compiled with `-fPIC`, and a Rust program is usually further away than
-    /// that from the arena.
-    pub fn symbol(mut self, name: &str, address: *const ()) -> Self {
+    /// Code refers to it in 32 bits unless it was compiled with `-fPIC`, and a Rust program is usually further away
+    /// than that from the arena.
+    ///
+    /// # Safety
+    /// The address must be that of what the objects take it for, and stay so as long as the code lives.
+    pub unsafe fn symbol(mut self, name: &str, address: *const ()) -> Self {
         self.scope.elsewhere.given.insert(name.into(), address as u64);
         self
     }
 
-    /// Loads for a device: its primary context is current, on the thread that does it, when shared libraries are opened, when initialisers
-    /// run and when finalisers do; then the one before is again. Exit handlers that run at the process's end, and finalisers of shared libraries,
-    /// run without it. Code finds the driver's functions, and nothing of what the driver depends on, after shared libraries and symbols that are
-    /// given. The device stays as long as the code.
+    /// Loads for a device: its primary context is current, on the thread that does it, when shared libraries are
+    /// opened, when initialisers run and when finalisers do; then the one before is again. Exit handlers that run at
+    /// the process's end, and finalisers of shared libraries, run without it. Code finds the driver's functions, and
+    /// nothing of what the driver depends on, after shared libraries and symbols that are given. The device stays as
+    /// long as the code.
     #[cfg(feature = "cuda")]
     pub fn device(mut self, device: &Device) -> Self {
         self.scope.device = Some(device.clone());
@@ -400,11 +447,13 @@ impl LibraryBuilder {
     }
 
     /// Takes objects that ask for executable stacks (`.note.GNU-stack` with the flag X), as nested functions of GNU C
-    /// need them whose addresses are taken; without this they are refused ([`Error::ExecutableStack`]). When the first
-    /// of them is linked, the dynamic loader makes all stacks executable, as `dlopen` of such a shared library does:
-    /// the main thread's, those of threads that `pthread_create` has made, and those of threads to come; not stacks
-    /// that a program has made itself. They stay so. A link is an [`Error::ExecutableStackRefused`] where the system
-    /// does not let it.
+    /// need them whose addresses are taken; without this they are refused
+    /// ([`ObjectError::ExecutableStack`](crate::ObjectError::ExecutableStack)). When the first of them is linked, the
+    /// dynamic loader makes all stacks executable, as `dlopen` of such a shared library does: the main thread's, those
+    /// of threads that `pthread_create` has made, and those of threads to come; not stacks that a program has made
+    /// itself. They stay so. A link is an
+    /// [`LinkError::ExecutableStackRefused`](crate::LinkError::ExecutableStackRefused) where the system does not let
+    /// it.
     pub fn executable_stack(mut self) -> Self {
         self.scope.executable_stack = true;
         self
@@ -416,33 +465,31 @@ impl LibraryBuilder {
         self
     }
 
-    /// Makes the library.
+    /// Makes the library: opens the shared libraries, and links nothing.
     ///
     /// # Errors
-    /// [`Error::Removed`] for a linked library that was removed; [`Error::SharedLibraryNotFound`], [`Error::NotASharedLibrary`] and
-    /// [`Error::SharedLibrary`] if one cannot be opened;
-    /// [`Error::InvalidName`] for a symbol's name with a NUL byte, [`Error::NullSymbol`] for one at address 0. Those of the
-    /// device's driver, with the feature `cuda`.
-    ///
-    /// # Safety
-    /// - Initialisers of shared libraries run now, their finalisers when the library's code goes.
-    /// - Addresses given with [`symbol`](Self::symbol) must be those of what the objects take them for, and stay so as long as
-    ///   the code lives.
-    pub unsafe fn build(self) -> Result<Library> {
+    /// [`LibraryError::Removed`](crate::LibraryError::Removed) for a linked library that was removed;
+    /// [`LibraryError::SharedLibraryNotFound`](crate::LibraryError::SharedLibraryNotFound),
+    /// [`LibraryError::NotASharedLibrary`](crate::LibraryError::NotASharedLibrary) and
+    /// [`LibraryError::SharedLibrary`](crate::LibraryError::SharedLibrary) if one cannot be opened;
+    /// [`LibraryError::InvalidName`](crate::LibraryError::InvalidName) for a symbol's name with a NUL byte,
+    /// [`LibraryError::NullSymbol`](crate::LibraryError::NullSymbol) for one at address 0. Those of the device's
+    /// driver, with the feature `cuda`.
+    pub fn build(self) -> Result<Library> {
         if let Some(name) = self.scope.elsewhere.given.keys().find(|name| name.contains('\0')) {
-            return Err(Error::InvalidName { name: name.to_string() });
+            return Err(Error::Library(LibraryError::InvalidName { name: name.to_string() }));
         }
         if let Some((name, _)) = self.scope.elsewhere.given.iter().find(|(_, address)| **address == 0) {
-            return Err(Error::NullSymbol { library: self.name, symbol: name.to_string() });
+            return Err(Error::Library(LibraryError::NullSymbol { library: self.name, symbol: name.to_string() }));
         }
         if let Some(removed) = self.scope.links.iter().find(|library| library.is_removed()) {
-            return Err(Error::Removed { library: removed.name().to_owned() });
+            return Err(Error::Library(LibraryError::Removed { library: removed.name().to_owned() }));
         }
         #[cfg(feature = "cuda")]
         let _current = self.scope.device.as_ref().map(Device::make_current).transpose()?;
-        // SAFETY: by the caller.
+        // SAFETY: by the caller of `shared_library`, who gave the path.
         let shared = self.shared.iter().map(|path| unsafe { SharedLibrary::open_local(path, &self.scope.folders) });
-        #[cfg_attr(not(feature = "cuda"), expect(unused_mut))]
+        #[cfg_attr(not(feature = "cuda"), expect(unused_mut, reason = "a device adds its driver"))]
         let mut shared = shared.collect::<Result<Vec<_>>>()?;
         #[cfg(feature = "cuda")]
         shared.extend(self.scope.device.iter().map(|device| device.driver().library().clone().alone()));

@@ -5,8 +5,8 @@ use std::ops::Deref;
 
 use crate::sync::Arc;
 
-/// A name that was given, or the number of an object that was given none. Most kernels have none, and there may be many:
-/// their text is made where somebody reads it.
+/// A name that was given, or the number of an object that was given none. Most kernels have none, and there may be
+/// many: their text is made where somebody reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Name {
     Given(Arc<str>),
@@ -37,8 +37,8 @@ impl fmt::Display for Name {
     }
 }
 
-/// A name without memory of its own, as signal handlers need it: up to 94 bytes of text. Of a longer name, the last ones, which tell
-/// paths apart, behind an ellipsis.
+/// A name without memory of its own, as signal handlers need it: up to 94 bytes of text. Of a longer name, the last
+/// ones, which tell paths apart, behind an ellipsis.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ShortName {
     len: u8,
@@ -61,7 +61,7 @@ impl ShortName {
         short
     }
 
-    /// The name of something that was given none.
+    /// Returns the name of an object or library without one.
     pub(crate) fn of_number(number: u32) -> Self {
         let mut short = Self { len: 0, bytes: [0; Self::CAPACITY] };
         let _ = write!(short, "{}", Name::Number(number));
@@ -76,7 +76,7 @@ impl ShortName {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         self.bytes.get(..self.len.into()).and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default()
     }
@@ -127,6 +127,18 @@ impl PartialEq<ShortName> for &str {
     }
 }
 
+/// A name that something defines for others, as a linker has to know it.
+#[cfg_attr(not(feature = "inkwell"), allow(dead_code, reason = "only modules say what they will define"))]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DefinedName {
+    pub(crate) name: String,
+    pub(crate) is_function: bool,
+    /// Another definition may count.
+    pub(crate) is_weak: bool,
+    /// Seen outside of its dylib.
+    pub(crate) is_exported: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,7 +152,7 @@ mod tests {
         let short = ShortName::new(&long);
         assert!(short.starts_with('…') && long.ends_with(short.trim_start_matches('…')), "{short}");
         assert_eq!(short.len(), 94);
-        // Not through the middle of a character.
+        // The cut is not in the middle of a character.
         let short = ShortName::new(&"é".repeat(100));
         assert_eq!(short, *format!("…{}", "é".repeat(45)));
         assert_eq!(ShortName::of_number(u32::MAX), *Name::Number(u32::MAX).to_string());

@@ -1,27 +1,30 @@
-//! Where an engine's arena lies.
+//! The placement of an engine's arena.
 
 use std::ops::Range;
 
 use crate::memory::{ArenaConfig, Place};
 use crate::runtime::{LoadedLibrary, loaded_libraries};
-use crate::{Error, Result};
+use crate::{Error, MemoryError, Result};
 
-/// Where an engine's arena is to lie; see [`JitEngineBuilder::arena_placement`](crate::JitEngineBuilder::arena_placement).
+/// The requested placement of an engine's arena; see
+/// [`JitEngineBuilder::arena_placement`](crate::JitEngineBuilder::arena_placement).
 ///
 /// Calls reach everything from anywhere. A placement is for code that refers to other things of the process in 32 bits
-/// because it was not compiled with `-fPIC`. The arena never takes the room that the heap and the main thread's stack grow
-/// into, and never replaces what is mapped. [`JitEngine::arena`](crate::JitEngine::arena) says where it came to lie.
+/// because it was not compiled with `-fPIC`. The arena never takes the room that the heap and the main thread's stack
+/// grow into, and never replaces what is mapped. [`JitEngine::arena`](crate::JitEngine::arena) says where it came to
+/// lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ArenaPlacement {
     /// As [`NearLibraries`](Self::NearLibraries), if there is room for at least half of what
-    /// [`arena_size`](crate::JitEngineBuilder::arena_size) says, and else as [`Anywhere`](Self::Anywhere), in its full size. Never an
-    /// error: code that refers directly to data of libc, such as what a plain `gcc -c` makes of `stderr`, has it in its reach, or is told that it
-    /// has not. On each side of the libraries 256 MiB stay free, for stacks of threads, malloc and libraries that are loaded later. So with
-    /// the usual size there is room for one or two engines of a process, and the next ones lie anywhere.
+    /// [`arena_size`](crate::JitEngineBuilder::arena_size) says, and else as [`Anywhere`](Self::Anywhere), in its full
+    /// size. Never an error: code that refers directly to data of libc, such as what a plain `gcc -c` makes of
+    /// `stderr`, has it in its reach, or is told that it has not. On each side of the libraries 256 MiB stay free, for
+    /// stacks of threads, malloc and libraries that are loaded later. So with the usual size there is room for one or
+    /// two engines of a process, and the next ones lie anywhere.
     #[default]
     PreferNearLibraries,
-    /// Wherever the kernel puts it.
+    /// The kernel chooses the place.
     Anywhere,
     /// Every byte of the arena is within 2 GiB − 1 MiB of the address, so that signed 32-bit PC-relative references
     /// (`R_X86_64_PC32`, `R_AARCH64_PREL32`) reach it; as near as there is room.
@@ -29,20 +32,20 @@ pub enum ArenaPlacement {
         /// The address; nothing needs to be there.
         address: usize,
     },
-    /// Every byte of the arena is within 2 GiB − 1 MiB of every byte of all shared libraries that are loaded when the engine
-    /// is built (`dl_iterate_phdr`): all but the executable and the vDSO. For code that refers directly to data of libc or
-    /// libcuda. Load those libraries first; for libraries that are loaded later nothing is promised.
+    /// Every byte of the arena is within 2 GiB − 1 MiB of every byte of all shared libraries that are loaded when the
+    /// engine is built (`dl_iterate_phdr`): all but the executable and the vDSO. For code that refers directly to data
+    /// of libc or libcuda. Load those libraries first; for libraries that are loaded later nothing is promised.
     NearLibraries,
-    /// The whole arena is below 2 GiB − 1 MiB, so that absolute 32-bit references inside it, signed or not, are in range
-    /// (`R_X86_64_32`, `R_X86_64_32S`, `R_AARCH64_ABS32`): code for the small code model of a position-dependent executable
-    /// (`-fno-pic`). Data of libraries, and of an executable that is position-independent, are out of such code's reach then;
-    /// so is the personality function that the frames of non-PIC C++ code name by its absolute address (compile it with
-    /// `-fPIE`, or without exceptions).
+    /// The whole arena is below 2 GiB − 1 MiB, so that absolute 32-bit references inside it, signed or not, are in
+    /// range (`R_X86_64_32`, `R_X86_64_32S`, `R_AARCH64_ABS32`): code for the small code model of a position-dependent
+    /// executable (`-fno-pic`). Data of libraries, and of an executable that is position-independent, are out of such
+    /// code's reach then; so is the personality function that the frames of non-PIC C++ code name by its absolute
+    /// address (compile it with `-fPIE`, or without exceptions).
     Low2GiB,
 }
 
 impl ArenaPlacement {
-    /// As the memory room understands it.
+    /// Returns the placement in the terms of the memory module.
     pub(crate) fn place(self) -> Result<Option<Place>> {
         match self {
             Self::Anywhere => Ok(None),
@@ -58,7 +61,7 @@ impl ArenaPlacement {
 
 const NAME: &str = "within 2 GiB of the loaded libraries";
 
-/// The first and the last of all. There is one with glibc's dynamic loader, which is a library itself.
+/// Returns the lowest and the highest library. glibc's dynamic loader is a library itself, so that there is one.
 fn ends(libraries: &[LoadedLibrary]) -> Option<(&LoadedLibrary, &LoadedLibrary)> {
     let lowest = libraries.iter().min_by_key(|l| l.addresses.start)?;
     Some((lowest, libraries.iter().max_by_key(|l| l.addresses.end)?))
@@ -70,13 +73,13 @@ fn rather_near_all(libraries: &[LoadedLibrary]) -> Option<Place> {
 }
 
 fn near_all(libraries: &[LoadedLibrary]) -> Result<Option<Place>> {
-    // Near none of them is anywhere.
+    // Without libraries, any place will do.
     let Some((lowest, highest)) = ends(libraries) else { return Ok(None) };
     let span: Range<usize> = lowest.addresses.start..highest.addresses.end;
     let place = Place::near(&span, NAME.to_owned());
     if place.window.len() < ArenaConfig::MIN {
         let (lowest, highest) = (lowest.name.clone(), highest.name.clone());
-        return Err(Error::LibrariesApart { lowest, highest, span });
+        return Err(Error::Memory(MemoryError::LibrariesApart { lowest, highest, span }));
     }
     Ok(Some(place))
 }
@@ -94,13 +97,14 @@ mod tests {
         let base = 0x7000_0000_0000;
         let near = library("near.so", base..base + 0x1000);
         let between = library("between.so", base + 0x10_0000..base + 0x10_1000);
-        // The arena of the least size, 8 MiB, has to be within 2 GiB - 1 MiB of the end of the one and the start of the other.
+        // The arena of the least size, 8 MiB, has to be within 2 GiB - 1 MiB of the end of the one and the start of the
+        // other.
         let limit = 2 * ((2 << 30) - (1 << 20)) - (8 << 20);
         let far = |span| library("far.so", base + span - 0x1000..base + span);
         let place = near_all(&[between.clone(), far(limit), near.clone()]).unwrap().unwrap();
         assert_eq!(place.window.len(), 8 << 20);
         match near_all(&[between, far(limit + 1), near]).unwrap_err() {
-            Error::LibrariesApart { lowest, highest, span } => {
+            Error::Memory(MemoryError::LibrariesApart { lowest, highest, span }) => {
                 assert_eq!((lowest.as_str(), highest.as_str()), ("near.so", "far.so"));
                 assert_eq!(span, base..base + limit + 1);
             }

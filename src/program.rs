@@ -1,5 +1,5 @@
-//! What the `slabjit` program needs beside the public interface. Not public.
-#![allow(unsafe_code)] // an unsafe fn, whose contract is the caller's
+//! Functions that the `slabjit` program needs beside the public interface. Not public.
+#![allow(unsafe_code, reason = "an unsafe fn, whose contract is the caller's")]
 
 use std::ffi::{CString, c_int};
 
@@ -8,17 +8,17 @@ use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSymbol as _};
 
 use crate::elf::Archive;
-use crate::link::outermost;
+use crate::live::outermost;
 use crate::read::Contents;
 use crate::runtime::vectors::{Vectors, program};
 use crate::{Library, Result};
 
-/// Whether bytes are those of an archive, thin ones with them.
+/// Returns whether bytes are an archive, thin ones included.
 pub fn is_archive(bytes: &[u8]) -> bool {
     bytes.starts_with(b"!<arch>\n") || bytes.starts_with(b"!<thin>\n")
 }
 
-/// Whether an object, or a member of an archive, defines a name for others. True also where nobody can tell.
+/// Returns whether an object, or a member of an archive, defines a name for others. True also where nobody can tell.
 pub fn defines(bytes: &[u8], name: &str) -> bool {
     if is_archive(bytes) {
         let symbols = ArchiveFile::parse(bytes).and_then(|archive| archive.symbols());
@@ -29,16 +29,16 @@ pub fn defines(bytes: &[u8], name: &str) -> bool {
     object.symbols().any(|symbol| symbol.is_global() && !symbol.is_undefined() && symbol.name() == Ok(name))
 }
 
-/// The objects in an archive, and their names. What is no ELF object is passed over, as a linker does.
+/// Returns the objects in an archive, and their names. Skips members that are no ELF objects, as a linker does.
 ///
 /// # Errors
-/// Those of [`Library::add_archive_named`].
+/// As for [`Library::add_archive_named`].
 pub fn members(name: &str, bytes: &[u8]) -> Result<Vec<(String, Vec<u8>)>> {
     let members = Archive::parse(name, Contents::Memory(bytes.into()))?.copies(|_| true)?;
     Ok(members.into_iter().filter(|(_, bytes)| bytes.starts_with(b"\x7fELF")).collect())
 }
 
-/// The objects that a library has taken out of archives so far, and their names.
+/// Returns the objects that a library has taken out of archives so far, and their names.
 ///
 /// # Errors
 /// [`Error::Io`](crate::Error::Io) if an archive that was added as a file cannot be read any more.
@@ -61,9 +61,10 @@ pub unsafe fn set_arguments(arguments: Vec<CString>) {
 /// end its thread. Returns what it returns.
 ///
 /// # Errors
-/// [`Error::SymbolNotFound`](crate::Error::SymbolNotFound), [`Error::WrongSymbolKind`](crate::Error::WrongSymbolKind),
-/// [`Error::ThreadLocalSymbol`](crate::Error::ThreadLocalSymbol) before anything is linked; what can go wrong in linking, before any of the
-/// library's code has run.
+/// [`LibraryError::SymbolNotFound`](crate::LibraryError::SymbolNotFound),
+/// [`LibraryError::WrongSymbolKind`](crate::LibraryError::WrongSymbolKind),
+/// [`LibraryError::ThreadLocalSymbol`](crate::LibraryError::ThreadLocalSymbol) before anything is linked; what can go
+/// wrong in linking, before any of the library's code has run.
 ///
 /// # Safety
 /// The function is such a `main`. All of the library may be run, by this thread, which is the process's first.

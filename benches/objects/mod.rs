@@ -88,3 +88,25 @@ pub fn compile(text: &str, extension: &str, options: &[&str]) -> Vec<u8> {
     assert!(status.success());
     std::fs::read(&object).unwrap()
 }
+
+/// `n` objects of which each refers to the next, and a last one: `link_NNNNNNNN(x) == x + 42`.
+pub fn chain(n: usize) -> Vec<Vec<u8>> {
+    let text = if cfg!(target_arch = "x86_64") {
+        "link_00000000: lea link_00000001(%rip),%rax\n ret\n"
+    } else {
+        "link_00000000: adrp x0,link_00000001\n add x0,x0,:lo12:link_00000001\n ret\n"
+    };
+    let template = compile(&format!(".globl link_00000000\n.text\n{text}"), "s", &["-c"]);
+    let place = |name: &str| template.windows(name.len()).position(|window| window == name.as_bytes()).unwrap();
+    let (this, next) = (place("link_00000000"), place("link_00000001"));
+    let link = |i: usize| {
+        let mut bytes = template.clone();
+        for (at, i) in [(this, i), (next, i + 1)] {
+            let name = format!("link_{i:08}");
+            bytes[at..at + name.len()].copy_from_slice(name.as_bytes());
+        }
+        bytes
+    };
+    let last = format!("int link_{n:08}(int x) {{ return x + 42; }}");
+    (0..n).map(link).chain([compile(&last, "c", &["-c", "-O2", "-fPIC"])]).collect()
+}

@@ -1,5 +1,5 @@
-//! A kernel on a device, loaded from an object and removed while the device is busy with it: `cargo run --release --features cuda --example
-//! cuda_saxpy`.
+//! A kernel on a device, loaded from an object and removed while the device is busy with it: `cargo run --release
+//! --features cuda --example cuda_saxpy`.
 //!
 //! Without a CUDA driver, or without a device, it says so and ends.
 //!
@@ -9,7 +9,7 @@
 //! target/release/examples/cuda_saxpy --make-object saxpy.o        (calls gcc)
 //! ./cuda_saxpy saxpy.o                                            (there)
 //! ```
-#![allow(unsafe_code)] // calls the kernel
+#![allow(unsafe_code, reason = "calls the kernel")]
 
 use std::error::Error;
 use std::ffi::c_void;
@@ -71,7 +71,10 @@ fn expected(i: usize, times: u32) -> f32 {
 fn run(object: &Path) -> Result<()> {
     let driver = match Driver::load() {
         Ok(driver) => driver,
-        Err(error @ (slabjit::Error::DriverNotFound { .. } | slabjit::Error::NoDevice)) => {
+        Err(
+            error @ (slabjit::Error::Cuda(slabjit::CudaError::DriverNotFound { .. })
+            | slabjit::Error::Cuda(slabjit::CudaError::NoDevice)),
+        ) => {
             println!("nothing is run: {error}");
             return Ok(());
         }
@@ -83,8 +86,7 @@ fn run(object: &Path) -> Result<()> {
 
     let engine = JitEngine::new()?;
     let start = Instant::now();
-    // SAFETY: nothing is opened or given but the driver's functions, which are what host.c says.
-    let library = unsafe { engine.library("saxpy").isolated().device(&device).build()? };
+    let library = engine.library("saxpy").isolated().device(&device).build()?;
     library.add_object_file(object)?;
     // SAFETY: the types are those of host.c; the module is loaded before it is used.
     let (saxpy, module, stream) = unsafe {
@@ -134,7 +136,7 @@ fn run(object: &Path) -> Result<()> {
     // SAFETY: both are the device's; the stream lives to the end, and nobody else unloads the module.
     library.drain(unsafe { Work::on(&device).stream(stream)?.module(module)? })?;
     drop(saxpy);
-    let removal = library.remove()?;
+    let removal = library.remove();
     println!("removed {:?} after the first of {LAUNCHES} launches: {removal:?}", start.elapsed());
     if matches!(removal, Removal::Freed) {
         println!("the device was faster");

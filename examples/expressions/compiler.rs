@@ -6,7 +6,8 @@ use inkwell::context::Context;
 use inkwell::values::FloatValue;
 use slabjit::{JitEngine, Library};
 
-/// sum := product (("+" | "-") product)*; product := factor (("*" | "/") factor)*; factor := "-" factor | "(" sum ")" | number | "x" | "y"
+/// sum := product (("+" | "-") product)*; product := factor (("*" | "/") factor)*; factor := "-" factor | "(" sum ")" |
+/// number | "x" | "y"
 pub fn compile(engine: &JitEngine, source: &str) -> Result<Library, Box<dyn std::error::Error>> {
     let context = Context::create();
     let module = context.create_module(source);

@@ -1,8 +1,9 @@
 //! The main job: an RMSNorm kernel, compiled ahead of time from C, loaded from the bytes of its object and run.
 //!
-//! `cargo run --release --example rmsnorm` compiles `rmsnorm.c` with gcc twice: as it is, and in the shape that made this crate
-//! necessary (two sections named `.text`, AX and WA, and a `.fini_array`). Both are loaded, run on a 4096×4096 input, and checked
-//! against a scalar reference. Then it measures the time from bytes to the first call, and the same for `ld -shared` and `dlopen`.
+//! `cargo run --release --example rmsnorm` compiles `rmsnorm.c` with gcc twice: as it is, and in the shape that made
+//! this crate necessary (two sections named `.text`, AX and WA, and a `.fini_array`). Both are loaded, run on a
+//! 4096×4096 input, and checked against a scalar reference. Then it measures the time from bytes to the first call, and
+//! the same for `ld -shared` and `dlopen`.
 
 use std::error::Error;
 use std::io::Write;
@@ -22,7 +23,8 @@ type RmsNormPath = unsafe extern "C" fn() -> *const std::ffi::c_char;
 const ROWS: usize = 4096;
 const COLUMNS: usize = 4096;
 const EPS: f32 = 1e-6;
-/// The kernel sums 4096 squares in f32, eight or more sums side by side; the reference in f64. What is left is rounding.
+/// The kernel sums 4096 squares in f32, eight or more sums side by side; the reference in f64. What is left is
+/// rounding.
 const TOLERANCE: f64 = 2e-6;
 
 fn main() -> Result<()> {
@@ -57,7 +59,8 @@ fn main() -> Result<()> {
 
         // Nothing of the object runs here; `get` links and initialises it.
         let library = engine.add_object_named(name, &bytes)?;
-        // SAFETY: the types are those in rmsnorm.c, and so are they below; the object has no initialisers that run code.
+        // SAFETY: the types are those in rmsnorm.c, and so are they below; the object has no initialisers that run
+        // code.
         let (rmsnorm, path): (Symbol<RmsNorm>, Symbol<RmsNormPath>) =
             unsafe { (library.get("rmsnorm")?, library.get("rmsnorm_path")?) };
         for slab in library.slab_of("rmsnorm")? {

@@ -1,10 +1,10 @@
 // RMSNorm of each row: y[i] = x[i] / sqrt(mean(x²) + eps) * weight[i].
 //
-// It imports nothing. The CPU is asked once, at the first call, by cpuid: __builtin_cpu_supports would need a hidden symbol of
-// libgcc.a, which only a linker's command line has.
+// It imports nothing. The CPU is asked once, at the first call, by cpuid: __builtin_cpu_supports would need a hidden
+// symbol of libgcc.a, which only a linker's command line has.
 //
-// With -DFOUNDING_SHAPE the object looks like what CuTe DSL 4.4.1 writes: pointers to functions lie in a second section named
-// .text, which is writable (AX + WA), and there is a .fini_array.
+// With -DFOUNDING_SHAPE the object looks like what CuTe DSL 4.4.1 writes: pointers to functions lie in a second section
+// named .text, which is writable (AX + WA), and there is a .fini_array.
 
 typedef void rmsnorm_fn(const float *x, const float *weight, float *y, long rows, long columns, float eps);
 

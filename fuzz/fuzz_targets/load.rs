@@ -28,22 +28,21 @@ fn engine(conflicts: SectionConflicts) -> JitEngine {
 }
 
 fn load(engine: &JitEngine, bytes: &[u8]) -> slabjit::Result<()> {
-    // SAFETY: no shared libraries are opened.
-    let mut library = unsafe { engine.library("fuzz").build()? };
+    let mut library = engine.library("fuzz").build()?;
     library.add_object(bytes)?;
     let missing = library.undefined_symbols()?;
     if !missing.is_empty() {
         let given = missing.iter().fold(engine.library("fuzz"), |builder, symbol| {
-            builder.symbol(&symbol.name, std::ptr::from_ref(engine).cast())
+            // SAFETY: what could use the addresses does not run.
+            unsafe { builder.symbol(&symbol.name, std::ptr::from_ref(engine).cast()) }
         });
-        // SAFETY: as above; what could use the addresses does not run.
-        library = unsafe { given.build()? };
+        library = given.build()?;
         library.add_object(bytes)?;
     }
     // SAFETY: with `--cfg slabjit_fuzzing`, no initialiser runs.
     unsafe { library.initialize()? };
     ask(&library);
-    library.remove()?;
+    library.remove();
     Ok(())
 }
 
@@ -62,7 +61,7 @@ fn ask(library: &Library) {
 }
 
 unsafe extern "C" {
-    // libgcc_s (libgcc/unwind-dw2-fde.c): finds the entry of an address, and reads all tables that were registered on the way.
-    // The answer's `struct dwarf_eh_bases` is three pointers.
+    // libgcc_s (libgcc/unwind-dw2-fde.c): finds the entry of an address, and reads all tables that were registered on
+    // the way. The answer's `struct dwarf_eh_bases` is three pointers.
     fn _Unwind_Find_FDE(address: *const (), bases: &mut [usize; 3]) -> *const c_void;
 }

@@ -6,5 +6,7 @@
 #include "indirect.cpp"
 #include "graph.cpp"
 #include "link.cpp"
+#include "orc.cpp"
+#include "dylib.cpp"
 #include "session.cpp"
 #include "module.cpp"

@@ -20,6 +20,8 @@ char *takeText(llvm::Error E);
 
 namespace slabjit {
 
+llvm::Error refused(const char *What);
+
 /// One object from the moment its graph is made until its link has ended.
 struct Link {
   const slabjit_callbacks *Callbacks = nullptr;
@@ -34,11 +36,13 @@ struct Link {
   };
   /// The object that the graph was made of.
   llvm::StringRef Bytes;
-  /// Addresses that LLVM is told, less those of the memory. Only LLVM's own tests have another than 0 (ci/llvm-suite): they link for
-  /// addresses of their choosing, and nothing of that runs.
+  /// Addresses that LLVM is told, less those of the memory. Only LLVM's own tests have another than 0 (ci/llvm-suite):
+  /// they link for addresses of their choosing, and nothing of that runs.
   uint64_t Displacement = 0;
   /// Leaves out what undoes relaxations of JITLink's that are wrong: one of LLVM's own tests wants them.
   bool KeepsRelaxations = false;
+  /// Why there is no memory, for the next pass to say where JITLink does not survive to be told.
+  const char *Refused = nullptr;
   struct Source {
     llvm::jitlink::Block *Block;
     /// Its bytes as the graph was made with them.
@@ -77,7 +81,8 @@ class MemoryManager final : public llvm::jitlink::JITLinkMemoryManager {
 public:
   /// What is finished goes to `Keep`; without it, it is published and committed at once.
   explicit MemoryManager(Link &L, std::vector<Finished> *Keep = nullptr) : L(L), Keep(Keep) {}
-  void allocate(const llvm::jitlink::JITLinkDylib *, llvm::jitlink::LinkGraph &G, OnAllocatedFunction OnAllocated) override;
+  void allocate(const llvm::jitlink::JITLinkDylib *, llvm::jitlink::LinkGraph &G,
+                OnAllocatedFunction OnAllocated) override;
   void deallocate(std::vector<FinalizedAlloc> Allocs, OnDeallocatedFunction OnDeallocated) override;
   using JITLinkMemoryManager::allocate;
   using JITLinkMemoryManager::deallocate;
@@ -110,6 +115,14 @@ void noteIndirectFunctions(Link &L, llvm::jitlink::LinkGraph &G);
 llvm::Error makeIndirectFunctions(Link &L, llvm::jitlink::LinkGraph &G);
 /// Adds the slots at their addresses.
 void reportSlots(llvm::jitlink::LinkGraph &G, llvm::SmallVectorImpl<slabjit_placed> &Blocks);
+
+/// The object layer that hands objects to the caller.
+std::unique_ptr<llvm::orc::ObjectLayer> makeLayer(llvm::orc::ExecutionSession &ES, const slabjit_orc &Caller);
+/// What runs the tasks of a session.
+std::unique_ptr<llvm::orc::TaskDispatcher> makeDispatcher(const slabjit_orc &Caller);
+llvm::orc::LLJIT &lljit(slabjit_session *Session);
+/// Has the caller initialise dylibs.
+void setUpPlatform(llvm::orc::LLJIT &JIT, const slabjit_orc &Caller);
 
 } // namespace slabjit
 

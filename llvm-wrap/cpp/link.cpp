@@ -1,4 +1,5 @@
-// Graphs that are linked together, by JITLink alone: each as far as it comes without the others, then to its end; then the memory of all.
+// Graphs that are linked together, by JITLink alone: each as far as it comes without the others, then to its end; then
+// the memory of all.
 #include "internal.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -84,9 +85,10 @@ void finish(slabjit_batch &Peers, std::unique_ptr<slabjit_batch::Lookup> &Waits)
   Continuation->run(lookUp(Peers, L->Names));
 }
 
-/// A graph that waits has its addresses: which section a block came from counts no more but for those that JITLink and the passes of ours
-/// look for by name. Each section has two hash tables, of 512 bytes at least, and a large object has thousands of sections: those of
-/// one protection become one. LLVM 22 as one batch of 1368 objects takes 150 MiB less for that.
+/// A graph that waits has its addresses: which section a block came from counts no more but for those that JITLink and
+/// the passes of ours look for by name. Each section has two hash tables, of 512 bytes at least, and a large object has
+/// thousands of sections: those of one protection become one. LLVM 22 as one batch of 1368 objects takes 150 MiB less
+/// for that.
 void mergeSections(LinkGraph &G) {
   SmallVector<Section *, 16> Into;
   std::vector<Section *> All;

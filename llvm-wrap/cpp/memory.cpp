@@ -1,13 +1,29 @@
-// The JITLinkMemoryManager, which asks the caller for memory. Address space, protections and lifetimes are the caller's.
+// The JITLinkMemoryManager, which asks the caller for memory. Address space, protections and lifetimes are the
+// caller's.
 #include "internal.h"
 
 using namespace llvm;
 using namespace llvm::jitlink;
 
+Error slabjit::refused(const char *What) {
+  return make_error<StringError>(Twine("slabjit: ") + What, inconvertibleErrorCode());
+}
+
 namespace {
 
-Error refused(const char *What) {
-  return make_error<StringError>(Twine("slabjit: ") + What, inconvertibleErrorCode());
+/// What JITLink gets in place of memory where it has to be given something.
+class NoAllocation final : public JITLinkMemoryManager::InFlightAlloc {
+public:
+  void finalize(OnFinalizedFunction OnFinalized) override { OnFinalized(slabjit::refused("no memory")); }
+  void abandon(OnAbandonedFunction OnAbandoned) override { OnAbandoned(Error::success()); }
+};
+
+/// Ends a link for which the caller has no memory.
+void refuse(slabjit::Link &L, JITLinkMemoryManager::OnAllocatedFunction OnAllocated, const char *What) {
+  if (slabjit::SurvivesRefusal)
+    return OnAllocated(slabjit::refused(What));
+  L.Refused = What;
+  OnAllocated(std::make_unique<NoAllocation>());
 }
 
 /// JITLink wants a token for each allocation. Ours says nothing: what was committed is the caller's.
@@ -15,7 +31,8 @@ const orc::ExecutorAddr NothingHeld(1);
 
 class Allocation final : public JITLinkMemoryManager::InFlightAlloc {
 public:
-  Allocation(const slabjit_callbacks &Callbacks, LinkGraph &G, slabjit_memory Memory, std::vector<slabjit::Finished> *Keep)
+  Allocation(const slabjit_callbacks &Callbacks, LinkGraph &G, slabjit_memory Memory,
+             std::vector<slabjit::Finished> *Keep)
       : Callbacks(Callbacks), G(G), Memory(Memory), Keep(Keep) {}
 
   void finalize(OnFinalizedFunction OnFinalized) override {
@@ -24,7 +41,7 @@ public:
       // The graph goes with this call.
       Keep->push_back(std::move(Done));
     else if (!slabjit::publish(Done))
-      return Done.abandon(), OnFinalized(refused("publishing memory failed"));
+      return Done.abandon(), OnFinalized(slabjit::refused("publishing memory failed"));
     else if (auto E = Done.commit())
       return OnFinalized(std::move(E));
     OnFinalized(JITLinkMemoryManager::FinalizedAlloc(NothingHeld));
@@ -151,7 +168,7 @@ void slabjit::MemoryManager::allocate(const JITLinkDylib *, LinkGraph &G, OnAllo
   SmallVector<std::pair<Section *, slabjit::Hidden>, 2> Apart;
   for (auto *Sec : L.Apart) {
     if (!putApart(L, *Sec))
-      return OnAllocated(refused("no memory for a section apart"));
+      return refuse(L, std::move(OnAllocated), "no memory for a section apart");
     Apart.push_back({Sec, slabjit::hide(*Sec)});
   }
   SmallVector<Leaving, 2> Away;
@@ -175,7 +192,7 @@ void slabjit::MemoryManager::allocate(const JITLinkDylib *, LinkGraph &G, OnAllo
   SmallVector<uint64_t, 4> Addresses(Segments.size()), Written(Segments.size());
   void *Memory = nullptr;
   if (L.Callbacks->allocate(L.Object, Segments.data(), Segments.size(), Addresses.data(), Written.data(), &Memory) != 0)
-    return OnAllocated(refused("no memory for this object"));
+    return refuse(L, std::move(OnAllocated), "no memory for this object");
 
   size_t I = 0;
   for (auto &[Group, Segment] : Shown) {
@@ -196,7 +213,7 @@ void slabjit::MemoryManager::allocate(const JITLinkDylib *, LinkGraph &G, OnAllo
 }
 
 Error slabjit::Finished::commit() {
-  auto ToUndo = orc::shared::runFinalizeActions(Actions);
+  auto ToUndo = slabjit::runFinalizeActions(Actions);
   if (!ToUndo) {
     abandon();
     return ToUndo.takeError();
@@ -225,5 +242,5 @@ extern "C" char *slabjit_actions_run(slabjit_actions *Actions) noexcept {
   if (!Actions)
     return nullptr;
   std::unique_ptr<slabjit_actions> Owned(Actions);
-  return slabjit::takeText(orc::shared::runDeallocActions(Owned->Calls));
+  return slabjit::takeText(slabjit::runDeallocActions(Owned->Calls));
 }

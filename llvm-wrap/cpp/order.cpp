@@ -46,8 +46,8 @@ public:
 
   bool isThere() const { return Unordered.empty(); }
 
-  /// What has bytes in the object: by where they are. Sections of one name are one section here, such as the members of a set that are
-  /// in COMDAT groups.
+  /// What has bytes in the object: by where they are. Sections of one name are one section here, such as the members of
+  /// a set that are in COMDAT groups.
   void rankByFile(StringRef Object) {
     std::vector<Block *> Blocks;
     for (auto &[B, Rank] : Ranks)
@@ -128,9 +128,10 @@ private:
 
 } // namespace
 
-/// JITLink keeps the blocks of a section in a set that is ordered by where they happen to be allocated, and BasicLayout orders them by
-/// address, then by size, then as they come. Sections of one name, what linking adds (GOT entries, stubs, slots) and COMMON symbols
-/// are many blocks with one address. Numbers as addresses tell BasicLayout their order, and end with it.
+/// JITLink keeps the blocks of a section in a set that is ordered by where they happen to be allocated, and BasicLayout
+/// orders them by address, then by size, then as they come. Sections of one name, what linking adds (GOT entries,
+/// stubs, slots) and COMMON symbols are many blocks with one address. Numbers as addresses tell BasicLayout their
+/// order, and end with it.
 Error slabjit::orderBlocks(LinkGraph &G, StringRef Object) {
   Order Order(G);
   if (Order.isThere())

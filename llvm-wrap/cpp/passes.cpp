@@ -10,16 +10,19 @@ namespace {
 /// What a GOT entry or a stub refers to: each is a block with one edge.
 Symbol &behind(Symbol &S) { return S.getBlock().edges().begin()->getTarget(); }
 
-/// JITLink up to 22 asks of a GOT load or a stub whether the target is in range of the field's address + 4, and then makes a
-/// reference that counts from 4 bytes behind the field (x86_64.cpp, optimizeGOTAndStubAccesses).
+/// JITLink up to 22 asks of a GOT load or a stub whether the target is in range of the field's address + 4, and then
+/// makes a reference that counts from 4 bytes behind the field (x86_64.cpp, optimizeGOTAndStubAccesses).
 bool relaxesTooFar(Block &B, Edge &E, Symbol &Target) {
   int64_t Distance = Target.getAddress() - (B.getAddress() + E.getOffset());
   return isInt<32>(Distance + 4) != isInt<32>(Distance - 4);
 }
 
-/// Takes references out of the reach of JITLink's relaxations, which up to 22 are wrong here: `call *f@GOTPCREL(%rip)`
-/// becomes a call with an absolute 32-bit field when `f` is below 4 GiB, and jumps likewise, but calls are relative
-/// (llvm#190968); and what just does not reach. Without relaxation a GOT load is a Delta32 to the GOT entry.
+/// Takes references out of the reach of JITLink's relaxations that are wrong: what just does not reach, and calls and
+/// jumps through the GOT. Up to 22 `call *f@GOTPCREL(%rip)` becomes a call with an absolute 32-bit field when `f` is
+/// below 4 GiB, and jumps likewise, but calls are relative (llvm#190968). From 23 on it becomes a relative call with a
+/// prefix: `data16 rex64 call *__tls_get_addr@GOTPCREL(%rip)`, as compilers write it, is then 66 48 67 e8. A REX before
+/// a prefix means nothing, and AMD's processors take 66 e8 for a call with a field of 16 bits. Without relaxation a GOT
+/// load is a Delta32 to the GOT entry.
 void keepWhatMustNotRelax(slabjit::Link &Link) {
   for (auto &[B, Origin] : Link.Referring)
     for (auto &E : B->edges()) {
@@ -44,9 +47,9 @@ bool isBranch(Block &B, Edge &E) {
   return (At(1) & 0xfe) == 0xe8 || (At(2) == 0x0f && (At(1) & 0xf0) == 0x80);
 }
 
-/// A branch to `f + 8` must not become one to 8 bytes behind the beginning of a stub for `f`, which JITLink makes of it. It goes
-/// to `f` itself again; if that is too far, it is bridged or refused like others. On x86-64 the addend of data that refers
-/// to a stub is 4 by JITLink's counting, as it counts from the end of the field.
+/// A branch to `f + 8` must not become one to 8 bytes behind the beginning of a stub for `f`, which JITLink makes of
+/// it. It goes to `f` itself again; if that is too far, it is bridged or refused like others. On x86-64 the addend of
+/// data that refers to a stub is 4 by JITLink's counting, as it counts from the end of the field.
 Error pointPastStubs(LinkGraph &G) {
   bool IsAArch64 = G.getTargetTriple().isAArch64();
   auto *Stubs = G.findSectionByName(IsAArch64 ? aarch64::PLTTableManager::getSectionName()
@@ -71,9 +74,9 @@ Error pointPastStubs(LinkGraph &G) {
   return Error::success();
 }
 
-/// References relative to `_GLOBAL_OFFSET_TABLE_` need no GOT entry. For an empty GOT, JITLink puts that symbol at address 0,
-/// and for none at whichever block comes first, which may be a section far away (ELF_x86_64.cpp, getOrCreateGOTSymbol).
-/// One entry gives it a place near the code.
+/// References relative to `_GLOBAL_OFFSET_TABLE_` need no GOT entry. For an empty GOT, JITLink puts that symbol at
+/// address 0, and for none at whichever block comes first, which may be a section far away (ELF_x86_64.cpp,
+/// getOrCreateGOTSymbol). One entry gives it a place near the code.
 Error giveGOTAPlace(LinkGraph &G) {
   auto IsGOT = [](Symbol *S) { return slabjit::symbolName(*S) == "_GLOBAL_OFFSET_TABLE_"; };
   if (llvm::none_of(G.external_symbols(), IsGOT))
@@ -115,9 +118,10 @@ void defineSectionBounds(LinkGraph &G) {
   }
 }
 
-/// The records of an unwind table lie one after the other: a zero between them is its end for an unwinder, and none behind it would be
-/// found. JITLink makes each a block that keeps its offset in a multiple of the section's alignment, and prunes those of functions that
-/// are discarded, so that alignment leaves gaps where they were. Only the table as a whole is aligned.
+/// The records of an unwind table lie one after the other: a zero between them is its end for an unwinder, and none
+/// behind it would be found. JITLink makes each a block that keeps its offset in a multiple of the section's alignment,
+/// and prunes those of functions that are discarded, so that alignment leaves gaps where they were. Only the table as a
+/// whole is aligned.
 void closeGapsInFrames(LinkGraph &G) {
   auto *Frames = G.findSectionByName(".eh_frame");
   if (!Frames || Frames->blocks_size() < 2)
@@ -170,6 +174,8 @@ void report(slabjit::Link &Link, LinkGraph &G) {
 }
 
 Error afterLayout(slabjit::Link &Link, LinkGraph &G) {
+  if (Link.Refused)
+    return slabjit::refused(Link.Refused);
   if (isX86_64(G) && !Link.KeepsRelaxations)
     keepWhatMustNotRelax(Link);
   if (isAArch64(G))
@@ -184,7 +190,8 @@ Error afterLayout(slabjit::Link &Link, LinkGraph &G) {
 
 void slabjit::addPasses(Link &L, LinkGraph &Graph, PassConfiguration &Config) {
   splitFramesWithoutReferences(Graph, Config);
-  // One pass each: lists of passes are made for every object. These come after JITLink has made its GOT entries and stubs.
+  // One pass each: lists of passes are made for every object. These come after JITLink has made its GOT entries and
+  // stubs.
   Config.PostPrunePasses.push_back([&L](LinkGraph &G) { return beforeLayout(L, G); });
   // Last of the post-allocation passes: addresses are final from here on.
   Config.PostAllocationPasses.push_back([&L](LinkGraph &G) { return afterLayout(L, G); });

@@ -21,14 +21,14 @@ uint32_t relocationOf(const Edge &E, Triple::ArchType Arch, int64_t &Addend) {
     case aarch64::NegDelta64: return SLABJIT_NEGATIVE_DELTA64;
     case aarch64::NegDelta32: return SLABJIT_NEGATIVE_DELTA32;
     case aarch64::Branch26PCRel: return ELF::R_AARCH64_CALL26;
-    SLABJIT_IF_LLVM19(case aarch64::TestAndBranch14PCRel: return ELF::R_AARCH64_TSTBR14;)
-    SLABJIT_IF_LLVM19(case aarch64::CondBranch19PCRel: return ELF::R_AARCH64_CONDBR19;)
+    SLABJIT_IF_LLVM17(case aarch64::TestAndBranch14PCRel: return ELF::R_AARCH64_TSTBR14;)
+    SLABJIT_IF_LLVM17(case aarch64::CondBranch19PCRel: return ELF::R_AARCH64_CONDBR19;)
     case aarch64::MoveWide16: return ELF::R_AARCH64_MOVW_UABS_G0_NC;
     case aarch64::LDRLiteral19: return ELF::R_AARCH64_LD_PREL_LO19;
-    SLABJIT_IF_LLVM19(case aarch64::ADRLiteral21: return ELF::R_AARCH64_ADR_PREL_LO21;)
+    SLABJIT_IF_LLVM17(case aarch64::ADRLiteral21: return ELF::R_AARCH64_ADR_PREL_LO21;)
     case aarch64::Page21: return ELF::R_AARCH64_ADR_PREL_PG_HI21;
     case aarch64::PageOffset12: return ELF::R_AARCH64_ADD_ABS_LO12_NC;
-    SLABJIT_IF_LLVM22(case aarch64::GotPageOffset15: return ELF::R_AARCH64_LD64_GOTPAGE_LO15;)
+    SLABJIT_IF_LLVM20(case aarch64::GotPageOffset15: return ELF::R_AARCH64_LD64_GOTPAGE_LO15;)
     default: return SLABJIT_OTHER_KIND;
     }
   switch (E.getKind()) {
@@ -36,10 +36,10 @@ uint32_t relocationOf(const Edge &E, Triple::ArchType Arch, int64_t &Addend) {
   case x86_64::Pointer32: return ELF::R_X86_64_32;
   case x86_64::Pointer32Signed: return ELF::R_X86_64_32S;
   SLABJIT_IF_LLVM16(case x86_64::Pointer16: return ELF::R_X86_64_16;)
-  SLABJIT_IF_LLVM19(case x86_64::Pointer8: return ELF::R_X86_64_8;)
+  SLABJIT_IF_LLVM17(case x86_64::Pointer8: return ELF::R_X86_64_8;)
   case x86_64::Delta64: return ELF::R_X86_64_PC64;
   case x86_64::Delta32: return ELF::R_X86_64_PC32;
-  SLABJIT_IF_LLVM22(case x86_64::Delta16: return ELF::R_X86_64_PC16;)
+  SLABJIT_IF_LLVM20(case x86_64::Delta16: return ELF::R_X86_64_PC16;)
   SLABJIT_IF_LLVM19(case x86_64::Delta8: return ELF::R_X86_64_PC8;)
   case x86_64::NegDelta64: return SLABJIT_NEGATIVE_DELTA64;
   case x86_64::NegDelta32: return SLABJIT_NEGATIVE_DELTA32;
@@ -95,8 +95,8 @@ slabjit_block describe(Block &B, const char *Origin) {
   return R;
 }
 
-/// Calls `Visit` with each block that refers to something, the block as the caller sees it, and its edges likewise, some at a time: what
-/// a large block's take together would not stay in the cache.
+/// Calls `Visit` with each block that refers to something, the block as the caller sees it, and its edges likewise,
+/// some at a time: what a large block's take together would not stay in the cache.
 template <typename Visitor> void visitReferences(slabjit::Link &L, LinkGraph &G, bool Final, Visitor Visit) {
   constexpr size_t AtATime = 64;
   auto Arch = G.getTargetTriple().getArch();
@@ -164,7 +164,8 @@ Error slabjit::checkReferences(Link &L, LinkGraph &G) {
   slabjit_room Rooms[3] = {};
   for (size_t I = 0; I != 3; ++I)
     if (auto *B = L.Rooms[I])
-      Rooms[I] = {reinterpret_cast<uint8_t *>(B->getMutableContent(G).data()), B->getAddress().getValue(), B->getSize()};
+      Rooms[I] = {reinterpret_cast<uint8_t *>(B->getMutableContent(G).data()), B->getAddress().getValue(),
+                  B->getSize()};
   uint64_t GOT = 0;
   if (auto *Sec = G.findSectionByName("$__GOT"))
     if (SectionRange Range(*Sec); !Range.empty())

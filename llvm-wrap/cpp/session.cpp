@@ -1,10 +1,8 @@
-// The LLJIT for what is not wrapped, the version of LLVM, and calls that may throw.
+// The LLJIT, and the version of LLVM.
 #include "internal.h"
 
 #include <cstdlib>
 #include <cstring>
-#include <cxxabi.h>
-#include <exception>
 
 using namespace llvm;
 using namespace llvm::orc;
@@ -31,43 +29,44 @@ extern "C" void slabjit_llvm_version(uint32_t *Numbers) noexcept {
 
 extern "C" void slabjit_string_free(char *Text) noexcept { std::free(Text); }
 
-namespace {
-
-/// Objects that the LLJIT is given would have memory that nobody owns.
-class NoMemory final : public jitlink::JITLinkMemoryManager {
-public:
-  void allocate(const jitlink::JITLinkDylib *, jitlink::LinkGraph &, OnAllocatedFunction OnAllocated) override {
-    OnAllocated(make_error<StringError>(
-        "slabjit: this session links no objects; give them to the engine, or to an LLJIT of their own", inconvertibleErrorCode()));
-  }
-  void deallocate(std::vector<FinalizedAlloc>, OnDeallocatedFunction OnDeallocated) override {
-    OnDeallocated(Error::success());
-  }
-  using JITLinkMemoryManager::allocate;
-  using JITLinkMemoryManager::deallocate;
-};
-
-} // namespace
-
 struct slabjit_session {
   std::unique_ptr<LLJIT> JIT;
 };
 
-extern "C" char *slabjit_session_create(void (*Report)(const char *, size_t), slabjit_session **Out) noexcept {
+extern "C" char *slabjit_check_version(void) noexcept {
   unsigned Library[3];
   slabjit::libraryVersion(Library);
   if (Library[0] != LLVM_VERSION_MAJOR || Library[1] != LLVM_VERSION_MINOR)
     return slabjit::copyText(("slabjit was built for LLVM " LLVM_VERSION_STRING ", and is linked to LLVM " +
                               Twine(Library[0]) + "." + Twine(Library[1]))
                                  .str());
+  return nullptr;
+}
+
+extern "C" char *slabjit_session_create(void (*Report)(const char *, size_t), const slabjit_orc *Caller,
+                                        int FindProcessSymbols, slabjit_session **Out) noexcept {
+  auto Target = JITTargetMachineBuilder::detectHost();
+  if (!Target)
+    return slabjit::takeText(Target.takeError());
+  // What LLJIT sets for layers of its own: its objects lie near each other, and reach others by the GOT.
+  Target->setRelocationModel(Reloc::PIC_);
+  Target->setCodeModel(CodeModel::Small);
+  auto Process = SelfExecutorProcessControl::Create(nullptr, slabjit::makeDispatcher(*Caller));
+  if (!Process)
+    return slabjit::takeText(Process.takeError());
   auto JIT = LLJITBuilder()
-                 .setPlatformSetUp(setUpInactivePlatform)
-                 .setObjectLinkingLayerCreator(slabjit::layerCreator([](ExecutionSession &ES) {
-                   return std::make_unique<ObjectLinkingLayer>(ES, std::make_unique<NoMemory>());
-                 }))
+                 .setExecutorProcessControl(std::move(*Process))
+                 .setJITTargetMachineBuilder(std::move(*Target))
+                 .setPlatformSetUp(slabjit::platformSetUp(
+                     [Caller = *Caller](LLJIT &J) { slabjit::setUpPlatform(J, Caller); }))
+                 .setObjectLinkingLayerCreator(slabjit::layerCreator(
+                     [Caller = *Caller](ExecutionSession &ES) { return slabjit::makeLayer(ES, Caller); }))
                  .create();
   if (!JIT)
     return slabjit::takeText(JIT.takeError());
+  slabjit::runTasks((*JIT)->getExecutionSession(), slabjit::makeDispatcher(*Caller));
+  if (auto E = FindProcessSymbols ? slabjit::findProcessSymbols(**JIT) : Error::success())
+    return slabjit::takeText(std::move(E));
   (*JIT)->getExecutionSession().setErrorReporter([Report](Error E) {
     auto Text = toString(std::move(E));
     Report(Text.data(), Text.size());
@@ -75,6 +74,8 @@ extern "C" char *slabjit_session_create(void (*Report)(const char *, size_t), sl
   *Out = new slabjit_session{std::move(*JIT)};
   return nullptr;
 }
+
+LLJIT &slabjit::lljit(slabjit_session *Session) { return *Session->JIT; }
 
 extern "C" void *slabjit_session_lljit(slabjit_session *Session) noexcept { return Session->JIT.get(); }
 
@@ -84,23 +85,4 @@ extern "C" char *slabjit_session_dispose(slabjit_session *Session) noexcept {
   auto *Text = slabjit::takeText(Session->JIT->getExecutionSession().endSession());
   Owned->JIT.reset();
   return Text;
-}
-
-extern "C" char *slabjit_call_catching(void (*Function)(void *), void *Argument) {
-  try {
-    Function(Argument);
-    return nullptr;
-  } catch (const std::exception &E) {
-    return slabjit::copyText(E.what());
-  } catch (...) {
-    // Null for another language's exception, which is not ours to end (libstdc++, eh_ptr.cc).
-    if (!std::current_exception())
-      throw;
-    auto *Type = abi::__cxa_current_exception_type();
-    int Status = 0;
-    char *Readable = abi::__cxa_demangle(Type->name(), nullptr, nullptr, &Status);
-    auto Text = std::string("exception of type ") + (Status == 0 ? Readable : Type->name());
-    std::free(Readable);
-    return slabjit::copyText(Text);
-  }
 }

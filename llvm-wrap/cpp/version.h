@@ -1,4 +1,5 @@
-// The one place with LLVM version conditions. 15, 16, 19 and 22 are tested; 17, 18, 20, 21 and 23 are written for and untested.
+// The one place with LLVM version conditions. `ci/matrix` compiles each of them on both sides; README.md says which
+// versions it runs.
 #ifndef SLABJIT_VERSION_H
 #define SLABJIT_VERSION_H
 
@@ -17,7 +18,10 @@ static_assert(LLVM_VERSION_MAJOR >= 15, "slabjit-llvm-wrap needs LLVM 15 or newe
 #include "llvm/ExecutionEngine/Orc/Core.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
 #include "llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h"
-#if LLVM_VERSION_MAJOR < 19
+#if LLVM_VERSION_MAJOR >= 21
+#include "llvm/ExecutionEngine/Orc/SelfExecutorProcessControl.h"
+#endif
+#if LLVM_VERSION_MAJOR < 17
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Object/ELF.h"
 #endif
@@ -39,21 +43,30 @@ constexpr auto Branch26PCRel = Branch26;
 #else
 #define SLABJIT_IF_LLVM16(...)
 #endif
+#if LLVM_VERSION_MAJOR >= 17
+#define SLABJIT_IF_LLVM17(...) __VA_ARGS__
+#else
+#define SLABJIT_IF_LLVM17(...)
+#endif
 #if LLVM_VERSION_MAJOR >= 19
 #define SLABJIT_IF_LLVM19(...) __VA_ARGS__
 #else
 #define SLABJIT_IF_LLVM19(...)
 #endif
-#if LLVM_VERSION_MAJOR >= 22
-#define SLABJIT_IF_LLVM22(...) __VA_ARGS__
+#if LLVM_VERSION_MAJOR >= 20
+#define SLABJIT_IF_LLVM20(...) __VA_ARGS__
 #else
-#define SLABJIT_IF_LLVM22(...)
+#define SLABJIT_IF_LLVM20(...)
 #endif
 
 namespace slabjit {
 
-/// Whether JITLink defines `__start_NAME` and `__stop_NAME`: up to 16 it looks for the section `_NAME`, and for `__end`.
+/// Whether JITLink defines `__start_NAME` and `__stop_NAME`: up to 18 it looks for the section `_NAME`, and for
+/// `__end`.
 constexpr bool DefinesSectionBounds = LLVM_VERSION_MAJOR >= 19;
+
+/// Whether a link ends when its memory manager has no memory: 17 abandons the allocation that it did not get.
+constexpr bool SurvivesRefusal = LLVM_VERSION_MAJOR != 17;
 
 // ---- graphs ----
 
@@ -72,10 +85,11 @@ inline void setSymbolName(llvm::jitlink::LinkGraph &G, llvm::jitlink::Symbol &S,
 }
 #endif
 
-/// Up to 16, JITLink makes whatever is not executable writable. Object preparation sees to it that sections of one name agree.
+/// Up to 16, JITLink makes whatever is not executable writable. Object preparation sees to it that sections of one name
+/// agree.
 inline llvm::Error setProtections([[maybe_unused]] llvm::jitlink::LinkGraph &G,
                                   [[maybe_unused]] llvm::MemoryBufferRef Object) {
-#if LLVM_VERSION_MAJOR < 19
+#if LLVM_VERSION_MAJOR < 17
   auto File = llvm::object::ELFFile<llvm::object::ELF64LE>::create(Object.getBuffer());
   if (!File)
     return File.takeError();
@@ -130,7 +144,7 @@ inline llvm::jitlink::Block &createZeros(llvm::jitlink::LinkGraph &G, llvm::jitl
 
 // ---- memory ----
 
-#if LLVM_VERSION_MAJOR >= 19
+#if LLVM_VERSION_MAJOR >= 18
 template <typename T> auto lifetime(const T &Of) { return Of.getMemLifetime(); }
 using MemLifetime = llvm::orc::MemLifetime;
 inline void setLifetime(llvm::jitlink::Section &Sec, MemLifetime L) { Sec.setMemLifetime(L); }
@@ -194,6 +208,34 @@ inline llvm::SmallVector<std::pair<llvm::orc::AllocGroup, Segment *>, 4> segment
   return Shown;
 }
 
+#if LLVM_VERSION_MAJOR == 21
+/// The result of a function of LLVM's that hands it to a callback before it returns.
+template <typename T, typename Run> T resultOf(Run Call) {
+  std::optional<T> Result;
+  Call([&](T Given) { Result.emplace(std::move(Given)); });
+  return std::move(*Result);
+}
+#endif
+
+/// The actions to run when memory goes. Finalize actions run first, and undo what they did if one fails.
+inline llvm::Expected<std::vector<llvm::orc::shared::WrapperFunctionCall>>
+runFinalizeActions(llvm::orc::shared::AllocActions &Actions) {
+#if LLVM_VERSION_MAJOR == 21
+  using Result = llvm::Expected<std::vector<llvm::orc::shared::WrapperFunctionCall>>;
+  return resultOf<Result>([&](auto Done) { llvm::orc::shared::runFinalizeActions(Actions, std::move(Done)); });
+#else
+  return llvm::orc::shared::runFinalizeActions(Actions);
+#endif
+}
+
+inline llvm::Error runDeallocActions(llvm::ArrayRef<llvm::orc::shared::WrapperFunctionCall> Calls) {
+#if LLVM_VERSION_MAJOR == 21
+  return resultOf<llvm::Error>([&](auto Done) { llvm::orc::shared::runDeallocActions(Calls, std::move(Done)); });
+#else
+  return llvm::orc::shared::runDeallocActions(Calls);
+#endif
+}
+
 // ---- lookups ----
 
 #if LLVM_VERSION_MAJOR >= 20
@@ -218,10 +260,72 @@ inline llvm::JITEvaluatedSymbol foundAt(llvm::orc::ExecutorAddr Address) {
 }
 #endif
 
+/// A definition for ORC, and its address.
+#if LLVM_VERSION_MAJOR >= 17
+inline llvm::orc::ExecutorSymbolDef definedAt(llvm::orc::ExecutorAddr Address, llvm::JITSymbolFlags Flags) {
+  return {Address, Flags};
+}
+inline uint64_t addressOf(const llvm::orc::ExecutorSymbolDef &Of) { return Of.getAddress().getValue(); }
+#else
+inline llvm::JITEvaluatedSymbol definedAt(llvm::orc::ExecutorAddr Address, llvm::JITSymbolFlags Flags) {
+  return {Address.getValue(), Flags};
+}
+inline uint64_t addressOf(const llvm::JITEvaluatedSymbol &Of) { return Of.getAddress(); }
+#endif
+
+// ---- sessions ----
+
+/// Has `By` run a session's tasks. From 19 on, that is what its process was made with.
+inline void runTasks([[maybe_unused]] llvm::orc::ExecutionSession &ES,
+                     [[maybe_unused]] std::unique_ptr<llvm::orc::TaskDispatcher> By) {
+#if LLVM_VERSION_MAJOR < 19
+  ES.setDispatchTask([By = std::move(By)](std::unique_ptr<llvm::orc::Task> T) { By->dispatch(std::move(T)); });
+#endif
+}
+
+/// Has the main dylib find the process's symbols. From 17 on, LLJIT does that for every dylib.
+inline llvm::Error findProcessSymbols([[maybe_unused]] llvm::orc::LLJIT &JIT) {
+#if LLVM_VERSION_MAJOR < 17
+  auto Symbols = llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(JIT.getDataLayout().getGlobalPrefix());
+  if (!Symbols)
+    return Symbols.takeError();
+  JIT.getMainJITDylib().addGenerator(std::move(*Symbols));
+#endif
+  return llvm::Error::success();
+}
+
+// ---- layers ----
+
+// What comes before the key in a resource manager's functions.
+#if LLVM_VERSION_MAJOR >= 16
+#define SLABJIT_RESOURCES_OF llvm::orc::JITDylib &,
+#else
+#define SLABJIT_RESOURCES_OF
+#endif
+
+/// Has ORC wait for `Dependences`, which may be empty, before all symbols of `R` are ready.
+inline llvm::Error notifyEmitted(llvm::orc::MaterializationResponsibility &R,
+                                 llvm::orc::SymbolDependenceMap Dependences) {
+#if LLVM_VERSION_MAJOR >= 19
+  llvm::SmallVector<llvm::orc::SymbolDependenceGroup, 1> Groups;
+  if (!Dependences.empty()) {
+    Groups.emplace_back();
+    for (auto &[Name, Flags] : R.getSymbols())
+      Groups[0].Symbols.insert(Name);
+    Groups[0].Dependencies = std::move(Dependences);
+  }
+  return R.notifyEmitted(Groups);
+#else
+  if (!Dependences.empty())
+    R.addDependenciesForAll(Dependences);
+  return R.notifyEmitted();
+#endif
+}
+
 // ---- passes ----
 
-/// Up to 19, JITLink's first pass takes an unwind table apart record by record, and with each moves all references that are left. It gets
-/// the table without them, unless they are few.
+/// Up to 19, JITLink's first pass takes an unwind table apart record by record, and with each moves all references that
+/// are left. It gets the table without them, unless they are few.
 inline void splitFramesWithoutReferences([[maybe_unused]] llvm::jitlink::LinkGraph &G,
                                          [[maybe_unused]] llvm::jitlink::PassConfiguration &Config) {
 #if LLVM_VERSION_MAJOR < 20
@@ -270,7 +374,8 @@ inline void terminateFrames([[maybe_unused]] llvm::jitlink::PassConfiguration &C
     if (Frames && G.getTargetTriple().isAArch64()) {
       static const char Zero[4] = {};
       // The highest address comes last.
-      auto &End = G.createContentBlock(*Frames, llvm::ArrayRef<char>(Zero), llvm::orc::ExecutorAddr(~uint64_t(7)), 1, 0);
+      llvm::orc::ExecutorAddr Last(~uint64_t(7));
+      auto &End = G.createContentBlock(*Frames, llvm::ArrayRef<char>(Zero), Last, 1, 0);
       G.addAnonymousSymbol(End, 0, sizeof(Zero), false, true);
     }
     return llvm::Error::success();
@@ -294,7 +399,23 @@ template <typename Make> auto layerCreator(Make M) {
 #endif
 }
 
-/// The version of the library in use. 15 does not tell: that of the headers, and of what a build was told of the library.
+// What sets a platform up may make a dylib for it since 17.
+template <typename SetUp> auto platformSetUp(SetUp S) {
+#if LLVM_VERSION_MAJOR >= 17
+  return [S](llvm::orc::LLJIT &JIT) -> llvm::Expected<llvm::orc::JITDylibSP> {
+    S(JIT);
+    return nullptr;
+  };
+#else
+  return [S](llvm::orc::LLJIT &JIT) -> llvm::Error {
+    S(JIT);
+    return llvm::Error::success();
+  };
+#endif
+}
+
+/// The version of the library in use. 15 does not tell: that of the headers, and of what a build was told of the
+/// library.
 inline void libraryVersion(unsigned (&Numbers)[3]) {
 #if LLVM_VERSION_MAJOR >= 16
   LLVMGetVersion(&Numbers[0], &Numbers[1], &Numbers[2]);

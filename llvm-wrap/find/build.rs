@@ -5,11 +5,16 @@ use std::process::Command;
 use std::{env, fs};
 
 /// (feature, version, variable that names a prefix)
-const VERSIONS: [(&str, (u32, u32), &str); 4] = [
+const VERSIONS: [(&str, (u32, u32), &str); 9] = [
     ("llvm15-0", (15, 0), "LLVM_SYS_150_PREFIX"),
     ("llvm16-0", (16, 0), "LLVM_SYS_160_PREFIX"),
+    ("llvm17-0", (17, 0), "LLVM_SYS_170_PREFIX"),
+    ("llvm18-1", (18, 1), "LLVM_SYS_181_PREFIX"),
     ("llvm19-1", (19, 1), "LLVM_SYS_191_PREFIX"),
+    ("llvm20-1", (20, 1), "LLVM_SYS_201_PREFIX"),
+    ("llvm21-1", (21, 1), "LLVM_SYS_211_PREFIX"),
     ("llvm22-1", (22, 1), "LLVM_SYS_221_PREFIX"),
+    ("llvm23-1", (23, 1), "LLVM_SYS_231_PREFIX"),
 ];
 
 /// How LLVM gets into the program; in the order of `FORMS`.
@@ -44,7 +49,8 @@ fn target() -> Option<String> {
     let variable = |name: &str| env::var(name).unwrap_or_default();
     if variable("CARGO_CFG_TARGET_OS") != "linux" || variable("CARGO_CFG_TARGET_ENV") != "gnu" {
         return Some(
-            "slabjit needs Linux with glibc (a -linux-gnu target): musl and other systems cannot load objects".into(),
+            "slabjit needs Linux with glibc (a -linux-gnu target): musl, macOS and other systems are not supported"
+                .into(),
         );
     }
     if variable("CARGO_CFG_TARGET_FEATURE").split(',').any(|f| f == "crt-static") {
@@ -59,30 +65,60 @@ fn llvm() -> Option<String> {
     let is_enabled =
         |feature: &str| env::var_os(format!("CARGO_FEATURE_{}", feature.replace('-', "_").to_uppercase())).is_some();
     let chosen: Vec<_> = features.filter(|(feature, ..)| is_enabled(feature)).collect();
+    // A build without LLVM, which links nothing.
+    if chosen.is_empty() {
+        return None;
+    }
     let [(_, (_, version @ (major, _), prefix), form)] = &chosen[..] else {
-        let found = if chosen.is_empty() {
-            "none is enabled".to_owned()
-        } else {
-            let names: Vec<_> = chosen.iter().map(|(feature, ..)| feature.as_str()).collect();
-            format!(
-                "{} are enabled; llvm19-1 is the default, so add default-features = false (--no-default-features)",
-                names.join(" and ")
-            )
-        };
+        let names: Vec<_> = chosen.iter().map(|(feature, ..)| feature.as_str()).collect();
         return Some(format!(
-            "slabjit needs exactly one LLVM feature, llvm15-0, llvm16-0, llvm19-1 (the default), llvm22-1, or one of them with \
-             -prefer-static or -no-llvm-linking behind it: {found}"
+            "slabjit takes one LLVM feature at most, {}, or one of them with -prefer-static or -no-llvm-linking behind it: \
+             {} are enabled; llvm19-1 is the default, so add default-features = false (--no-default-features)",
+            VERSIONS.map(|(feature, ..)| feature).join(", "),
+            names.join(" and ")
         ));
     };
-    let found = find(*version, env::var_os(prefix).map(|p| Path::new(&p).join("bin")).unwrap_or_default());
+    let folder = env::var_os(prefix).map(|p| Path::new(&p).join("bin"));
+    let found = match (find(*version, folder.as_deref().unwrap_or(Path::new(""))), folder) {
+        (Err(why), None) => elsewhere(*version, *form, prefix).unwrap_or(Err(why)),
+        (found, _) => found,
+    };
     let why = found.and_then(|config| usable(&config, *form)).err()?;
     Some(format!(
-        "slabjit needs LLVM {major}: install llvm-{major}-dev, or set {prefix} to where an LLVM {major} is installed ({why})"
+        "slabjit needs LLVM {major}: install llvm-{major}-dev (Debian, Ubuntu), llvm{major}-devel (Fedora) or llvm{major} (Arch), \
+         without the number where it is the newest, or set {prefix} to where an LLVM {major} is installed ({why})"
     ))
 }
 
+/// Where a test has the places below.
+const ROOT: Option<&str> = option_env!("SLABJIT_TEST_ROOT");
+
+/// Folders that are on nobody's PATH, where distributions and Homebrew install an LLVM that is not their newest.
+fn places(major: u32) -> [PathBuf; 6] {
+    [
+        format!("usr/lib64/llvm{major}/bin"),
+        format!("usr/lib/llvm{major}/bin"),
+        format!("usr/lib/llvm-{major}/bin"),
+        format!("opt/homebrew/opt/llvm@{major}/bin"),
+        format!("usr/local/opt/llvm@{major}/bin"),
+        format!("home/linuxbrew/.linuxbrew/opt/llvm@{major}/bin"),
+    ]
+    .map(|place| Path::new(ROOT.unwrap_or("/")).join(place))
+}
+
+/// The first llvm-config of this version in these places. llvm-sys does not look there, and has to be told where it
+/// links anything.
+fn elsewhere(version: (u32, u32), form: Form, prefix: &str) -> Option<Result<PathBuf, String>> {
+    let config = places(version.0).iter().find_map(|folder| find(version, folder).ok())?;
+    if form == Form::NotLinked {
+        return Some(Ok(config));
+    }
+    let there = config.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    Some(Err(format!("there is one: set {prefix}={}", there.display())))
+}
+
 /// The first llvm-config of this version, in the order of llvm-sys (`llvm_compatible_binary_name` in its build script).
-fn find((major, minor): (u32, u32), folder: PathBuf) -> Result<PathBuf, String> {
+fn find((major, minor): (u32, u32), folder: &Path) -> Result<PathBuf, String> {
     let names = [
         "llvm-config".to_owned(),
         format!("llvm-config-{major}"),

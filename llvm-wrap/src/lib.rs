@@ -1,17 +1,29 @@
 //! What slabjit needs from LLVM beyond its C API: extern declarations and `#[repr(C)]` records, nothing else.
 //!
 //! The contract of every function (owner, thread, errors) is in `cpp/slabjit.h`, which these declarations mirror.
-#![allow(non_camel_case_types, missing_docs)]
+#![cfg(slabjit_llvm)]
+#![warn(unreachable_pub)]
+#![allow(non_camel_case_types, missing_docs, reason = "the names are those of slabjit.h, which documents them")]
 
-// That exactly one of the features is enabled is checked by slabjit-llvm-find.
+// slabjit-llvm-find says so where several of the features are enabled.
 #[cfg(any(feature = "llvm15-0", feature = "llvm15-0-prefer-static", feature = "llvm15-0-no-llvm-linking"))]
 pub use llvm_sys_150 as llvm_sys;
 #[cfg(any(feature = "llvm16-0", feature = "llvm16-0-prefer-static", feature = "llvm16-0-no-llvm-linking"))]
 pub use llvm_sys_160 as llvm_sys;
+#[cfg(any(feature = "llvm17-0", feature = "llvm17-0-prefer-static", feature = "llvm17-0-no-llvm-linking"))]
+pub use llvm_sys_170 as llvm_sys;
+#[cfg(any(feature = "llvm18-1", feature = "llvm18-1-prefer-static", feature = "llvm18-1-no-llvm-linking"))]
+pub use llvm_sys_181 as llvm_sys;
 #[cfg(any(feature = "llvm19-1", feature = "llvm19-1-prefer-static", feature = "llvm19-1-no-llvm-linking"))]
 pub use llvm_sys_191 as llvm_sys;
+#[cfg(any(feature = "llvm20-1", feature = "llvm20-1-prefer-static", feature = "llvm20-1-no-llvm-linking"))]
+pub use llvm_sys_201 as llvm_sys;
+#[cfg(any(feature = "llvm21-1", feature = "llvm21-1-prefer-static", feature = "llvm21-1-no-llvm-linking"))]
+pub use llvm_sys_211 as llvm_sys;
 #[cfg(any(feature = "llvm22-1", feature = "llvm22-1-prefer-static", feature = "llvm22-1-no-llvm-linking"))]
 pub use llvm_sys_221 as llvm_sys;
+#[cfg(any(feature = "llvm23-1", feature = "llvm23-1-prefer-static", feature = "llvm23-1-no-llvm-linking"))]
+pub use llvm_sys_231 as llvm_sys;
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -19,10 +31,11 @@ use std::ffi::{c_char, c_int, c_void};
 macro_rules! opaque {
     ($($name:ident),*) => { $(
         #[repr(C)]
+        #[derive(Debug)]
         pub struct $name { _private: [u8; 0], _not_send: std::marker::PhantomData<*mut u8> }
     )* };
 }
-opaque!(slabjit_session, slabjit_graph, slabjit_batch, slabjit_actions);
+opaque!(slabjit_session, slabjit_unit, slabjit_graph, slabjit_batch, slabjit_actions);
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -137,13 +150,131 @@ pub struct slabjit_callbacks {
     pub failed: unsafe extern "C" fn(*mut c_void, *const c_char, usize),
 }
 
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct slabjit_definition {
+    pub name: *const c_char,
+    pub name_len: usize,
+    pub address: u64,
+    pub absolute: u8,
+    pub exported: u8,
+    pub callable: u8,
+    pub counts: u8,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct slabjit_named {
+    pub name: *const c_char,
+    pub name_len: usize,
+    pub exported: u8,
+    pub weak: u8,
+    pub kind: u8,
+}
+
+/// The kind of functions.
+pub const SLABJIT_FUNCTION: u8 = 1;
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct slabjit_object {
+    pub bytes: *const c_char,
+    pub len: usize,
+    pub name: *const c_char,
+    pub name_len: usize,
+    pub names: *const slabjit_named,
+    pub n: usize,
+    pub initialiser: *const c_char,
+    pub initialiser_len: usize,
+    pub dropped: unsafe extern "C" fn(*mut c_void),
+    pub object: *mut c_void,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct slabjit_finder {
+    pub user: *mut c_void,
+    pub find: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *mut u64, *mut u8) -> c_int,
+    pub dropped: unsafe extern "C" fn(*mut c_void),
+}
+
+pub type slabjit_looked_up = unsafe extern "C" fn(*mut c_void, u64, u8, c_int, *const c_char, usize);
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct slabjit_orc {
+    pub user: *mut c_void,
+    pub prepare: unsafe extern "C" fn(
+        *mut c_void,
+        *mut slabjit_unit,
+        *const c_void,
+        *const c_char,
+        usize,
+        *const c_char,
+        usize,
+        *const c_char,
+        usize,
+        *mut *mut slabjit_definition,
+        *mut usize,
+    ) -> *mut c_void,
+    pub bind: unsafe extern "C" fn(*mut c_void) -> *mut slabjit_graph,
+    pub placed: unsafe extern "C" fn(*mut c_void),
+    pub missing: unsafe extern "C" fn(*mut c_void, *const c_char, usize),
+    pub refers: unsafe extern "C" fn(*mut c_void, *const u64, *mut u8, usize),
+    pub belongs: unsafe extern "C" fn(*mut c_void, usize),
+    pub linked: unsafe extern "C" fn(*mut c_void),
+    pub failed: unsafe extern "C" fn(*mut c_void, *const c_char, usize),
+    pub removed: unsafe extern "C" fn(*mut c_void, usize),
+    pub transferred: unsafe extern "C" fn(*mut c_void, usize, usize),
+    pub dispatch: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
+    pub initialise: unsafe extern "C" fn(*mut c_void, *const c_void) -> *mut c_char,
+    pub deinitialise: unsafe extern "C" fn(*mut c_void, *const c_void) -> *mut c_char,
+}
+
 unsafe extern "C" {
     pub safe fn slabjit_llvm_major() -> u32;
     pub fn slabjit_llvm_version(numbers: *mut [u32; 3]);
+    pub fn slabjit_string_copy(text: *const c_char, len: usize) -> *mut c_char;
     pub fn slabjit_string_free(text: *mut c_char);
     pub fn slabjit_module_set_shared(module: llvm_sys::prelude::LLVMModuleRef);
+    pub fn slabjit_module_part(module: llvm_sys::prelude::LLVMModuleRef, suffix: *const c_char, len: usize);
+    pub fn slabjit_function_is_part(value: llvm_sys::prelude::LLVMValueRef) -> c_int;
+    pub fn slabjit_module_keep_part(
+        module: llvm_sys::prelude::LLVMModuleRef,
+        function: *const c_char,
+        len: usize,
+        name: *const c_char,
+        name_len: usize,
+    ) -> *mut c_char;
+    pub fn slabjit_check_version() -> *mut c_char;
+    pub fn slabjit_unit_ready(unit: *mut slabjit_unit, wait: c_int) -> *mut c_char;
+    pub fn slabjit_unit_waits_for_foreign(unit: *const slabjit_unit) -> c_int;
+    pub fn slabjit_unit_fail(unit: *mut slabjit_unit, text: *const c_char, len: usize);
+    pub fn slabjit_dylib_set_order(dylib: *mut c_void, dylibs: *const *mut c_void, n: usize);
+    pub fn slabjit_dylib_define(dylib: *mut c_void, name: *const slabjit_named, address: u64) -> *mut c_char;
+    pub fn slabjit_dylib_add_finder(dylib: *mut c_void, finder: *const slabjit_finder);
+    pub fn slabjit_dylib_add_object(
+        session: *mut slabjit_session,
+        dylib: *mut c_void,
+        tracker: *mut c_void,
+        object: *const slabjit_object,
+    ) -> *mut c_char;
+    pub fn slabjit_dylib_transfer(dylib: *mut c_void, from: *mut c_void, to: *mut c_void) -> *mut c_char;
+    pub fn slabjit_dylib_look_up(
+        dylib: *mut c_void,
+        name: *const c_char,
+        len: usize,
+        hidden: c_int,
+        done: slabjit_looked_up,
+        user: *mut c_void,
+    );
+    pub fn slabjit_dylib_initialise(session: *mut slabjit_session, dylib: *mut c_void) -> *mut c_char;
+    pub fn slabjit_task_run(task: *mut c_void);
+    pub fn slabjit_run_waiting_task() -> c_int;
     pub fn slabjit_session_create(
         report: unsafe extern "C" fn(*const c_char, usize),
+        caller: *const slabjit_orc,
+        find_process_symbols: c_int,
         out: *mut *mut slabjit_session,
     ) -> *mut c_char;
     pub fn slabjit_session_lljit(session: *mut slabjit_session) -> *mut c_void;
@@ -167,12 +298,4 @@ unsafe extern "C" {
     pub fn slabjit_batch_end(batch: *mut slabjit_batch, give_up: c_int) -> c_int;
     pub fn slabjit_graph_dispose(graph: *mut slabjit_graph);
     pub fn slabjit_actions_run(actions: *mut slabjit_actions) -> *mut c_char;
-}
-
-unsafe extern "C-unwind" {
-    /// The one function that may unwind: with an exception that is not C++'s.
-    pub fn slabjit_call_catching(
-        function: unsafe extern "C-unwind" fn(*mut c_void),
-        argument: *mut c_void,
-    ) -> *mut c_char;
 }

@@ -1,4 +1,5 @@
 //! Each exported function, called as `cpp/slabjit.h` says, with the smallest caller that can link an object.
+#![cfg(slabjit_llvm)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::process::Command;
@@ -374,10 +375,15 @@ fn link(bytes: &[u8], caller: &Caller) -> bool {
 #[test]
 fn the_version_is_the_feature_s() {
     let of_feature = [
-        (cfg!(feature = "llvm15-0"), [15, 0]),
-        (cfg!(feature = "llvm16-0"), [16, 0]),
-        (cfg!(feature = "llvm19-1"), [19, 1]),
-        (cfg!(feature = "llvm22-1"), [22, 1]),
+        (cfg!(any(feature = "llvm15-0", feature = "llvm15-0-prefer-static")), [15, 0]),
+        (cfg!(any(feature = "llvm16-0", feature = "llvm16-0-prefer-static")), [16, 0]),
+        (cfg!(any(feature = "llvm17-0", feature = "llvm17-0-prefer-static")), [17, 0]),
+        (cfg!(any(feature = "llvm18-1", feature = "llvm18-1-prefer-static")), [18, 1]),
+        (cfg!(any(feature = "llvm19-1", feature = "llvm19-1-prefer-static")), [19, 1]),
+        (cfg!(any(feature = "llvm20-1", feature = "llvm20-1-prefer-static")), [20, 1]),
+        (cfg!(any(feature = "llvm21-1", feature = "llvm21-1-prefer-static")), [21, 1]),
+        (cfg!(any(feature = "llvm22-1", feature = "llvm22-1-prefer-static")), [22, 1]),
+        (cfg!(any(feature = "llvm23-1", feature = "llvm23-1-prefer-static")), [23, 1]),
     ];
     let expected: Vec<_> = of_feature.into_iter().filter(|(enabled, _)| *enabled).map(|(_, version)| version).collect();
     let mut library = [0; 3];
@@ -465,7 +471,8 @@ fn a_name_that_no_graph_has_is_missing_and_a_weak_one_is_0() {
     assert_eq!(f(), 42);
 }
 
-/// Whoever waits for others gives its memory back, whoever comes after the failure never has any, and the first cause is the only one.
+/// Whoever waits for others gives its memory back, whoever comes after the failure never has any, and the first cause
+/// is the only one.
 #[test]
 fn one_that_fails_ends_those_that_are_linked_with_it() {
     let (peer, user) = (compile(PEER_SOURCE), compile(USER_SOURCE));
@@ -573,14 +580,88 @@ unsafe extern "C" fn report(message: *const c_char, len: usize) {
     REPORTED.lock().unwrap().push(unsafe { text(message, len) });
 }
 
+/// Refuses every object.
+unsafe extern "C" fn refuse(
+    user: *mut c_void,
+    unit: *mut slabjit_unit,
+    dylib: *const c_void,
+    dylib_name: *const c_char,
+    dylib_len: usize,
+    bytes: *const c_char,
+    len: usize,
+    name: *const c_char,
+    name_len: usize,
+    _: *mut *mut slabjit_definition,
+    _: *mut usize,
+) -> *mut c_void {
+    // SAFETY: the shim's strings and bytes, which it lends; the unit is ours to fail.
+    unsafe {
+        let elf = std::slice::from_raw_parts(bytes.cast::<u8>(), len);
+        assert!(user.is_null() && !dylib.is_null() && elf.starts_with(b"\x7fELF"));
+        let text = format!("'{}' of '{}' is refused", text(name, name_len), text(dylib_name, dylib_len));
+        slabjit_unit_fail(unit, text.as_ptr().cast(), text.len());
+    }
+    ptr::null_mut()
+}
+
+/// What is not called for an object that was refused.
+mod never {
+    use super::*;
+
+    pub unsafe extern "C" fn bind(_: *mut c_void) -> *mut slabjit_graph {
+        panic!("bind")
+    }
+    pub unsafe extern "C" fn object(_: *mut c_void) {
+        panic!("an object")
+    }
+    pub unsafe extern "C" fn refers(_: *mut c_void, _: *const u64, _: *mut u8, _: usize) {
+        panic!("refers")
+    }
+    pub unsafe extern "C" fn belongs(_: *mut c_void, _: usize) {
+        panic!("belongs")
+    }
+    pub unsafe extern "C" fn failed(_: *mut c_void, _: *const c_char, _: usize) {
+        panic!("failed")
+    }
+    pub unsafe extern "C" fn transferred(_: *mut c_void, _: usize, _: usize) {
+        panic!("transferred")
+    }
+    pub unsafe extern "C" fn run(_: *mut c_void, _: *const c_void) -> *mut c_char {
+        panic!("initialisers")
+    }
+}
+
+unsafe extern "C" fn removed(_: *mut c_void, _: usize) {}
+
+unsafe extern "C" fn not_taken(_: *mut c_void, _: *mut c_void) -> c_int {
+    0
+}
+
 #[test]
-fn the_lljit_links_no_objects_and_reports_its_errors() {
+fn the_lljit_hands_objects_to_the_caller_and_reports_errors() {
     let mut session = ptr::null_mut();
+    let caller = slabjit_orc {
+        user: ptr::null_mut(),
+        prepare: refuse,
+        bind: never::bind,
+        placed: never::object,
+        missing: never::failed,
+        refers: never::refers,
+        belongs: never::belongs,
+        linked: never::object,
+        failed: never::failed,
+        removed,
+        transferred: never::transferred,
+        dispatch: not_taken,
+        initialise: never::run,
+        deinitialise: never::run,
+    };
     // SAFETY: as the headers say. The buffer's reference is the LLJIT's.
     unsafe {
+        assert_eq!(take(slabjit_check_version()), None);
         LLVM_InitializeNativeTarget();
         LLVM_InitializeNativeAsmPrinter();
-        assert_eq!(take(slabjit_session_create(report, &mut session)), None);
+        assert_eq!(take(slabjit_session_create(report, &caller, 1, &mut session)), None);
         let jit: LLVMOrcLLJITRef = slabjit_session_lljit(session).cast();
         let bytes = compile("int foreign(void) { return 1; }");
         let buffer =
@@ -593,60 +674,11 @@ fn the_lljit_links_no_objects_and_reports_its_errors() {
         assert_eq!(take(slabjit_session_dispose(session)), None);
     }
     let reported = REPORTED.lock().unwrap();
-    assert!(reported.iter().any(|text| text.contains("links no objects")), "{reported:?}");
+    assert!(reported.iter().any(|text| text.ends_with("of 'main' is refused")), "{reported:?}");
 }
 
 #[test]
 fn no_actions_are_nothing_to_run() {
     // SAFETY: NULL is allowed.
     assert_eq!(take(unsafe { slabjit_actions_run(ptr::null_mut()) }), None);
-}
-
-mod exceptions {
-    use super::*;
-
-    unsafe extern "C-unwind" {
-        // Itanium C++ ABI, from libstdc++.
-        fn __cxa_allocate_exception(bytes: usize) -> *mut c_void;
-        fn __cxa_throw(object: *mut c_void, kind: *const c_void, destructor: *const c_void) -> !;
-        #[link_name = "_ZTIi"]
-        static TYPE_OF_INT: c_void;
-    }
-
-    unsafe extern "C-unwind" fn throws(_: *mut c_void) {
-        // SAFETY: as C++ does for `throw 7`.
-        unsafe {
-            let object = __cxa_allocate_exception(4);
-            object.cast::<c_int>().write(7);
-            __cxa_throw(object, &raw const TYPE_OF_INT, ptr::null())
-        }
-    }
-
-    unsafe extern "C-unwind" fn panics(_: *mut c_void) {
-        panic!("not C++'s");
-    }
-
-    unsafe extern "C-unwind" fn counts(argument: *mut c_void) {
-        // SAFETY: the test's counter.
-        unsafe { *argument.cast::<u32>() += 1 }
-    }
-
-    #[test]
-    fn end_in_the_shim_if_they_are_cs() {
-        // SAFETY: a function of this file.
-        let text = unsafe { slabjit_call_catching(throws, ptr::null_mut()) };
-        assert_eq!(take(text).as_deref(), Some("exception of type int"));
-        let mut n = 0u32;
-        // SAFETY: a function of this file, with its counter.
-        let text = unsafe { slabjit_call_catching(counts, (&raw mut n).cast()) };
-        assert_eq!(take(text), None);
-        assert_eq!(n, 1);
-    }
-
-    #[test]
-    fn pass_through_if_they_are_panics() {
-        // SAFETY: a function of this file.
-        let caught = std::panic::catch_unwind(|| unsafe { slabjit_call_catching(panics, ptr::null_mut()) });
-        assert_eq!(caught.unwrap_err().downcast_ref::<&str>(), Some(&"not C++'s"));
-    }
 }

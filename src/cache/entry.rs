@@ -1,11 +1,11 @@
-//! What leads from a key to an object: a file of a few lines, named after the key.
+//! An entry of the cache, which leads from a key to an object: a file of a few lines, named after the key.
 
 use super::CacheKey;
 
-/// Larger than any entry.
+/// Upper bound of an entry's size.
 pub(super) const LARGEST: u64 = 512;
 
-/// An object by its contents.
+/// An object, identified by its contents.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     object: blake3::Hash,
@@ -17,29 +17,29 @@ impl Entry {
         Self { object: blake3::hash(object), bytes: object.len() as u64 }
     }
 
-    /// The file of a key's entry.
+    /// Returns the name of the key's entry file.
     pub(super) fn file_name(key: &CacheKey) -> String {
         format!("{key}.key")
     }
 
-    /// The object's file.
+    /// Returns the name of the object's file.
     pub(super) fn object_name(&self) -> String {
         format!("{}.o", self.object)
     }
 
-    /// The object's length.
+    /// Returns the object's length.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Contents of the file. The last line is a hash of the others: an entry that was read back is what was written.
+    /// Returns the file's contents. The last line is a hash of the others, which detects changes.
     pub(super) fn text(&self, key: &CacheKey) -> String {
         let lines = format!("slabjit object 1\nkey {key}\nbytes {}\nobject {}\n", self.bytes, self.object);
         let check = blake3::hash(lines.as_bytes());
         format!("{lines}check {check}\n")
     }
 
-    /// The entry of a key, if that is what these bytes are, exactly.
+    /// Parses the entry of a key; returns `None` if the bytes differ in anything.
     pub(super) fn read(text: &[u8], key: &CacheKey) -> Option<Self> {
         let lines = std::str::from_utf8(text).ok()?;
         let field = |name: &str| lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

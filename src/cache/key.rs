@@ -1,23 +1,24 @@
-//! What an object was made from, as a number.
+//! Keys of the object cache.
 
 use std::fmt;
 
-/// What an object was made from, reduced to a hash (BLAKE3, 256 bits). `Display` is the hash in hexadecimal.
+/// A hash of an object's inputs (BLAKE3, 256 bits). `Display` is the hash in hexadecimal.
 ///
 /// ```
 /// use slabjit::CacheKey;
 ///
-/// let key = CacheKey::new(["cc 12.2.0", "-O2 -fPIC", "x86_64-unknown-linux-gnu", "int add(int a, int b) { return a + b; }"]);
-/// assert_ne!(key, CacheKey::new(["cc 12.2.0", "-O3 -fPIC", "x86_64-unknown-linux-gnu", "int add(int a, int b) { return a + b; }"]));
+/// let source = "int add(int a, int b) { return a + b; }";
+/// let key = CacheKey::new(["cc 12.2.0", "-O2 -fPIC", "x86_64-unknown-linux-gnu", source]);
+/// assert_ne!(key, CacheKey::new(["cc 12.2.0", "-O3 -fPIC", "x86_64-unknown-linux-gnu", source]));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CacheKey(blake3::Hash);
 
 impl CacheKey {
-    /// Of everything that the object depends on, in an order of yours: source, options, target with its features, and the compiler's
-    /// version. What is left out cannot be told apart: the cache answers with an object for other inputs then.
+    /// Makes a key from all inputs of the object, in any fixed order: source, options, target with its features, and the
+    /// compiler's version. If an input is left out, the cache may return an object for another value of it.
     ///
-    /// Where one input ends counts: `["ab", "c"]` is not `["a", "bc"]`.
+    /// The boundaries of inputs count: `["ab", "c"]` is not `["a", "bc"]`.
     pub fn new<I: AsRef<[u8]>>(inputs: impl IntoIterator<Item = I>) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("slabjit 2026-11 inputs of a compilation");
         for input in inputs {

@@ -1,21 +1,23 @@
-//! Objects on disk, for processes that compile the same kernels at the same time.
+//! The object cache: compiled objects on disk, for processes that compile the same kernels at the same time.
 //!
 //! ```text
-//! folder/KEY.key        what leads from a key to an object (`entry`)
+//! folder/KEY.key        an entry, which leads from a key to an object (`entry`)
 //! folder/HASH.o         an object, named after the hash of its bytes
-//! folder/*.refused      what had one of those names and was not to be used
+//! folder/*.refused      files with such a name that were refused
 //! folder/temporary/     files that are being written
 //! ```
 //!
-//! There are no locks: a file is written elsewhere and renamed, so a name leads to a whole file or to none, whoever is killed when.
-//! Whether a file is what it ought to be is found out at each load.
+//! There are no locks: a file is written elsewhere and renamed, so a name leads to a whole file or to none, even if a
+//! process is killed. Each load checks the file.
 
 mod entry;
+mod error;
 mod key;
 #[cfg(test)]
 mod tests;
 mod trust;
 
+pub use error::CacheError;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -34,13 +36,14 @@ use trust::Distrust;
 
 const TEMPORARY: &str = "temporary";
 
-/// A file in `temporary` that is older belongs to a process that was killed while it wrote.
+/// The age at which a file in `temporary` counts as left by a killed process.
 const LEFTOVER_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// Bytes of the largest object that is kept.
+/// The largest object that is kept, in bytes.
 const LARGEST_OBJECT: u64 = 4 << 30;
 
-/// Objects on disk, shared by all processes of a user: a folder that leads from what an object was made from to its bytes.
+/// A folder of objects on disk, shared by all processes of a user. A key made from an object's inputs leads to its
+/// bytes.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -64,47 +67,50 @@ const LARGEST_OBJECT: u64 = 4 << 30;
 /// # }
 /// ```
 ///
-/// # What it promises
-/// - Bytes come back as they were put in, or not at all. Their length and hash are checked at each load; a file that is torn or was
-///   changed is moved aside (`.refused` behind its name) and reported.
-/// - Files and folders that another user owns, or that group or others may write to, are refused; so is what is no file.
-/// - Any number of processes may read and write at once, and be killed at any time. Those that miss the same key at the same time
-///   each compile, and the last one's object stays.
-/// - A full or read-only disk keeps nothing from being compiled and loaded.
+/// # Guarantees
+/// - Bytes come back as they were stored, or not at all. Each load checks length and hash; a torn or changed file is
+///   moved aside (`.refused` behind its name) and reported.
+/// - Files and folders of another user, root included, are refused, and so are those that group or others may write to,
+///   and anything that is not a regular file.
+/// - Any number of processes may read and write at once, and be killed at any time. Processes that miss the same key at
+///   the same time each compile, and the last one's object stays.
+/// - A full or read-only disk prevents no compilation and no load.
 ///
 /// # Limits
-/// It only grows: remove the folder, or any of its files, when you like (a process that uses it compiles again). File systems without
-/// owners and modes (FAT, some network file systems) are refused or protect nothing. What root put there is another user's. Hashes are no
-/// signatures: whoever runs as the same user can put in any object.
+/// The cache only grows: you may remove the folder, or any of its files, at any time (a running process compiles
+/// again). File systems without owners and modes (FAT, some network file systems) are refused, or protect nothing.
+/// Hashes are not signatures: a process of the same user can store any object.
 #[derive(Debug)]
 pub struct ObjectCache {
     path: PathBuf,
     folder: OwnedFd,
 }
 
-/// What [`ObjectCache::get_or_compile`] found or made.
+/// The result of [`ObjectCache::get_or_compile`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct CachedObject {
     /// The object, for [`JitEngine::add_object`](crate::JitEngine::add_object).
     pub bytes: Vec<u8>,
-    /// It was in the cache, and was not compiled.
+    /// Whether it came from the cache and was not compiled.
     pub found: bool,
-    /// Why it was not found although the cache has, or had, a file for it, and why it was not kept.
+    /// Errors of the cache: why a file for the object was not used, and why the object was not kept.
     pub problems: Vec<Error>,
 }
 
 impl ObjectCache {
-    /// Opens a folder, and makes it with its parents if it is not there. What was left there for an hour by processes that were killed
-    /// while they wrote is removed.
+    /// Opens a folder, creating it and its parents if missing. Removes temporary files that killed processes left there
+    /// for an hour.
     ///
     /// # Errors
-    /// [`Error::CacheFolder`] if another user owns the folder, if others may write to it, or if it is none (a symbolic link to one, too);
-    /// [`Error::CacheReadOnly`] and [`Error::CacheFull`] if it cannot be made, [`Error::CacheSystem`] otherwise.
+    /// [`CacheError::Folder`](crate::CacheError::Folder) if another user owns the folder, if others may write to it, or
+    /// if it is not a folder (also if it is a symbolic link to one);
+    /// [`CacheError::ReadOnly`](crate::CacheError::ReadOnly) and [`CacheError::Full`](crate::CacheError::Full) if it
+    /// cannot be created, [`CacheError::System`](crate::CacheError::System) otherwise.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
         let path = folder.as_ref().to_owned();
         match file::create_folders(&path) {
-            // What is there is no folder, which is an error of its own.
+            // An existing file of that name gets an error of its own below.
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed("mkdir", &path, error)),
             _ => {}
         }
@@ -114,23 +120,23 @@ impl ObjectCache {
         Ok(cache)
     }
 
-    /// The folder, as it was given.
+    /// Returns the folder's path, as it was given.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The object that was last put in for a key.
+    /// Returns the object that was last stored for a key.
     ///
     /// # Errors
-    /// [`Error::CacheFile`] if a file that belongs to the key is not to be used. It is moved aside, so that the key is missing from then
-    /// on. [`Error::CacheSystem`] if something cannot be read.
+    /// [`CacheError::File`](crate::CacheError::File) if a file of the key is unusable. It is moved aside, so that the
+    /// key is missing from then on. [`CacheError::System`](crate::CacheError::System) if something cannot be read.
     pub fn get(&self, key: &CacheKey) -> Result<Option<Vec<u8>>> {
         let name = Entry::file_name(key);
         let Some(text) = self.load(&name, 0..=entry::LARGEST)? else { return Ok(None) };
         let Some(entry) = Entry::read(&text, key) else {
             return Err(self.refuse(&name, "it is torn, or it is not the entry of its key"));
         };
-        // Without its object the entry is one that somebody tidied up by halves.
+        // An entry without its object was tidied up halfway.
         let name = entry.object_name();
         let length = entry.bytes();
         let Some(bytes) = self.load(&name, length..=length.min(LARGEST_OBJECT))? else { return Ok(None) };
@@ -140,11 +146,13 @@ impl ObjectCache {
         Ok(Some(bytes))
     }
 
-    /// Keeps an object for a key. One that was there for the key is no longer found; others that are reading it are not disturbed.
+    /// Stores an object for a key, in place of an earlier one. Processes that are reading the earlier one are not
+    /// disturbed.
     ///
     /// # Errors
-    /// [`Error::CacheFull`], [`Error::CacheReadOnly`], [`Error::CacheFolder`] if the folder for temporary files is not to be used,
-    /// [`Error::CacheSystem`]. What was found for the key before still is then.
+    /// [`CacheError::Full`](crate::CacheError::Full), [`CacheError::ReadOnly`](crate::CacheError::ReadOnly),
+    /// [`CacheError::Folder`](crate::CacheError::Folder) if the folder for temporary files is unusable,
+    /// [`CacheError::System`](crate::CacheError::System). An earlier object for the key stays.
     pub fn put(&self, key: &CacheKey, object: &[u8]) -> Result<()> {
         let entry = Entry::of(object);
         let name = entry.object_name();
@@ -157,15 +165,15 @@ impl ObjectCache {
             _ => {}
         }
         let temporary = open_folder(&self.folder, Path::new(TEMPORARY), &path)?;
-        // An entry is only there when its object is.
+        // The object is stored before its entry.
         self.store(&temporary, &name, object)?;
         self.store(&temporary, &Entry::file_name(key), entry.text(key).as_bytes())
     }
 
-    /// The object of a key; if there is none, what `compile` returns, which is kept for the next time.
+    /// Returns the object of a key; if there is none, calls `compile` and stores its result.
     ///
-    /// Nothing that goes wrong with the cache keeps the caller from the object: it is in [`CachedObject::problems`], and a warning event
-    /// of `tracing`.
+    /// Errors of the cache do not fail the call: they are in [`CachedObject::problems`] and in warning events of
+    /// `tracing`.
     ///
     /// # Errors
     /// Those of `compile`.
@@ -193,7 +201,7 @@ impl ObjectCache {
         Ok(CachedObject { bytes, found: false, problems })
     }
 
-    /// A file's bytes, if it is there; it has to have one of these lengths.
+    /// Reads a file if it exists; its length must be in this range.
     fn load(&self, name: &str, lengths: std::ops::RangeInclusive<u64>) -> Result<Option<Vec<u8>>> {
         let system = |call| move |error| failed(call, &self.path.join(name), error);
         let file = match file::open(&self.folder, name) {
@@ -220,7 +228,7 @@ impl ObjectCache {
         if !lengths.contains(&length) {
             return Err(self.refuse(name, format!("it has {length} bytes, and not {}", lengths.end())));
         }
-        // One byte more shows a file that grows.
+        // One byte more detects a growing file.
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX).saturating_add(1)];
         let read = read_all(&file, &mut bytes).map_err(system("read"))?;
         if read as u64 != length {
@@ -230,7 +238,7 @@ impl ObjectCache {
         Ok(Some(bytes))
     }
 
-    /// Puts a file in place of what has its name.
+    /// Writes a file and replaces the one of this name.
     fn store(&self, temporary: &OwnedFd, name: &str, bytes: &[u8]) -> Result<()> {
         let unfinished = temporary_name();
         let path = self.path.join(TEMPORARY).join(&unfinished);
@@ -239,37 +247,41 @@ impl ObjectCache {
             .map_err(Into::into)
             .and_then(|()| write_all(&file, bytes))
             .map_err(|error| failed("write", &path, error))
-            // File systems that allocate late say only now that the disk is full. And after a power failure, a name would lead to
-            // a file that is not there yet: that would be noticed, but compiled again. The folder may lose the name.
+            // File systems that allocate late report a full disk only now. Without the sync, a power failure could
+            // leave a name without its contents, which a load would detect, and compile again. The folder itself may
+            // lose the name.
             .and_then(|()| file::sync(&file).map_err(|error| failed("fsync", &path, error)))
             .and_then(|()| {
                 let renamed = file::rename(temporary, &unfinished, &self.folder, name);
                 renamed.map_err(|error| failed("rename", &self.path.join(name), error))
             });
         if written.is_err() {
-            // If that fails, too, it is a leftover.
+            // If that fails too, the file is removed later as a leftover.
             let _ = file::remove(temporary, &unfinished);
         }
         written
     }
 
-    /// Moves a file aside that is not to be used. A good one that another process has just put in its place may be moved instead, and
-    /// is missing then.
+    /// Moves an unusable file aside. If another process has just replaced it, the new one may be moved instead, and the
+    /// key is missing.
     fn refuse(&self, name: &str, problem: impl Into<String>) -> Error {
         let aside = format!("{name}.refused");
         let moved = file::rename(&self.folder, name, &self.folder, &aside);
-        Error::CacheFile {
+        Error::Cache(CacheError::File {
             path: self.path.join(name),
             problem: problem.into(),
             moved_to: moved.map(|()| self.path.join(aside)),
-        }
+        })
     }
 
-    /// Removes temporary files older than that. Others may do the same at the same time, and one that remains does no harm.
+    /// Removes temporary files older than `age`. Other processes may do so at the same time, and a remaining file does
+    /// no harm.
     fn remove_leftovers(&self, age: Duration) -> Result<()> {
         let path = self.path.join(TEMPORARY);
         let temporary = match open_folder(&self.folder, Path::new(TEMPORARY), &path) {
-            Err(Error::CacheSystem { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(Error::Cache(CacheError::System { source, .. })) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(());
+            }
             folder => folder?,
         };
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -287,7 +299,8 @@ impl ObjectCache {
 
 /// Opens a folder that only this user may write to.
 fn open_folder(at: impl std::os::fd::AsFd, name: &Path, path: &Path) -> Result<OwnedFd> {
-    let refused = |Distrust { problem, remedy }| Error::CacheFolder { path: path.to_owned(), problem, remedy };
+    let refused =
+        |Distrust { problem, remedy }| Error::Cache(CacheError::Folder { path: path.to_owned(), problem, remedy });
     let folder = file::open_folder(at, name).map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::NOTDIR | Errno::LOOP) => refused(Distrust {
             problem: "it is not a folder, or a symbolic link to one".into(),
@@ -300,7 +313,7 @@ fn open_folder(at: impl std::os::fd::AsFd, name: &Path, path: &Path) -> Result<O
     Ok(folder)
 }
 
-/// A name that no other process uses: of a forked child, the random number may be its parent's.
+/// Returns a name that no other process uses; a forked child may share its parent's random number.
 fn temporary_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let process = std::process::id();
@@ -333,13 +346,15 @@ fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What the system's refusal means for a cache.
+/// Maps a system call's error to an error of the cache.
 fn failed(call: &'static str, path: &Path, source: io::Error) -> Error {
     let path = path.to_owned();
     let writes = matches!(call, "mkdir" | "create" | "write" | "fsync" | "rename");
     match Errno::from_io_error(&source) {
-        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Error::CacheFull { path, source },
-        Some(Errno::ROFS | Errno::ACCESS | Errno::PERM) if writes => Error::CacheReadOnly { path, source },
-        _ => Error::CacheSystem { call, path, source },
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Error::Cache(CacheError::Full { path, source }),
+        Some(Errno::ROFS | Errno::ACCESS | Errno::PERM) if writes => {
+            Error::Cache(CacheError::ReadOnly { path, source })
+        }
+        _ => Error::Cache(CacheError::System { call, path, source }),
     }
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use super::entry::Entry;
 use super::{CacheKey, LEFTOVER_AGE, ObjectCache, TEMPORARY};
-use crate::Error;
 use crate::fault::{self, Call};
+use crate::{CacheError, Error};
 
 const OBJECT: &[u8] = b"\x7fELF and what else an object has";
 
-/// A cache with one object, and the files that lead to it.
+/// A cache with one object, and the paths of its files.
 struct Filled {
     folder: tempfile::TempDir,
     cache: ObjectCache,
@@ -33,11 +33,11 @@ fn filled() -> Filled {
 }
 
 impl Filled {
-    /// One of the two files is refused, moved aside, and missing from then on; then it is as before.
+    /// Asserts that a file is refused, moved aside and missing from then on; then restores the cache.
     #[track_caller]
     fn assert_refused(&self, file: &Path, why: &str) {
         match self.cache.get(&self.key) {
-            Err(Error::CacheFile { path, problem, moved_to }) => {
+            Err(Error::Cache(CacheError::File { path, problem, moved_to })) => {
                 assert_eq!(path, file);
                 assert!(problem.contains(why), "{problem}");
                 let aside = PathBuf::from(format!("{}.refused", file.display()));
@@ -52,7 +52,7 @@ impl Filled {
         self.restore();
     }
 
-    /// Like `put`, without waiting for the disk.
+    /// Stores an object like `put`, without waiting for the disk.
     #[track_caller]
     fn restore(&self) {
         for (path, bytes) in
@@ -72,7 +72,7 @@ fn what_was_put_in_comes_back() {
     let other = CacheKey::new(["other"]);
     assert_eq!(cache.get(&other).unwrap(), None);
 
-    // The same bytes are there once.
+    // Equal bytes are stored once.
     cache.put(&other, OBJECT).unwrap();
     assert_eq!(cache.get(&other).unwrap().as_deref(), Some(OBJECT));
     let objects = || {
@@ -95,7 +95,7 @@ fn what_was_put_in_comes_back() {
     assert_eq!(mode(&cache.path().join(Entry::file_name(&key))), 0o600);
     assert_eq!(fs::read_dir(cache.path().join(TEMPORARY)).unwrap().count(), 0);
 
-    // Another handle, as another process would have it; and an object that somebody removed.
+    // Opens another handle, like another process; and loses an object.
     let again = ObjectCache::open(cache.path()).unwrap();
     assert_eq!(again.get(&other).unwrap().as_deref(), Some(OBJECT));
     fs::remove_file(cache.path().join(Entry::of(OBJECT).object_name())).unwrap();
@@ -138,15 +138,15 @@ fn a_torn_or_changed_file_is_never_used() {
         }
         fs::write(file, [good, vec![b'\n']].concat()).unwrap();
         filled.assert_refused(file, "it ");
-        // Nothing of that size is read.
+        // The file is not read at that size.
         File::options().write(true).open(file).unwrap().set_len(1 << 40).unwrap();
         filled.assert_refused(file, "it has 1099511627776 bytes, and not ");
     }
-    // And what is reported is compiled again.
+    // A reported object is compiled again.
     fs::write(&filled.object, b"something else").unwrap();
     let made = filled.cache.get_or_compile(&filled.key, || Ok::<_, ()>(OBJECT.to_vec())).unwrap();
     assert!(!made.found && made.bytes == OBJECT);
-    assert!(matches!(made.problems[..], [Error::CacheFile { .. }]), "{:?}", made.problems);
+    assert!(matches!(made.problems[..], [Error::Cache(CacheError::File { .. })]), "{:?}", made.problems);
     assert_eq!(filled.cache.get(&filled.key).unwrap().as_deref(), Some(OBJECT));
 }
 
@@ -205,7 +205,7 @@ fn what_is_no_file_is_refused() {
     }
 }
 
-/// What is not to be used as a folder, and that the error's own remedy mends it.
+/// Folders that must not be used, each fixed by the error's own remedy.
 #[test]
 fn folders_that_others_may_write_or_own_are_refused() {
     let filled = filled();
@@ -217,7 +217,7 @@ fn folders_that_others_may_write_or_own_are_refused() {
         (&temporary, |filled| filled.cache.put(&filled.key, OBJECT)),
     ] {
         let refused = |why: &str, command: &str| match use_it(&filled) {
-            Err(Error::CacheFolder { path, problem, remedy }) => {
+            Err(Error::Cache(CacheError::Folder { path, problem, remedy })) => {
                 assert_eq!(&path, folder);
                 assert!(problem.contains(why), "{problem}");
                 let (_, command) = remedy.split_once(command).unwrap_or_else(|| panic!("{remedy}"));
@@ -242,7 +242,7 @@ fn what_is_no_folder_is_refused() {
     let filled = filled();
     let path = filled.folder.path().join("other");
     let refused = || match ObjectCache::open(&path) {
-        Err(Error::CacheFolder { path: refused, problem, .. }) => {
+        Err(Error::Cache(CacheError::Folder { path: refused, problem, .. })) => {
             assert_eq!(refused, path);
             assert!(problem.contains("not a folder"), "{problem}");
             fs::remove_file(&path).unwrap();
@@ -256,10 +256,10 @@ fn what_is_no_folder_is_refused() {
     fs::write(&path, "").unwrap();
     refused();
 
-    // A parent that is none.
+    // A parent that is not a folder.
     fs::write(&path, "").unwrap();
     let error = ObjectCache::open(path.join("cache")).unwrap_err();
-    assert!(matches!(error, Error::CacheSystem { call: "mkdir", .. }), "{error}");
+    assert!(matches!(error, Error::Cache(CacheError::System { call: "mkdir", .. })), "{error}");
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn leftovers_of_killed_processes_go_when_they_are_old() {
     assert_eq!(left, ["folder", "future", "new"]);
 }
 
-/// A disk that becomes read-only or full while an object is written, as after a fault of the disk: each call that writes is refused.
+/// The disk becomes read-only or full during a write, as after a disk fault: each writing call fails in turn.
 #[test]
 fn read_only_and_full_disks_are_told_apart() {
     use Call::{CreateCached, MakeCacheFolder, RenameCached, SyncCached, WriteCached};
@@ -295,21 +295,25 @@ fn read_only_and_full_disks_are_told_apart() {
         assert!(calls.contains(&call), "{call:?}");
         assert!(object.bytes == b"new" && !object.found, "{call:?}: {object:?}");
         let (source, advice) = match &object.problems[..] {
-            [problem @ Error::CacheReadOnly { source, .. }] if errno == libc::EROFS => (source, problem.to_string()),
-            [problem @ Error::CacheFull { source, .. }] if errno == libc::ENOSPC => (source, problem.to_string()),
+            [problem @ Error::Cache(CacheError::ReadOnly { source, .. })] if errno == libc::EROFS => {
+                (source, problem.to_string())
+            }
+            [problem @ Error::Cache(CacheError::Full { source, .. })] if errno == libc::ENOSPC => {
+                (source, problem.to_string())
+            }
             other => panic!("{call:?}: {other:?}"),
         };
         assert_eq!(source.raw_os_error(), Some(errno));
         assert_eq!(advice.contains("mount it writable"), errno == libc::EROFS, "{advice}");
         assert_eq!(advice.contains("free space"), errno == libc::ENOSPC, "{advice}");
-        // What was there is, nothing is left of the attempt, and the disk is asked again the next time.
+        // The earlier object is still there, the attempt left nothing, and the next time the disk is tried again.
         assert_eq!(cache.get(&key).unwrap().as_deref(), Some(OBJECT));
         assert_eq!(fs::read_dir(cache.path().join(TEMPORARY)).unwrap().count(), 0);
         assert!(made(&new).problems.is_empty() && made(&new).found);
     }
 }
 
-/// Says that a part of a test is not run.
+/// Reports that a part of a test is skipped.
 fn is_root(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {

@@ -1,19 +1,19 @@
-//! Who may have written a file or folder, or may write to it: only this process's user will do.
+//! Trust in files and folders: only this process's user may own them or write to them.
 //!
-//! It is asked of what is open, so nothing can be exchanged after the question. Folders above the cache's need no question: whoever may
-//! rename those can put another folder in the cache's place, but none that this user owns and that has somebody else's files in it.
+//! The check applies to open files, so they cannot be exchanged after it. Parent folders need no check: a user who can
+//! rename those can replace the cache's folder, but not by one that this user owns and that has foreign files in it.
 
 use std::path::Path;
 
 use rustix::fs::{Mode, Stat};
 
-/// A reason to refuse it, and what to do about it.
+/// The reason for a refusal, and the remedy.
 pub(super) struct Distrust {
     pub(super) problem: String,
     pub(super) remedy: String,
 }
 
-/// Something that is open, under the path by which it is known.
+/// Checks the status of an open file; `path` is for the error.
 pub(super) fn check(status: &Stat, path: &Path) -> Result<(), Distrust> {
     let path = path.display();
     let user = rustix::process::geteuid();

@@ -1,4 +1,4 @@
-//! Static libraries: which member defines a name, and the members' bytes.
+//! Static libraries: their symbol index and their members' bytes.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,17 +7,17 @@ use hashbrown::HashMap;
 use object::read::archive::{ArchiveFile, ArchiveMember};
 use object::read::{ReadCache, ReadRef};
 
-use super::raw::{SHN_UNDEF, SHT_SYMTAB, STB_LOCAL, STT_FILE, STT_SECTION, Symbol};
-use super::view::{View, lossy, string_at};
+use crate::elf::elf_abi::{SHN_UNDEF, SHT_SYMTAB, STB_LOCAL, STT_FILE, STT_SECTION, Symbol};
+use crate::elf::elf_view::{View, lossy, string_at};
 use crate::read::Contents;
-use crate::{Error, Result};
+use crate::{Error, ObjectError, Result};
 
 /// A member of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct MemberId(u32);
 
 impl MemberId {
-    /// Its position in the archive.
+    /// Returns its position in the archive.
     pub(crate) fn position(self) -> usize {
         self.0 as usize
     }
@@ -28,9 +28,9 @@ impl MemberId {
 pub(crate) struct Archive {
     contents: Contents,
     members: Vec<Member>,
-    /// The names of its index, one after the other.
+    /// The names of its index, concatenated.
     names: String,
-    /// Where each lies in `names`, and the member that defines it, in the order of the index.
+    /// Each name's range in `names`, and the member that defines it, in the order of the index.
     symbols: Vec<(Range<u32>, MemberId)>,
 }
 
@@ -42,16 +42,16 @@ struct Member {
 }
 
 impl Archive {
-    /// Reads the member headers and the symbol index; where there is no index, the members' own symbols.
+    /// Reads the member headers and the symbol index. An archive without an index gets one from its members' symbols.
     pub(crate) fn parse(name: &str, contents: Contents) -> Result<Self> {
         let Ok(len) = usize::try_from(contents.len()) else { return Err(malformed(name, "it is too large".into())) };
         if len == 0 {
-            return Err(Error::EmptyObject { object: name.into() });
+            return Err(Error::Object(ObjectError::Empty { object: name.into() }));
         }
         match &*contents.read(0..len.min(8))? {
             b"!<arch>\n" => {}
-            b"!<thin>\n" => return Err(Error::ThinArchive { archive: name.into() }),
-            _ => return Err(Error::NotAnArchive { archive: name.into() }),
+            b"!<thin>\n" => return Err(Error::Object(ObjectError::ThinArchive { archive: name.into() })),
+            _ => return Err(Error::Object(ObjectError::NotAnArchive { archive: name.into() })),
         }
         let mut archive = Self { contents, members: Vec::new(), names: String::new(), symbols: Vec::new() };
         let mut index = Index { archive: name, len, members: Vec::new(), names: String::new(), symbols: Vec::new() };
@@ -69,34 +69,34 @@ impl Archive {
         Ok(Self { names, symbols, ..archive })
     }
 
-    /// A member's name, such as `libx.a(foo.o)`, and bytes.
+    /// Returns a member's name, such as `libx.a(foo.o)`, and its bytes.
     ///
     /// # Errors
-    /// [`Error::Io`] if they are to be read from a file that cannot be read any more, or was changed.
+    /// [`Error::Io`] if the member lies in a file that was changed or cannot be read any more.
     pub(crate) fn member(&self, id: MemberId) -> Result<(&str, Cow<'_, [u8]>)> {
         let Some(member) = self.members.get(id.0 as usize) else { return Ok(("", Cow::Borrowed(&[]))) };
         Ok((&member.name, self.contents.read(member.range.clone())?))
     }
 
-    /// Copies of the members that are chosen: what [`member`](Self::member) has for each.
+    /// Returns the name and a copy of the bytes of each chosen member, as [`member`](Self::member) does.
     #[cfg(feature = "cli")]
     pub(crate) fn copies(&self, chosen: impl Fn(MemberId) -> bool) -> Result<Vec<(String, Vec<u8>)>> {
         let chosen = (0..self.members.len() as u32).map(MemberId).filter(|id| chosen(*id));
         chosen.map(|id| self.member(id).map(|(name, bytes)| (name.to_owned(), bytes.into_owned()))).collect()
     }
 
-    /// How many members it has.
+    /// Returns the number of members.
     pub(crate) fn members(&self) -> usize {
         self.members.len()
     }
 
-    /// The names that members define, in the order of the index, and by which member. Of those that are there twice,
-    /// the first one counts, as with a linker.
+    /// Returns the defined names and their members, in the order of the index. If a name occurs twice, the first entry
+    /// counts, as with a linker.
     pub(crate) fn symbols(&self) -> impl ExactSizeIterator<Item = (&str, MemberId)> {
         self.symbols.iter().map(|(range, id)| (self.text(range), *id))
     }
 
-    /// The name at a position in the index.
+    /// Returns the name at a position in the index.
     pub(crate) fn symbol(&self, position: u32) -> (&str, MemberId) {
         self.symbols.get(position as usize).map_or(("", MemberId(u32::MAX)), |(range, id)| (self.text(range), *id))
     }
@@ -105,7 +105,7 @@ impl Archive {
         self.names.get(range.start as usize..range.end as usize).unwrap_or_default()
     }
 
-    /// The member that defines a name.
+    /// Returns the member that defines a name.
     #[cfg(test)]
     pub(crate) fn find(&self, symbol: &str) -> Option<MemberId> {
         self.symbols().find(|(name, _)| *name == symbol).map(|(_, id)| id)
@@ -113,13 +113,13 @@ impl Archive {
 }
 
 fn malformed(archive: &str, problem: String) -> Error {
-    Error::Malformed { object: archive.into(), section: None, offset: None, problem }
+    Error::Object(ObjectError::Malformed { object: archive.into(), section: None, offset: None, problem })
 }
 
-/// How many bytes of names are read for each byte of the archive.
+/// The most bytes of names that are read for each byte of the archive.
 const MOST_SHARED: usize = 4;
 
-/// What an archive's members and its index are, as they are read.
+/// The members and the index of an archive that is being read.
 struct Index<'a> {
     archive: &'a str,
     len: usize,
@@ -129,7 +129,7 @@ struct Index<'a> {
 }
 
 impl Index<'_> {
-    /// Reads headers of members, and the index; false if there is none.
+    /// Reads the member headers and the index; returns false if there is no index.
     fn read<'data>(&mut self, bytes: impl ReadRef<'data>) -> Result<bool> {
         let archive = self.archive;
         let malformed = |problem: String| malformed(archive, problem);
@@ -168,10 +168,10 @@ impl Index<'_> {
     }
 
     fn note(&mut self, name: &[u8], id: MemberId) -> Result<()> {
-        // No object that is accepted has other names.
+        // No accepted object has other names.
         let Ok(name) = std::str::from_utf8(name) else { return Ok(()) };
         let end = self.names.len().saturating_add(name.len());
-        // Names may share their ends, but not so that every few bytes make more of them.
+        // Names may share their ends, but only so far.
         let end = u32::try_from(end).ok().filter(|_| end <= self.len.saturating_mul(MOST_SHARED));
         let end = end.ok_or_else(|| malformed(self.archive, "the names in its index overlap without end".into()))?;
         let range = self.names.len() as u32..end;
@@ -180,7 +180,7 @@ impl Index<'_> {
         Ok(())
     }
 
-    /// Makes the index from the members; what is no ELF object is passed over, as a linker does.
+    /// Makes the index from the members. Members that are no ELF objects are skipped, as by a linker.
     fn scan(&mut self, archive: &Archive) -> Result<()> {
         for id in (0..archive.members.len() as u32).map(MemberId) {
             let (_, object) = archive.member(id)?;
@@ -213,12 +213,12 @@ fn locate(archive: &str, member: &ArchiveMember<'_>, len: usize) -> Result<Membe
     let end = offset.saturating_add(size);
     match (usize::try_from(offset), usize::try_from(end)) {
         (Ok(start), Ok(end)) if end <= len => Ok(Member { name, range: start..end }),
-        _ => Err(Error::Truncated {
+        _ => Err(Error::Object(ObjectError::Truncated {
             object: archive.into(),
             what: format!("member '{name}'"),
             offset,
             end,
             len: len as u64,
-        }),
+        })),
     }
 }

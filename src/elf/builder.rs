@@ -1,10 +1,10 @@
-//! Puts an [`ObjectIndex`] together.
+//! Builder of an [`ObjectIndex`].
 
 use super::index::{Name, ObjectIndex};
-use super::view::{NameBudget, View};
 use crate::Result;
+use crate::elf::elf_view::{NameBudget, View};
 
-/// An ordinary object has no more bytes of names.
+/// The most bytes of names in an ordinary object.
 const FEW: usize = 4096;
 
 pub(crate) struct IndexBuilder {
@@ -15,7 +15,7 @@ pub(crate) struct IndexBuilder {
 }
 
 impl IndexBuilder {
-    /// A builder for an object with so many bytes of string tables, and so many names in them.
+    /// Creates a builder for an object with this many bytes of string tables and this many names in them.
     pub(crate) fn new(strings: usize, names: usize) -> Self {
         // One allocation for an ordinary object; most names of a large one are local and stay out.
         Self {
@@ -31,12 +31,13 @@ impl IndexBuilder {
         self.of_locals.spend(view, name)
     }
 
-    /// The name of what is defined in a section. Many a function has a section of its own, whose name ends in the function's.
+    /// Stores the name of a symbol defined in a section. With `-ffunction-sections` the section's name ends in the
+    /// symbol's, and both share their bytes.
     pub(crate) fn name_in(&mut self, view: &View<'_>, section: u32, name: &[u8]) -> Result<Name> {
         let shared = || {
             let whole = self.index.sections.get(section as usize)?.name;
             let text = self.arena.get(whole.start as usize..)?.get(..whole.len as usize)?;
-            // It begins with a character.
+            // The name begins at a character boundary.
             let begins = name.first().is_some_and(|first| first & 0xc0 != 0x80);
             let len = u32::try_from(name.len()).ok().filter(|_| begins && text.ends_with(name))?;
             Some(Name { start: whole.start + whole.len - len, len })
@@ -53,12 +54,12 @@ impl IndexBuilder {
         let start = u32::try_from(self.arena.len()).map_err(full)?;
         let len = u32::try_from(name.len()).map_err(full)?;
         self.arena.extend_from_slice(name);
-        // So that no two names can make up one character between them.
+        // Keeps two names from forming one character together.
         self.arena.push(0);
         Ok(Name { start, len })
     }
 
-    /// A thread-local section with the name of another one.
+    /// Returns a thread-local section that has the name of another one.
     pub(crate) fn twin_of_thread_local(&self) -> Option<u32> {
         let text = |section: &u32| {
             let name = self.index.sections.get(*section as usize)?.name;
@@ -74,7 +75,7 @@ impl IndexBuilder {
     }
 
     pub(crate) fn finish(mut self, view: &View<'_>) -> Result<ObjectIndex> {
-        // Those of a large object grew by doubling, and wait as long as it.
+        // The vector grew by doubling; a large object would keep the excess.
         if self.arena.len() > FEW {
             self.arena.shrink_to_fit();
             self.index.definitions.shrink_to_fit();

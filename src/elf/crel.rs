@@ -1,13 +1,13 @@
-//! Compact relocations (`SHT_CREL`), which every LLVM's JITLink ignores silently, decoded to `SHT_RELA`.
+//! Decoding of compact relocations (`SHT_CREL`), which every LLVM's JITLink ignores silently, to `SHT_RELA`.
 
 use object::read::elf::CrelIterator;
 
 use super::patch::{Patch, Value};
 use super::plugin::ObjectReport;
-use super::raw::{RELA_SIZE, SHT_CREL, SHT_RELA, field};
 use super::report::ChangeKind;
-use super::view::View;
-use crate::{Error, Limits, Result};
+use crate::elf::elf_abi::{RELA_SIZE, SHT_CREL, SHT_RELA, field};
+use crate::elf::elf_view::View;
+use crate::{Error, Limits, ObjectError, Result};
 
 pub(crate) const NAME: &str = "crel";
 
@@ -29,10 +29,12 @@ pub(crate) fn prepare(view: &View<'_>, limits: &Limits, report: &mut ObjectRepor
         let count = entries.len() as u64;
         total = total.saturating_add(count);
         if total > limits.relocations {
-            report.refuse(|| Error::TooManyRelocations {
-                object: view.object.into(),
-                count: total,
-                limit: limits.relocations,
+            report.refuse(|| {
+                Error::Object(ObjectError::TooManyRelocations {
+                    object: view.object.into(),
+                    count: total,
+                    limit: limits.relocations,
+                })
             })?;
             continue;
         }
@@ -44,14 +46,16 @@ pub(crate) fn prepare(view: &View<'_>, limits: &Limits, report: &mut ObjectRepor
             continue;
         }
         if !entries.is_rela() {
-            // Neither x86-64 nor AArch64 keeps addends in the section's bytes, and no compiler was seen to.
-            report.refuse(|| Error::UnsupportedRelocation {
-                object: view.object.into(),
-                section: view.label(index),
-                offset: 0,
-                relocation: "SHT_CREL without addends".into(),
-                symbol: "any".into(),
-                reason: "the ABI of this machine has explicit addends; compile without implicit addends".into(),
+            // Neither x86-64 nor AArch64 keeps addends in the section's bytes.
+            report.refuse(|| {
+                Error::Object(ObjectError::UnsupportedRelocation {
+                    object: view.object.into(),
+                    section: view.label(index),
+                    offset: 0,
+                    relocation: "SHT_CREL without addends".into(),
+                    symbol: "any".into(),
+                    reason: "the ABI of this machine has explicit addends; compile without implicit addends".into(),
+                })
             })?;
             continue;
         }

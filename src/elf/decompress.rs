@@ -1,4 +1,4 @@
-//! Compressed sections (`SHF_COMPRESSED`), which JITLink would take for their contents, expanded.
+//! Decompression of sections (`SHF_COMPRESSED`), whose compressed bytes JITLink would link as they are.
 
 use std::io::{self, Read};
 
@@ -10,10 +10,10 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 
 use super::patch::{Patch, Value};
 use super::plugin::ObjectReport;
-use super::raw::{LE, SHF_ALLOC, SHF_COMPRESSED, field};
 use super::report::ChangeKind;
-use super::view::View;
-use crate::{Error, Limits, Result};
+use crate::elf::elf_abi::{LE, SHF_ALLOC, SHF_COMPRESSED, field};
+use crate::elf::elf_view::View;
+use crate::{Error, Limits, ObjectError, Result};
 
 pub(crate) const NAME: &str = "decompress";
 
@@ -48,11 +48,13 @@ pub(crate) fn prepare(view: &View<'_>, limits: &Limits, report: &mut ObjectRepor
         let uncompressed_size = compression.ch_size.get(LE);
         total = total.saturating_add(uncompressed_size);
         if total > limits.decompressed_bytes {
-            report.refuse(|| Error::DecompressedTooLarge {
-                object: view.object.into(),
-                section: view.label(index),
-                bytes: total,
-                limit: limits.decompressed_bytes,
+            report.refuse(|| {
+                Error::Object(ObjectError::DecompressedTooLarge {
+                    object: view.object.into(),
+                    section: view.label(index),
+                    bytes: total,
+                    limit: limits.decompressed_bytes,
+                })
             })?;
             continue;
         }
@@ -87,18 +89,18 @@ impl Format {
         }
     }
 
-    /// The most bytes that so many can stand for.
+    /// Returns the most bytes that `compressed` bytes can expand to.
     fn most(self, compressed: usize) -> u64 {
         let compressed = compressed as u64;
         match self {
             // Two bits are a match of 258 bytes (RFC 1951, 3.2.5).
             Self::Zlib => compressed.saturating_mul(4 * 258),
-            // A block of 4 bytes is one byte 128 KiB times (RFC 8878, 3.1.1.2).
+            // A block of 4 bytes repeats one byte 128 KiB times (RFC 8878, 3.1.1.2).
             Self::Zstandard => (compressed / 4).saturating_mul(128 << 10),
         }
     }
 
-    /// Appends what the data stands for, which is to be `size` bytes: memory grows with what there is.
+    /// Appends the expanded data, which must have `size` bytes. Memory grows with the bytes read, not with `size`.
     fn expand(self, data: &[u8], size: u64, patch: &mut Patch) -> io::Result<()> {
         if size > self.most(data.len()) {
             return Err(wrong(format!("{} bytes of {} cannot stand for {size}", data.len(), self.name())));
@@ -129,7 +131,7 @@ impl Format {
     }
 }
 
-/// Appends all that can be read, which must not be more than what is left.
+/// Appends all readable bytes, at most `left`.
 fn append(from: &mut impl Read, left: &mut u64, patch: &mut Patch) -> io::Result<()> {
     let mut chunk = vec![0; 64 << 10];
     loop {

@@ -1,21 +1,21 @@
-//! How much of an arena an object takes.
+//! The arena space that an object takes.
 
 use std::collections::HashMap;
 
 use super::index::ObjectIndex;
 use super::plugin::{Mode, ObjectReport};
-use super::raw::{
+use super::validate::{Place, place, symbol_table};
+use crate::elf::elf_abi::{
     EM_X86_64, LE, SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHF_X86_64_LARGE, SHT_RELA, SectionHeader, Symbol,
 };
-use super::validate::{Place, place, symbol_table};
-use super::view::View;
-use crate::{Error, Result};
+use crate::elf::elf_view::View;
+use crate::{Error, MemoryError, Result};
 
-/// Pages have at least so many bytes.
+/// The smallest page size.
 const PAGE: u64 = 4096;
 
-/// Bytes that a validated object takes at least: the sections that are linked, as nothing leads to others, and its
-/// common symbols. What the linker makes besides, and what lies between, is left out.
+/// Returns a lower bound of the bytes that a validated object takes: its common symbols and the sections that are
+/// linked, without padding and without additions of the linker.
 pub(crate) fn footprint(view: &View<'_>, index: &ObjectIndex) -> u64 {
     let mut bytes = [0_u64; 3];
     for (section, kept) in (0u32..).zip(kept(view, index)) {
@@ -34,29 +34,29 @@ pub(crate) fn footprint(view: &View<'_>, index: &ObjectIndex) -> u64 {
     bytes.iter().map(|bytes| bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
 }
 
-/// Refuses an object that takes more than an arena has, as the link would.
+/// Refuses an object that takes more than the arena has, as the link would.
 pub(crate) fn check(view: &View<'_>, bytes: u64, arena: u64) -> Result<()> {
     if bytes <= arena {
         return Ok(());
     }
     let near = view.sections().filter(|(_, header)| is_near(view, header));
     let (section, size) = near.map(|(i, header)| (i, header.size)).max_by_key(|(_, size)| *size).unwrap_or_default();
-    Err(Error::ArenaExhausted {
+    Err(Error::Memory(MemoryError::ArenaExhausted {
         object: view.object.into(),
         requested: bytes,
         section: view.label(section),
         section_bytes: size,
         largest_free: arena,
         arena_bytes: arena,
-    })
+    }))
 }
 
-/// Whether a section lies in the arena in any case.
+/// Returns whether a section always lies in the arena.
 fn is_near(view: &View<'_>, header: &SectionHeader) -> bool {
     header.is(SHF_ALLOC) && !(view.machine == EM_X86_64 && header.is(SHF_X86_64_LARGE))
 }
 
-/// By section, whether it is linked: something that others can see, or that is called or kept in any case, is in it or
+/// Returns for each section whether it is linked: whether a visible symbol, a called or a retained section is in it or
 /// leads to it.
 fn kept(view: &View<'_>, index: &ObjectIndex) -> Vec<bool> {
     let mut kept = vec![false; view.count() as usize];
@@ -73,14 +73,14 @@ fn kept(view: &View<'_>, index: &ObjectIndex) -> Vec<bool> {
     for section in seen.chain(called).chain(of_threads).chain(index.retain.iter().copied()).filter(|s| *s != 0) {
         keep(section, &mut next);
     }
-    // Unwind tables are kept by the code that they describe, and keep no code.
-    let is_frames = |section: u32| view.header(section).is_some_and(|h| view.name_begins_with(&h, b".eh_frame\0"));
+    // Code keeps its unwind tables; unwind tables keep no code.
+    let is_frames = |section: u32| view.header(section).is_some_and(|h| view.is_unwind_table(&h));
     view.sections().filter(|(section, _)| is_frames(*section)).for_each(|(section, _)| keep(section, &mut next));
     let mut of_section: HashMap<u32, Vec<(u32, SectionHeader)>> = HashMap::new();
     for (i, header) in view.sections().filter(|(_, header)| header.kind == SHT_RELA) {
         of_section.entry(header.info).or_default().push((i, header));
     }
-    // It was validated.
+    // Validation has accepted the table.
     let Ok(tables) = symbol_table(view, &mut ObjectReport::new(Mode::Load)) else { return kept };
     while let Some(section) = next.pop() {
         for (i, header) in of_section.remove(&section).unwrap_or_default() {

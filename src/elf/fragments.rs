@@ -1,32 +1,32 @@
 //! Code in `.init` and `.fini`, as libcrypto's `x86_64cpuid.o` has it: fragments of one function.
 //!
-//! A linker strings together what objects have in these sections, between what crti.o begins and crtn.o ends, and the
-//! dynamic loader calls the whole (DT_INIT, DT_FINI). Here each fragment becomes a function: it gets a beginning and an
-//! end like those (glibc, `crti.S` and `crtn.S` under `sysdeps/x86_64` and `sysdeps/aarch64`), and is called before the
-//! sections of pointers, or after them.
+//! A linker concatenates these sections of all objects between the prologue of crti.o and the epilogue of crtn.o, and
+//! the dynamic loader calls the whole (DT_INIT, DT_FINI). Here each fragment becomes a function with a prologue and an
+//! epilogue like those (glibc, `crti.S` and `crtn.S` under `sysdeps/x86_64` and `sysdeps/aarch64`). It is called before
+//! the initialiser arrays, or after the finaliser arrays.
 
 use super::patch::{Patch, Value};
 use super::plugin::{Mode, ObjectReport};
-use super::raw::{
+use super::report::ChangeKind;
+use super::validate::{MAX_ALIGNMENT, Place, place, symbol_table};
+use crate::Result;
+use crate::elf::elf_abi::{
     EM_AARCH64, EM_X86_64, LE, RELA_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS, SHT_RELA, SYMBOL_SIZE, SectionHeader,
     Symbol, field,
 };
-use super::report::ChangeKind;
-use super::validate::{MAX_ALIGNMENT, Place, place, symbol_table};
-use super::view::View;
-use crate::Result;
+use crate::elf::elf_view::View;
 
 pub(crate) const NAME: &str = "fragments";
 
-/// How a machine's functions begin and end that call others.
+/// A machine's prologue and epilogue of a function that calls others.
 struct Code {
     begin: &'static [u8],
     end: &'static [u8],
-    /// Does nothing; as long as the shortest instruction.
+    /// An instruction without effect, as long as the shortest instruction.
     nop: &'static [u8],
     /// The instruction that returns.
     ret: &'static [u8],
-    /// What a function may begin with for indirect calls and signed return addresses.
+    /// Instructions that mark a function's start for indirect calls and signed return addresses.
     marks: &'static [&'static [u8]],
 }
 
@@ -48,22 +48,22 @@ const AARCH64: Code = Code {
     end: &[0xfd, 0x7b, 0xc1, 0xa8, 0xc0, 0x03, 0x5f, 0xd6],
     nop: &[0x1f, 0x20, 0x03, 0xd5],
     ret: &[0xc0, 0x03, 0x5f, 0xd6],
-    // paciasp, bti c, and the nop that glibc's crti.o has for them
+    // paciasp, bti c, and the nop that replaces them in glibc's crti.o
     marks: &[&[0x3f, 0x23, 0x03, 0xd5], &[0x5f, 0x24, 0x03, 0xd5], &[0x1f, 0x20, 0x03, 0xd5]],
 };
 
-/// What code in `.init` or `.fini` is.
+/// The kind of code in `.init` or `.fini`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fragment {
-    /// All of a function.
+    /// A complete function.
     Whole,
-    /// What is to be between a beginning and an end.
+    /// Code without a prologue and an epilogue.
     Part,
-    /// A beginning without an end, or an end without a beginning.
+    /// A prologue without an epilogue, or an epilogue without a prologue.
     Half,
 }
 
-/// What such a section has; none where it is something else.
+/// Classifies the code of such a section; `None` if the section is something else.
 pub(crate) fn fragment(view: &View<'_>, index: u32, header: &SectionHeader, name: &[u8]) -> Result<Option<Fragment>> {
     if !matches!(name, b".init" | b".fini") {
         return Ok(None);
@@ -95,7 +95,7 @@ pub(crate) fn prepare(view: &View<'_>, report: &mut ObjectReport) -> Result<Opti
     for (index, header) in view.sections() {
         let (name, contents) = (view.name_of(&header)?, view.contents(index, &header)?);
         let alignment = header.align.max(1);
-        // Validation refuses others.
+        // Validation refuses other alignments.
         let aligned = alignment.is_power_of_two() && alignment <= MAX_ALIGNMENT;
         if fragment(view, index, &header, name)? != Some(Fragment::Part) || !aligned {
             continue;
@@ -122,7 +122,7 @@ pub(crate) fn prepare(view: &View<'_>, report: &mut ObjectReport) -> Result<Opti
     Ok((!patch.is_empty()).then_some(patch))
 }
 
-/// What a section has comes to lie so many bytes further on.
+/// Moves all references to the section's contents `by` bytes further.
 fn move_references(view: &View<'_>, section: u32, by: u64, patch: &mut Patch) -> Result<()> {
     for (index, header) in view.sections().filter(|(_, h)| h.kind == SHT_RELA && h.info == section) {
         for (number, entry) in (0u64..).zip(view.relocations(index, &header)?.unwrap_or_default()) {
@@ -130,7 +130,7 @@ fn move_references(view: &View<'_>, section: u32, by: u64, patch: &mut Patch) ->
             patch.write(at, Value::U64(entry.r_offset.get(LE).wrapping_add(by)));
         }
     }
-    // What is wrong with them is told by validation.
+    // Validation reports faults in the tables.
     let Ok(tables) = symbol_table(view, &mut ObjectReport::new(Mode::Load)) else { return Ok(()) };
     let table = view.header(tables.symtab).map_or(0, |header| header.offset);
     for (index, raw) in (0u32..).zip(tables.symbols) {

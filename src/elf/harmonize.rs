@@ -1,19 +1,19 @@
-//! Same-named sections that differ.
+//! Same-named sections with different flags.
 //!
-//! JITLink merges sections by name and takes permissions and lifetime from the first of them: LLVM 19 and later refuse
-//! an object whose same-named sections differ in permissions, LLVM 14 to 16 link it wrongly, and none compares ALLOC.
+//! JITLink merges sections by name, and takes permissions and lifetime from the first. LLVM 19 and later refuse an
+//! object whose same-named sections differ in permissions, LLVM 14 to 16 link it wrongly, and none compares ALLOC.
 
 use std::collections::HashMap;
 use std::collections::HashSet;
 
 use super::patch::{Patch, Value};
 use super::plugin::ObjectReport;
-use super::raw::{
+use super::report::ChangeKind;
+use crate::elf::elf_abi::{
     SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHF_WRITE, SHF_X86_64_LARGE, SHT_NOBITS, SHT_NULL, SectionHeader, field,
 };
-use super::report::ChangeKind;
-use super::view::{View, flag_letters, in_message, lossy};
-use crate::{Error, Result, SectionConflicts};
+use crate::elf::elf_view::{View, flag_letters, in_message, lossy};
+use crate::{Error, ObjectError, Result, SectionConflicts};
 
 pub(crate) const NAME: &str = "harmonizer";
 
@@ -23,14 +23,14 @@ const COMPARED: u64 = SHF_WRITE | SHF_ALLOC | SHF_EXECINSTR | SHF_TLS | SHF_X86_
 /// Up to this many sections, comparing each name with each is cheaper than a hash table.
 const FEW: u32 = 32;
 
-/// Sections of one name.
+/// All sections with one name.
 struct Family<'a> {
     name: &'a [u8],
     members: Vec<(u32, SectionHeader)>,
 }
 
 impl Family<'_> {
-    /// Whether its members are thread-local and differ in nothing.
+    /// Returns whether its members are thread-local and differ in nothing.
     fn is_alike(&self) -> bool {
         let flags = |header: &SectionHeader| (header.flags & COMPARED, header.kind == SHT_NOBITS);
         let first = self.members.first().map(|(_, header)| flags(header));
@@ -63,12 +63,12 @@ pub(crate) fn prepare(view: &View<'_>, policy: SectionConflicts, report: &mut Ob
     Ok((!patch.is_empty()).then_some(patch))
 }
 
-/// The names under which JITLink keeps sections of its own.
+/// Returns whether JITLink keeps a section of its own under this name.
 fn is_reserved(name: &[u8]) -> bool {
     name.starts_with(b"$__") || name == b".common"
 }
 
-/// Names by which the runtime, a debugger or the object itself finds a section: such a section keeps its name.
+/// Returns whether the runtime, a debugger or the object itself finds the section by its name, so that it must keep it.
 fn has_meaning(name: &[u8]) -> bool {
     const PREFIXES: [&[u8]; 7] =
         [b".init_array", b".fini_array", b".preinit_array", b".ctors", b".dtors", b".debug", b".note"];
@@ -76,20 +76,20 @@ fn has_meaning(name: &[u8]) -> bool {
     NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || is_c_identifier(name)
 }
 
-/// Whether `__start_NAME` and `__stop_NAME` can refer to it.
+/// Returns whether `__start_NAME` and `__stop_NAME` can refer to it.
 pub(crate) fn is_c_identifier(name: &[u8]) -> bool {
     let letter = |b: &u8| b.is_ascii_alphabetic() || *b == b'_';
     name.first().is_some_and(letter) && name.iter().all(|b| letter(b) || b.is_ascii_digit())
 }
 
-/// What has to be the same. An empty section conflicts like any other: JITLink compares it too.
+/// Returns the traits that must agree. An empty section conflicts like any other, since JITLink compares it too.
 fn traits_of(index: u32, header: &SectionHeader) -> (u64, bool) {
-    // The linker tells thread-local sections apart by their names, so each has one of its own.
+    // The linker tells thread-local sections apart by name, so each gets a name of its own.
     let own = if header.is(SHF_TLS) { u64::from(index) << 32 } else { 0 };
     (header.flags & COMPARED | own, header.kind == SHT_NOBITS)
 }
 
-/// The families that need something done.
+/// Returns the families that need a change.
 fn families<'a>(view: &View<'a>) -> Result<Vec<Family<'a>>> {
     let mut conflicting: Vec<&[u8]> = Vec::new();
     let mut clash = |name: &'a [u8]| {
@@ -157,15 +157,17 @@ fn difference(family: &Family<'_>) -> String {
 }
 
 fn reject(view: &View<'_>, family: &Family<'_>, report: &mut ObjectReport) -> Result<()> {
-    report.refuse(|| Error::SectionConflict {
-        object: view.object.into(),
-        section: in_message(family.name),
-        count: family.members.len(),
-        difference: difference(family),
+    report.refuse(|| {
+        Error::Object(ObjectError::SectionConflict {
+            object: view.object.into(),
+            section: in_message(family.name),
+            count: family.members.len(),
+            difference: difference(family),
+        })
     })
 }
 
-/// Gives all of a family the same flags. Contents and zero-fill may share a name: they are separate blocks to JITLink.
+/// Gives all members the same flags. Contents and zero-fill may share a name: they are separate blocks to JITLink.
 fn unite(
     view: &View<'_>,
     family: &Family<'_>,
@@ -176,14 +178,18 @@ fn unite(
     let union = family.members.iter().fold(0, |all, (_, header)| all | header.flags & COMPARED);
     let mut common = union;
     if policy == SectionConflicts::Harmonize && union & SHF_EXECINSTR != 0 && !has_meaning(family.name) {
-        // The rewrite of CUTLASS#3162: code stays code, and what was to be written there can only be read.
+        // The rewrite of CUTLASS#3162: code stays code, and data in it becomes read-only.
         common &= !SHF_WRITE;
     }
-    // Of a name that has a meaning the parts are made one, whatever the policy.
+    // Sections with a meaningful name are united under every policy.
     let forbidden = SHF_WRITE | SHF_EXECINSTR;
     if common & forbidden == forbidden && common & SHF_ALLOC != 0 {
-        return report
-            .refuse(|| Error::WritableAndExecutable { object: view.object.into(), section: in_message(family.name) });
+        return report.refuse(|| {
+            Error::Object(ObjectError::WritableAndExecutable {
+                object: view.object.into(),
+                section: in_message(family.name),
+            })
+        });
     }
     for (index, header) in &family.members {
         let flags = header.flags & !COMPARED | common;
@@ -198,9 +204,9 @@ fn unite(
     Ok(())
 }
 
-/// Marks every section that differs from the first of its name for a name of its own, the same for those that agree.
+/// Marks each section that differs from the first of its name for renaming; sections that agree get the same new name.
 fn separate<'a>(family: &Family<'a>, renames: &mut Vec<(u32, &'a [u8], usize)>) {
-    // Whoever has a name of JITLink's own gives it up.
+    // A section with a name of JITLink's own must give it up.
     let mut groups: HashMap<(u64, bool), usize> = HashMap::new();
     if is_reserved(family.name) {
         groups.insert((u64::MAX, false), 0);
@@ -214,11 +220,11 @@ fn separate<'a>(family: &Family<'a>, renames: &mut Vec<(u32, &'a [u8], usize)>) 
     }
 }
 
-/// A name and which of the groups that gave it up.
+/// A name, and the number of the group that gets a new one.
 type Fresh<'a> = (&'a [u8], usize);
 
-/// Writes the new names behind a copy of the section-name table. The table keeps its old contents as a prefix: other
-/// sections, and symbols where the table is shared, go on using them.
+/// Writes the new names behind a copy of the section-name table. The copy keeps the old contents as a prefix for the
+/// other sections, and for symbols if they share the table.
 fn rename(
     view: &View<'_>,
     renames: &[(u32, &[u8], usize)],
@@ -241,7 +247,7 @@ fn rename(
     // (name, group) -> the new name and where it begins in `strings`.
     let mut fresh: HashMap<Fresh<'_>, (Vec<u8>, u32)> = HashMap::new();
     let mut targets: HashMap<u32, Fresh<'_>> = HashMap::new();
-    // The first number that was not tried for a name.
+    // The first untried number for a name.
     let mut untried: HashMap<&[u8], usize> = HashMap::new();
     let base = view.names().len();
     let offset_of = |strings: &[u8]| {
@@ -271,7 +277,7 @@ fn rename(
         report.change(Some((*index, &lossy(name))), ChangeKind::Renamed { to: lossy(new).into_owned() });
         targets.insert(*index, (name, *group));
     }
-    // Relocation sections are named after what they patch.
+    // A relocation section is named after the section that it patches.
     let mut prefixed: HashMap<Vec<u8>, u32> = HashMap::new();
     for (index, header) in view.sections().filter(|(i, h)| h.is_relocation() && !targets.contains_key(i)) {
         let Some((old, group)) = targets.get(&header.info) else { continue };
@@ -281,7 +287,7 @@ fn rename(
         let renamed = [prefix, new].concat();
         let offset = match prefixed.get(&renamed) {
             Some(offset) => *offset,
-            // Another section has it, which may differ.
+            // Another section has this name and may differ.
             None if existing.contains(renamed.as_slice()) || taken.contains(&renamed) => continue,
             None => {
                 let offset = offset_of(&strings)?;

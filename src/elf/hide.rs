@@ -1,21 +1,22 @@
-//! What LLVM need not see: JITLink makes sections, blocks and edges of everything that is not `SHT_NULL`, only to prune what
-//! is not mapped.
+//! Hiding of unmapped sections from LLVM: JITLink makes sections, blocks and edges of every section that is not
+//! `SHT_NULL`, and prunes the unmapped ones later.
 
 use super::index::{ObjectIndex, Section};
-use super::raw::{SHF_ALLOC, SHT_NULL, SHT_PROGBITS, SHT_RELA};
+use crate::elf::elf_abi::{SHF_ALLOC, SHT_NULL, SHT_PROGBITS, SHT_RELA};
 
-/// Bytes of a section header, and where in it a type and a target are (`Elf64_Shdr`).
+/// Size of a section header, and the offsets of its type and target (`Elf64_Shdr`).
 const HEADER: usize = 64;
 const TYPE: usize = 4;
 const INFO: usize = 44;
-/// Where the file header says where section headers are (`e_shoff`).
+/// Offset of the file header's field for the section headers (`e_shoff`).
 const HEADERS_AT: usize = 0x28;
 
-/// Gives sections of debug information and of notes to the linker, and relocations of whatever is not mapped, the type `SHT_NULL`.
-/// LLVM 15 and 16 refuse such relocations (`ELFLinkGraphBuilder::forEachRelaRelocation`), as of SystemTap's probes.
+/// Sets the type `SHT_NULL` for sections of debug information and of notes to the linker, and for relocations of
+/// unmapped sections. LLVM 15 and 16 refuse such relocations (`ELFLinkGraphBuilder::forEachRelaRelocation`), for
+/// example those of SystemTap's probes.
 ///
-/// `bytes` were validated and are what `index` was made of; what is not as expected is left alone.
-pub(crate) fn hide_unmapped(bytes: &mut [u8], index: &ObjectIndex) {
+/// `bytes` were validated, and `index` was made from them. Unexpected bytes stay as they are.
+pub(super) fn hide_unmapped(bytes: &mut [u8], index: &ObjectIndex) {
     let Some(table) = word::<8>(bytes, HEADERS_AT).and_then(|w| usize::try_from(u64::from_le_bytes(w)).ok()) else {
         return;
     };

@@ -1,14 +1,12 @@
-//! What kind of file this is: a relocatable ELF object for a supported machine, or what it is instead.
+//! Recognition of the file format: accepts relocatable ELF objects for a supported machine, and names other formats.
 
-use super::raw::{
-    EM_386, EM_AARCH64, EM_X86_64, HEADER_SIZE, SHF_ALLOC, SHT_NOBITS, SHT_NOTE, SHT_SYMTAB, STT_COMMON, Symbol,
-};
-use super::view::{View, string_at, truncated};
-use crate::{Error, Result};
+use crate::elf::elf_abi::{EM_386, EM_AARCH64, EM_X86_64, HEADER_SIZE, SHT_SYMTAB, STT_COMMON, Symbol};
+use crate::elf::elf_view::{View, string_at, truncated};
+use crate::{Error, ObjectError, Result};
 
 const BOTH: &str = "x86_64-unknown-linux-gnu or aarch64-unknown-linux-gnu";
 
-/// Name of a supported machine.
+/// Returns the name of a supported machine.
 pub(crate) fn machine_name(machine: u16) -> &'static str {
     match machine {
         EM_X86_64 => "x86-64",
@@ -25,7 +23,7 @@ fn triple(machine: Option<u16>) -> &'static str {
     }
 }
 
-/// Formats other than ELF, by their first bytes.
+/// File formats other than ELF, by their first bytes.
 const MAGICS: [(&[u8], &str); 11] = [
     (b"MZ", "PE/COFF"),
     (b"\xfe\xed\xfa\xce", "Mach-O"),
@@ -66,16 +64,17 @@ const MACHINES: [(u16, &str); 22] = [
     (258, "LoongArch"),
 ];
 
-/// Name of any machine.
+/// Returns the name of any machine.
 pub(crate) fn machine_text(machine: u16) -> &'static str {
     MACHINES.iter().find(|(m, _)| *m == machine).map_or("an unknown machine", |(_, name)| name)
 }
 
-/// Checks the first bytes and the ELF identification. `machine` is the only one accepted, or `None` for every supported one.
+/// Checks the first bytes and the ELF identification. `machine` is the only accepted one; `None` accepts every
+/// supported one.
 pub(crate) fn identify(object: &str, bytes: &[u8], machine: Option<u16>) -> Result<()> {
     let name = || object.to_owned();
     if bytes.is_empty() {
-        return Err(Error::EmptyObject { object: name() });
+        return Err(Error::Object(ObjectError::Empty { object: name() }));
     }
     if !bytes.starts_with(b"\x7fELF") {
         return Err(foreign(object, bytes, machine));
@@ -90,8 +89,9 @@ pub(crate) fn identify(object: &str, bytes: &[u8], machine: Option<u16>) -> Resu
     };
     let (kind, found) = (half(0), half(2));
 
-    let malformed =
-        |offset, problem: String| Error::Malformed { object: name(), section: None, offset: Some(offset), problem };
+    let malformed = |offset, problem: String| {
+        Error::Object(ObjectError::Malformed { object: name(), section: None, offset: Some(offset), problem })
+    };
     if !matches!(encoding, 1 | 2) {
         return Err(malformed(5, format!("data encoding {encoding} is unknown")));
     }
@@ -99,7 +99,7 @@ pub(crate) fn identify(object: &str, bytes: &[u8], machine: Option<u16>) -> Resu
         return Err(malformed(4, format!("ELF class {class} is unknown")));
     }
     let supported = matches!(found, EM_X86_64 | EM_AARCH64) && machine.is_none_or(|m| m == found);
-    // i386 is the 32-bit form of a machine that is supported, so its class is what is wrong with it.
+    // i386 is the 32-bit form of a supported machine, so the error is about the class.
     let narrow = found == EM_386 && machine.is_none_or(|m| m == EM_X86_64);
     if !supported && !narrow {
         let mut text = machine_text(found).to_owned();
@@ -107,7 +107,7 @@ pub(crate) fn identify(object: &str, bytes: &[u8], machine: Option<u16>) -> Resu
             text.push_str(" (big-endian)");
         }
         let expected = machine_name(machine.unwrap_or(0));
-        return Err(Error::WrongMachine { object: name(), found: text, machine: found, expected });
+        return Err(Error::Object(ObjectError::WrongMachine { object: name(), found: text, machine: found, expected }));
     }
     if class == 1 {
         let machine = match found {
@@ -115,11 +115,11 @@ pub(crate) fn identify(object: &str, bytes: &[u8], machine: Option<u16>) -> Resu
             EM_X86_64 => "x86-64 (x32)",
             _ => "AArch64 (ILP32)",
         };
-        return Err(Error::WrongClass { object: name(), machine: machine.into() });
+        return Err(Error::Object(ObjectError::WrongClass { object: name(), machine: machine.into() }));
     }
     if encoding == 2 {
         let expected = if machine.is_some() { triple(machine) } else { triple(Some(found)) };
-        return Err(Error::WrongEncoding { object: name(), expected });
+        return Err(Error::Object(ObjectError::WrongEncoding { object: name(), expected }));
     }
     if bytes.len() < HEADER_SIZE as usize {
         return Err(truncated(object, "the ELF header", 0, HEADER_SIZE, bytes.len() as u64));
@@ -129,9 +129,9 @@ pub(crate) fn identify(object: &str, bytes: &[u8], machine: Option<u16>) -> Resu
     }
     // 0 is System V, 3 GNU/Linux (objects with unique symbols, indirect functions or retained sections).
     if !matches!(ident[7], 0 | 3) || ident[8] != 0 {
-        return Err(Error::WrongOsAbi { object: name(), abi: ident[7], version: ident[8] });
+        return Err(Error::Object(ObjectError::WrongOsAbi { object: name(), abi: ident[7], version: ident[8] }));
     }
-    let linked = |kind| Err(Error::LinkedFileNotObject { object: name(), kind });
+    let linked = |kind| Err(Error::Object(ObjectError::LinkedFileNotObject { object: name(), kind }));
     match kind {
         1 => Ok(()),
         2 => linked("executable"),
@@ -141,14 +141,14 @@ pub(crate) fn identify(object: &str, bytes: &[u8], machine: Option<u16>) -> Resu
     }
 }
 
-/// What a file that is not ELF is instead.
+/// Names the format of a file that is not ELF.
 fn foreign(object: &str, bytes: &[u8], machine: Option<u16>) -> Error {
     let name = object.to_owned();
     if bytes.starts_with(b"!<arch>\n") || bytes.starts_with(b"!<thin>\n") || bytes.starts_with(b"<bigaf>\n") {
-        return Error::ArchiveNotObject { object: name };
+        return Error::Object(ObjectError::ArchiveNotObject { object: name });
     }
     if bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(&0x0b17_c0de_u32.to_le_bytes()) {
-        return Error::BitcodeNotObject { object: name };
+        return Error::Object(ObjectError::BitcodeNotObject { object: name });
     }
     let format = if is_coff(bytes) {
         Some("COFF")
@@ -156,12 +156,14 @@ fn foreign(object: &str, bytes: &[u8], machine: Option<u16>) -> Error {
         MAGICS.iter().find(|(magic, _)| bytes.starts_with(magic)).map(|(_, format)| *format)
     };
     match format {
-        Some(format) => Error::ForeignFormat { object: name, format, expected: triple(machine) },
-        None => Error::NotAnObject { object: name, magic: bytes.iter().take(16).copied().collect() },
+        Some(format) => Error::Object(ObjectError::ForeignFormat { object: name, format, expected: triple(machine) }),
+        None => {
+            Error::Object(ObjectError::NotAnObject { object: name, magic: bytes.iter().take(16).copied().collect() })
+        }
     }
 }
 
-/// COFF has no magic number, only a machine: a plausible header has to follow.
+/// Recognises COFF, which has a machine but no magic number, by a plausible header.
 fn is_coff(bytes: &[u8]) -> bool {
     let Some(header) = bytes.get(..20) else { return false };
     let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
@@ -171,22 +173,13 @@ fn is_coff(bytes: &[u8]) -> bool {
 
 /// Refuses an object that holds GCC's intermediate code and no machine code.
 pub(crate) fn refuse_slim_lto(view: &View<'_>) -> Result<()> {
-    let mut lto = false;
-    let mut code = false;
-    for (_, header) in view.sections() {
-        if header.flags & SHF_ALLOC == 0 {
-            lto |= view.name_begins_with(&header, b".gnu.lto_");
-        } else {
-            code |= header.size != 0 && header.kind != SHT_NOTE && header.kind != SHT_NOBITS;
-        }
-    }
-    if lto && (!code || has_slim_mark(view)?) {
-        return Err(Error::SlimLtoObject { object: view.object.into() });
+    if view.has.lto && (!view.has.contents || has_slim_mark(view)?) {
+        return Err(Error::Object(ObjectError::SlimLtoObject { object: view.object.into() }));
     }
     Ok(())
 }
 
-/// GCC marks such objects with a common symbol.
+/// Returns whether the object has the common symbol with which GCC marks such objects.
 fn has_slim_mark(view: &View<'_>) -> Result<bool> {
     let Some((index, header)) = view.sections().find(|(_, h)| h.kind == SHT_SYMTAB) else { return Ok(false) };
     let Some(strings) = view.header(header.link) else { return Ok(false) };

@@ -1,63 +1,66 @@
-//! What the linker needs to know of an object, without looking at its bytes again.
+//! The index of a prepared object, which replaces its bytes for the linker.
 
-use super::raw::{
+use super::relocations::{Kind, Table};
+use crate::elf::elf_abi::{
     SHF_ALLOC, SHF_EXECINSTR, SHF_GNU_RETAIN, SHF_TLS, SHF_WRITE, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_PREINIT_ARRAY,
     SHT_PROGBITS,
 };
-use super::relocations::{Kind, Table};
-use crate::{Error, Result};
+use crate::{Error, ObjectError, Result};
 
-/// A prepared object's names, sections and initialisers. It owns what it holds; names lie in one arena.
+/// A prepared object's names, sections and initialisers. It owns its data; names lie in one arena.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ObjectIndex {
     /// `e_machine`.
     pub machine: u16,
     /// All names, each followed by a NUL character.
     pub(super) names: String,
-    /// Every symbol that is defined and not local, in the order of the symbol table.
+    /// Every non-local definition, in the order of the symbol table.
     pub definitions: Vec<Definition>,
-    /// Every symbol that is undefined and not local.
+    /// Every undefined non-local symbol.
     pub imports: Vec<Import>,
     /// COMDAT groups.
     pub groups: Vec<Group>,
-    /// Sections that are called at load or unload, or whose function pointers are, in the order of the sections.
+    /// Sections of initialisers and finalisers, as pointers or as code, in the order of the sections.
     pub arrays: Vec<Array>,
-    /// Sections to keep although nothing refers to them.
+    /// Sections that are kept without a reference.
     pub retain: Vec<u32>,
-    /// All sections in order; a section's index is its position, so the null section is there too. Relocation sections have no names here.
+    /// All sections in order, the null section included, so that a section's index is its position. Relocation sections
+    /// have no names here.
     pub sections: Vec<Section>,
     /// Sections that only 64-bit references reach (`SHF_X86_64_LARGE`).
     pub large_sections: Vec<u32>,
-    /// Relocations that another kind carries, because this LLVM's JITLink lacks theirs.
+    /// Relocations with a carrier of another kind, because this LLVM's JITLink lacks their own.
     pub lifted: Lifted,
-    /// Indirect functions, also local ones: the name, and the file offset of the resolver, in order of the offsets and the names' texts.
+    /// Indirect functions, local ones included: the name and the resolver's file offset, sorted by offset and then
+    /// name.
     pub indirect: Vec<(Name, u64)>,
-    /// What the object has, or wants, of thread-local storage.
+    /// The object's definitions and uses of thread-local storage.
     pub thread_local: Option<Box<ThreadLocal>>,
     /// Whether unwind tables of signal frames were changed for JITLink and have to be restored.
     pub signal_frames: bool,
-    /// Whether it asks for executable stacks.
+    /// Whether the object asks for executable stacks.
     pub executable_stack: bool,
 }
 
-/// An object's thread-local variables, and how its code reaches such variables.
+/// An object's thread-local variables, and the way in which its code reaches such variables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ThreadLocal {
-    /// Sections of which each thread gets a copy; no two have the same name.
+    /// Thread-local sections, with distinct names.
     pub sections: Vec<u32>,
-    /// Whether contents hold addresses that the linker fills in.
+    /// Whether their contents hold addresses that the linker fills in.
     pub relocated: bool,
-    /// Whether code needs them at a fixed distance from the thread pointer (initial-exec, local-exec).
+    /// Whether code needs the object's own variables at a fixed distance from the thread pointer (initial-exec,
+    /// local-exec).
     pub own_static: bool,
-    /// Names that others can define, or see, and that code needs at a fixed distance from the thread pointer.
+    /// Imported or exported variables that code needs at a fixed distance from the thread pointer.
     pub statics: Vec<Name>,
 }
 
-/// Relocations whose kind was replaced by a carrier, which leads to the same symbol or GOT entry: whoever links the object
-/// computes their value and writes it.
+/// Relocations whose kind was replaced by a carrier, which leads to the same symbol or GOT entry. The linker computes
+/// and writes their values.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lifted {
-    /// File offset of the field, and the number of the kind; sorted, each offset once.
+    /// File offset of the field, and the kind's number; sorted, each offset once.
     fields: Vec<(u64, u32)>,
 }
 
@@ -66,7 +69,7 @@ impl Lifted {
         self.fields.push((field, kind));
     }
 
-    /// False if one field has two of them.
+    /// Sorts the fields; returns false if two relocations share a field.
     pub(super) fn sort(&mut self) -> bool {
         self.fields.sort_unstable();
         self.fields.windows(2).all(|pair| matches!(pair, [(a, _), (b, _)] if a != b))
@@ -76,14 +79,14 @@ impl Lifted {
         self.fields.len()
     }
 
-    /// The kinds of those whose fields are at these offsets.
+    /// Returns the kinds of the relocations whose fields lie at these offsets.
     fn within(&self, offsets: std::ops::Range<u64>) -> impl Iterator<Item = u32> {
         let first = self.fields.partition_point(|(offset, _)| *offset < offsets.start);
         let rest = self.fields.get(first..).unwrap_or_default();
         rest.iter().take_while(move |(offset, _)| *offset < offsets.end).map(|(_, kind)| *kind)
     }
 
-    /// The kind of the relocation whose field is at this offset of the prepared bytes, if it was lifted.
+    /// Returns the kind of the lifted relocation whose field is at this offset of the prepared bytes.
     pub(crate) fn at(&self, field: u64) -> Option<u32> {
         let found = self.fields.binary_search_by_key(&field, |(offset, _)| *offset).ok()?;
         self.fields.get(found).map(|(_, kind)| *kind)
@@ -91,7 +94,7 @@ impl Lifted {
 }
 
 impl ObjectIndex {
-    /// Sections with a narrow field that we compute stay near, whatever they say of themselves: it may lead to an entry that we make.
+    /// Keeps sections with a narrow lifted field near, whatever their flags: the field may lead to a GOT entry.
     pub(super) fn keep_near_what_is_lifted(&mut self) {
         let (table, sections, lifted) = (Table::of(self.machine), &self.sections, &self.lifted);
         let is_narrow = |kind: u32| table.get(kind).is_none_or(|(_, kind)| kind.width < 8);
@@ -102,12 +105,12 @@ impl ObjectIndex {
         });
     }
 
-    /// The kind of a lifted relocation, by the file offset of its field.
+    /// Returns the kind of a lifted relocation by the file offset of its field.
     pub(crate) fn lifted(&self, field: u64) -> Option<&'static Kind> {
         Some(Table::of(self.machine).get(self.lifted.at(field)?)?.1)
     }
 
-    /// What a section defines is common.
+    /// Makes the definitions in a section common.
     pub(super) fn make_common(&mut self, section: u32) {
         let alignment = self.sections.get(section as usize).map(|section| section.alignment.max(1));
         for definition in self.definitions.iter_mut().filter(|definition| definition.section == section) {
@@ -118,33 +121,33 @@ impl ObjectIndex {
     /// Refuses an object that asks for executable stacks, unless they are allowed.
     pub(crate) fn check_stack(&self, object: &str, allowed: bool) -> Result<()> {
         let refused = self.executable_stack && !allowed;
-        if refused { Err(Error::ExecutableStack { object: object.into() }) } else { Ok(()) }
+        if refused { Err(Error::Object(ObjectError::ExecutableStack { object: object.into() })) } else { Ok(()) }
     }
 
-    /// The text of a name of this index.
+    /// Returns the text of a name of this index.
     pub(crate) fn name(&self, name: Name) -> &str {
         let start = name.start as usize;
         self.names.get(start..start + name.len as usize).unwrap_or_default()
     }
 
-    /// Whether an indirect function of this name has its resolver at this offset of the prepared bytes.
+    /// Returns whether an indirect function of this name has its resolver at this offset of the prepared bytes.
     pub(crate) fn is_indirect(&self, name: &str, resolver: u64) -> bool {
         self.indirect.binary_search_by(|(known, at)| (*at, self.name(*known)).cmp(&(resolver, name))).is_ok()
     }
 
-    /// Puts indirect functions in order.
+    /// Sorts the indirect functions.
     pub(super) fn sort_indirect(&mut self) {
         let mut indirect = std::mem::take(&mut self.indirect);
         indirect.sort_unstable_by(|(a, at), (b, bt)| (at, self.name(*a)).cmp(&(bt, self.name(*b))));
         self.indirect = indirect;
     }
 
-    /// A section's name; empty for an index that is not there.
+    /// Returns a section's name; empty if there is no such section.
     pub(crate) fn section_name(&self, index: u32) -> &str {
         self.sections.get(index as usize).map_or("", |section| self.name(section.name))
     }
 
-    /// The section whose contents begin at this offset of the prepared bytes.
+    /// Returns the section whose contents begin at this offset of the prepared bytes.
     #[cfg(test)]
     pub(crate) fn section_at(&self, offset: u64) -> Option<u32> {
         let found = self.sections.iter().position(|s| s.has_contents && s.size != 0 && s.offset == offset)?;
@@ -159,24 +162,24 @@ pub(crate) struct Name {
     pub(super) len: u32,
 }
 
-/// A symbol that the object defines for others.
+/// A symbol that the object exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Definition {
     pub name: Name,
     pub kind: SymbolKind,
     pub binding: Binding,
     pub visibility: Visibility,
-    /// Offset in its section; the value itself of an absolute symbol; 0 of a common one.
+    /// Offset in the section; the address of an absolute symbol; 0 for a common one.
     pub value: u64,
     pub size: u64,
-    /// Its section; 0 where it has none.
+    /// Its section; 0 if it has none.
     pub section: u32,
-    /// Position in `groups` of the COMDAT group that its section belongs to.
+    /// Position in `groups` of the COMDAT group that contains its section.
     pub comdat: Option<u32>,
-    /// The alignment of a common symbol, or a thread-local one's of its section.
+    /// The alignment of a common symbol; of a thread-local one, its section's.
     pub common: Option<u64>,
-    /// Whether `value` is its address. Such a symbol is undefined in the prepared bytes: whoever links the object has to
-    /// supply it, JITLink knows no absolute symbols in objects.
+    /// Whether `value` is its address. The prepared bytes have such a symbol undefined, since JITLink knows no absolute
+    /// symbols in objects; the linker supplies it.
     pub absolute: bool,
 }
 
@@ -185,7 +188,7 @@ pub(crate) enum SymbolKind {
     Function,
     Data,
     Unknown,
-    /// One for each thread.
+    /// A variable of which each thread has a copy.
     ThreadLocal,
 }
 
@@ -199,13 +202,13 @@ pub(crate) enum Binding {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Visibility {
-    /// Default or protected: nothing is pre-empted here.
+    /// Default or protected visibility; no definition is pre-empted here.
     Default,
-    /// Hidden or internal.
+    /// Hidden or internal visibility.
     Hidden,
 }
 
-/// A symbol that the object wants from elsewhere.
+/// A symbol that the object imports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Import {
     pub name: Name,
@@ -214,28 +217,28 @@ pub(crate) struct Import {
     pub thread_local: bool,
 }
 
-/// A COMDAT group: of all groups with one signature, one object's members are linked.
+/// A COMDAT group. Of all groups with one signature, the members of one object's group are linked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
     pub signature: Name,
-    /// Also sections that are ordered with a member (`SHF_LINK_ORDER`).
+    /// Members, with the sections that are ordered after one (`SHF_LINK_ORDER`).
     pub members: Vec<u32>,
 }
 
-/// A section of function pointers, or one that is a function.
+/// A section of function pointers, or of code that is one function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Array {
     pub kind: ArrayKind,
     /// Lower runs first at load and last at unload; `PLAIN_PRIORITY` for a section without a number.
     pub priority: u32,
-    /// Where its contents are in the prepared bytes.
+    /// File offset of its contents in the prepared bytes.
     pub offset: u64,
     pub size: u64,
     pub section: u32,
 }
 
 impl Array {
-    /// How many functions.
+    /// Returns the number of functions.
     pub(crate) fn functions(&self) -> u64 {
         match self.kind {
             ArrayKind::InitCode | ArrayKind::FiniCode => 1,
@@ -244,20 +247,20 @@ impl Array {
     }
 }
 
-/// The priority of an array without a number: after all that have one.
+/// The priority of an array without a number: after all numbered ones.
 pub(crate) const PLAIN_PRIORITY: u32 = 65536;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ArrayKind {
     PreInit,
-    /// No pointers, but a function itself (`.init`).
+    /// A function, not pointers (`.init`).
     InitCode,
     Init,
     /// Called from the last pointer to the first.
     Ctors,
     Fini,
     Dtors,
-    /// A function itself (`.fini`).
+    /// A function, not pointers (`.fini`).
     FiniCode,
 }
 
@@ -269,18 +272,18 @@ pub(crate) struct Section {
     pub flags: u64,
     pub size: u64,
     pub alignment: u64,
-    /// Where its contents are in the prepared bytes.
+    /// File offset of its contents in the prepared bytes.
     pub offset: u64,
     pub has_contents: bool,
 }
 
 impl Section {
-    /// Whether each thread gets a copy of it.
+    /// Returns whether each thread gets a copy of it.
     pub(crate) fn is_thread_local(&self) -> bool {
         self.flags & SHF_TLS != 0
     }
 
-    /// Whether it is mapped, and if so whether code and whether writable.
+    /// Returns whether it is executable and whether it is writable; `None` if it is not mapped.
     pub(crate) fn mapped(&self) -> Option<(bool, bool)> {
         (self.flags & SHF_ALLOC != 0).then_some((self.flags & SHF_EXECINSTR != 0, self.flags & SHF_WRITE != 0))
     }
@@ -295,7 +298,7 @@ pub(super) fn array_kind(name: &[u8], kind: u32) -> Option<(ArrayKind, u32)> {
         SHT_INIT_ARRAY => Some((ArrayKind::Init, by_name(b".init_array").unwrap_or(PLAIN_PRIORITY))),
         SHT_FINI_ARRAY => Some((ArrayKind::Fini, by_name(b".fini_array").unwrap_or(PLAIN_PRIORITY))),
         SHT_PROGBITS if name.first() == Some(&b'.') => {
-            // `.ctors.NNNNN` counts the other way round.
+            // `.ctors.NNNNN` counts down.
             let reversed = |p: u32| if p == PLAIN_PRIORITY { p } else { 65535_u32.saturating_sub(p) };
             None.or_else(|| by_name(b".init_array").map(|p| (ArrayKind::Init, p)))
                 .or_else(|| by_name(b".fini_array").map(|p| (ArrayKind::Fini, p)))
@@ -307,7 +310,7 @@ pub(super) fn array_kind(name: &[u8], kind: u32) -> Option<(ArrayKind, u32)> {
     }
 }
 
-/// The number behind an array's name: nothing, or a dot and digits.
+/// Parses the number behind an array's name: nothing, or a dot and digits.
 fn priority(suffix: &[u8]) -> Option<u32> {
     if suffix.is_empty() {
         return Some(PLAIN_PRIORITY);
@@ -316,11 +319,11 @@ fn priority(suffix: &[u8]) -> Option<u32> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    // A number too large for the field is as good as none.
+    // A number that is too large counts as none.
     Some(std::str::from_utf8(digits).ok()?.parse().map_or(PLAIN_PRIORITY, |n: u32| n.min(PLAIN_PRIORITY)))
 }
 
-/// Whether a section is kept although nothing refers to it.
+/// Returns whether a section is kept without a reference.
 pub(super) fn is_retained(name: &[u8], flags: u64) -> bool {
     flags & SHF_ALLOC != 0 && (flags & SHF_GNU_RETAIN != 0 || super::harmonize::is_c_identifier(name))
 }

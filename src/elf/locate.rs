@@ -1,22 +1,22 @@
-//! Where in an object a byte is, for messages. Reads the object again: nothing is kept for it.
+//! Locating a byte of an object, for messages. It parses the object again, so that nothing has to be kept.
 
 use object::read::elf::{ElfFile64, Sym as _};
 use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 
-use super::view::in_message;
+use crate::elf::elf_view::in_message;
 
-/// A place in an object, in words.
+/// A place in an object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Location {
     /// The section's name.
     pub(crate) section: String,
     /// Offset in the section.
     pub(crate) offset: u64,
-    /// The function, or other symbol, that it belongs to.
+    /// The function, or other symbol, that covers it.
     pub(crate) function: Option<String>,
 }
 
-/// The place of the byte at `offset` of an object's prepared bytes; `None` if it belongs to no section.
+/// Returns the place of the byte at `offset` of the prepared bytes; `None` if it belongs to no section.
 pub(crate) fn locate(bytes: &[u8], offset: u64) -> Option<Location> {
     let file: ElfFile64<'_> = ElfFile64::parse(bytes).ok()?;
     let (section, start) = file.sections().find_map(|section| {
@@ -24,11 +24,11 @@ pub(crate) fn locate(bytes: &[u8], offset: u64) -> Option<Location> {
         (offset >= start && offset - start < size).then_some((section, start))
     })?;
     let offset = offset - start;
-    // What has no size reaches to the next symbol.
+    // A symbol without a size reaches to the next one.
     let covers = |address: u64, size: u64| address <= offset && (size == 0 || offset - address < size);
     let symbols = file.symbols().filter(|s| s.section_index() == Some(section.index()));
     let named = symbols.filter(|s| matches!(s.kind(), SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown));
-    // Of all that there are, only one name is read: names may be long.
+    // Reads the name of one symbol only, since names may be long.
     let around = named.filter(|s| s.elf_symbol().st_name(Endianness::Little) != 0 && covers(s.address(), s.size()));
     let function = around.max_by_key(|s| (s.address(), s.size() != 0, s.is_global()));
     Some(Location {

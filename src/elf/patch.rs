@@ -1,8 +1,8 @@
-//! Changes to an object: fields overwritten in place, new contents appended at the end. Nothing that exists moves.
+//! Patches of an object: fields overwritten in place, and contents appended at the end. Existing contents do not move.
 
 use std::borrow::Cow;
 
-/// What one step wants changed, collected while the object is still borrowed.
+/// The changes of one step, collected while the object is still borrowed.
 #[derive(Debug)]
 pub(crate) struct Patch {
     end: u64,
@@ -19,7 +19,7 @@ pub(crate) enum Value {
 }
 
 impl Patch {
-    /// An empty patch of an object of `len` bytes.
+    /// Creates an empty patch of an object of `len` bytes.
     pub(crate) fn new(len: usize) -> Self {
         Self { end: len as u64, appended: Vec::new(), writes: Vec::new() }
     }
@@ -39,12 +39,12 @@ impl Patch {
         self.end + self.appended.len() as u64
     }
 
-    /// Appends to what `begin` began.
+    /// Appends to the contents that `begin` began.
     pub(crate) fn extend(&mut self, bytes: &[u8]) {
         self.appended.extend_from_slice(bytes);
     }
 
-    /// Makes the changes; false if a field lies outside the object, which no step asks for.
+    /// Makes the changes; returns false if a field lies outside the object, which would be a step's bug.
     pub(crate) fn apply(self, bytes: &mut Cow<'_, [u8]>) -> bool {
         let bytes = bytes.to_mut();
         bytes.reserve_exact(self.appended.len());

@@ -1,4 +1,4 @@
-//! What preparation found out about an object, for people and for programs.
+//! The link plan: preparation's findings about an object, as text and as data.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use super::identity::machine_name;
 use super::index::{ArrayKind, Binding, ObjectIndex, SymbolKind};
 use super::planned_reference::PlannedReference;
 use super::plugin::ObjectReport;
-use super::raw::{RELA_SIZE, SHF_ALLOC, SHT_RELA, SectionHeader};
-use super::reach::Verdict;
 use super::relocations::Table;
 use super::report::Change;
 use super::validate::{Counts, Tally};
-use super::view::{NameBudget, View, flag_letters, lossy, segment};
 use crate::Error;
+use crate::elf::elf_abi::{RELA_SIZE, SHF_ALLOC, SHT_RELA, SectionHeader};
+use crate::elf::elf_view::{NameBudget, View, flag_letters, lossy, segment};
+use crate::elf::planned_reach::Verdict;
 
-/// Everything that preparation finds in an object, without linking it.
+/// All findings of preparation about an object that is not linked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LinkPlan {
@@ -24,34 +24,34 @@ pub struct LinkPlan {
     pub object: String,
     /// `x86-64` or `AArch64`.
     pub machine: String,
-    /// Bytes of the object as it was given.
+    /// Size of the object as given, in bytes.
     pub bytes: u64,
-    /// Bytes of an engine's arena that it takes at least; 0 where preparation failed.
+    /// Lower bound of the bytes that it takes in an engine's arena; 0 if preparation failed.
     #[serde(default)]
     pub arena_bytes: u64,
-    /// Its sections, as preparation leaves them; the null section is left out.
+    /// Its sections after preparation, without the null section.
     pub sections: Vec<PlannedSection>,
-    /// What preparation changes.
+    /// The changes that preparation makes.
     pub changes: Vec<Change>,
-    /// The names it defines for others.
+    /// The names that it exports.
     pub definitions: Vec<PlannedDefinition>,
-    /// The names it wants from elsewhere.
+    /// The names that it imports.
     pub imports: Vec<PlannedImport>,
-    /// Functions that run when it is loaded, as far as sections of pointers tell.
+    /// Number of functions that run when it is loaded, as far as the initialiser sections tell.
     pub initializers: u64,
-    /// Functions that run when it is unloaded.
+    /// Number of functions that run when it is unloaded.
     pub finalizers: u64,
     /// Whether it asks for executable stacks; see
     /// [`LibraryBuilder::executable_stack`](crate::LibraryBuilder::executable_stack).
     #[serde(default)]
     pub executable_stack: bool,
-    /// The relocation kinds it uses.
+    /// The relocation kinds in use.
     pub relocations: Vec<PlannedRelocation>,
-    /// The relocations of mapped sections one by one, each with a verdict; up to 100 000 of them, and 64 MiB of text.
+    /// Each relocation of the mapped sections, with a verdict; up to 100 000 of them, and 64 MiB of text.
     pub references: Vec<PlannedReference>,
-    /// How many more there are.
+    /// Number of references beyond that.
     pub references_omitted: u64,
-    /// What stands in the way of loading it, or deserves attention.
+    /// Problems: obstacles to loading it, and warnings.
     pub problems: Vec<Problem>,
 }
 
@@ -71,9 +71,9 @@ pub struct PlannedSection {
     pub size: u64,
     /// Its alignment in bytes.
     pub alignment: u64,
-    /// The segment it is mapped into (`R-X`, `R--` or `RW-`); none if it is not mapped.
+    /// The segment that it is mapped into (`R-X`, `R--` or `RW-`); none if it is not mapped.
     pub segment: Option<String>,
-    /// How many relocations apply to it.
+    /// Number of relocations that apply to it.
     pub relocations: u64,
 }
 
@@ -97,7 +97,7 @@ pub struct PlannedDefinition {
 pub struct PlannedImport {
     /// The name.
     pub name: String,
-    /// Whether the object can do without it.
+    /// Whether the object works without it.
     pub weak: bool,
 }
 
@@ -107,25 +107,25 @@ pub struct PlannedImport {
 pub struct PlannedRelocation {
     /// Its name in the ABI, or its number.
     pub kind: String,
-    /// How often it occurs.
+    /// Number of relocations of this kind.
     pub count: u64,
-    /// How many of those in mapped sections are [`Verdict::Always`].
+    /// Number in mapped sections with the verdict [`Verdict::Always`].
     pub always: u64,
-    /// How many are [`Verdict::InArena`].
+    /// Number with the verdict [`Verdict::InArena`].
     pub in_arena: u64,
-    /// How many are [`Verdict::Bridged`].
+    /// Number with the verdict [`Verdict::Bridged`].
     pub bridged: u64,
-    /// How many are [`Verdict::Refused`].
+    /// Number with the verdict [`Verdict::Refused`].
     pub refused: u64,
 }
 
-/// Something that stands in the way of loading an object, or deserves attention.
+/// An obstacle to loading an object, or a warning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Problem {
-    /// Whether the object can be loaded all the same.
+    /// Whether the object can be loaded nevertheless.
     pub severity: Severity,
-    /// What it is; the text of an [`Error`](crate::Error).
+    /// The description: the text of an [`Error`](crate::Error).
     pub text: String,
 }
 
@@ -140,21 +140,21 @@ pub enum Severity {
     Warning,
 }
 
-/// What a plan is made from.
+/// The inputs of a plan.
 pub(super) struct Outcome<'a> {
     pub name: &'a str,
     pub size: u64,
     pub view: Option<View<'a>>,
     pub index: ObjectIndex,
     pub report: ObjectReport,
-    /// What ended preparation.
+    /// The error that ended preparation.
     pub fatal: Option<Error>,
     pub counts: Option<Counts>,
     pub arena_bytes: u64,
 }
 
 impl LinkPlan {
-    /// Whether preparation found nothing that keeps the object from being loaded. Its imports are not looked for.
+    /// Returns whether preparation found no obstacle to loading the object. It does not look for the imports.
     pub fn loads(&self) -> bool {
         self.problems.iter().all(|problem| problem.severity != Severity::Error)
     }
@@ -205,7 +205,7 @@ impl LinkPlan {
 }
 
 fn sections(view: &View<'_>, counts: Option<&Counts>) -> Vec<PlannedSection> {
-    // That names overlap without end may be what is wrong with it.
+    // Overlap of names may be the very problem.
     let mut names = NameBudget::new(view.names().len(), view.count() as usize);
     let mut name = |header: &SectionHeader| view.name_of(header).ok().filter(|name| names.spend(view, name).is_ok());
     view.sections()
@@ -256,14 +256,14 @@ fn relocations(view: &View<'_>, counts: &Counts) -> Vec<PlannedRelocation> {
     known.chain(unknown).map(planned).collect()
 }
 
-/// Relocations of mapped sections.
+/// Counts the relocations of mapped sections.
 fn mapped_relocations(view: &View<'_>) -> u64 {
     let of_mapped = |header: &SectionHeader| view.header(header.info).is_some_and(|target| target.is(SHF_ALLOC));
     let tables = view.sections().filter(|(_, header)| header.kind == SHT_RELA && of_mapped(header));
     tables.fold(0, |sum, (_, header)| sum.saturating_add(header.size / RELA_SIZE))
 }
 
-/// A section's type as `readelf` names it.
+/// Returns a section's type as `readelf` names it.
 fn section_type(kind: u32) -> String {
     const NAMES: [(u32, &str); 22] = [
         (0, "NULL"),
@@ -295,11 +295,11 @@ fn section_type(kind: u32) -> String {
         .map_or_else(|| format!("{kind:#x}"), |(_, name)| (*name).to_owned())
 }
 
-/// As many references are printed one by one.
+/// The most references that are printed one by one.
 const SHOWN: usize = 50;
 
 impl LinkPlan {
-    /// Those that are bridged or refused, or about which there is something to say.
+    /// Writes the references that are bridged or refused, or that have a note.
     fn write_references(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = |r: &PlannedReference| matches!(r.verdict, Verdict::Always | Verdict::InArena) && r.note.is_none();
         let mut told = self.references.iter().filter(|r| !plain(r)).peekable();

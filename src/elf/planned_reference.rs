@@ -5,41 +5,39 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::reach::Verdict;
-use crate::error::signed_hex;
+use crate::elf::planned_reach::Verdict;
+use crate::error_text::signed_hex;
 
 /// A relocation of a [`LinkPlan`](crate::LinkPlan), and whether it reaches its target.
 ///
-/// Texts are shared between the references of a plan. Names of more than 4096 bytes are cut off there.
+/// The references of a plan share their texts. Names of more than 4096 bytes are cut off.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PlannedReference {
-    /// The section that it applies to.
+    /// The section that the relocation applies to.
     pub section: Arc<str>,
     /// That section's index.
     pub section_index: u32,
     /// Offset of the field in the section, in bytes.
     pub offset: u64,
-    /// The function or datum that it lies in, where one is named.
+    /// The function or datum around the field, if one is named.
     pub function: Option<Arc<str>>,
-    /// The kind, as the ABI names it, or its number.
+    /// The kind by its name in the ABI, or its number.
     pub relocation: Arc<str>,
-    /// The symbol that it refers to; of a section symbol the section's name, of another without a name `#` and its
-    /// number.
+    /// The symbol; for a section symbol the section's name, for another nameless one `#` and its index.
     pub symbol: Arc<str>,
-    /// The index of the section that defines the symbol, if the object does.
+    /// The index of the section that defines the symbol, if this object does.
     pub target_section: Option<u32>,
-    /// Added to the symbol's address, in bytes.
+    /// The addend, in bytes.
     pub addend: i64,
-    /// Whether it reaches.
+    /// Whether it reaches its target.
     pub verdict: Verdict,
-    /// The least and the greatest value that its field may have to hold, for all that is known; the same twice if it
-    /// is known exactly. For a relative reference a distance in bytes (between pages for AArch64's page-relative ones),
-    /// else an address.
+    /// The least and the greatest possible value of the field; equal if the value is known exactly. A relative
+    /// reference has a distance in bytes (between pages for AArch64's page-relative ones), another one an address.
     pub distance: Option<(i64, i64)>,
-    /// The least and the greatest value that the field can hold, where there are such.
+    /// The least and the greatest value that the field can hold, if it is limited.
     pub limit: Option<(i64, i64)>,
-    /// What the verdict depends on, or why it is [`Verdict::Refused`].
+    /// A condition of the verdict, or the reason for [`Verdict::Refused`].
     pub note: Option<Arc<str>>,
 }
 

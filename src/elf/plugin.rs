@@ -1,4 +1,4 @@
-//! What a caller implements to look at, or rewrite, every object before it is linked.
+//! The trait [`ObjectPlugin`], with which a caller inspects or rewrites every object before it is linked.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -7,10 +7,11 @@ use std::fmt;
 use super::report::{Change, ChangeKind, ChangedSection};
 use crate::{Error, Result};
 
-/// A step of object preparation, run on every object that an engine is given: files, bytes in memory and archive members.
+/// A step of object preparation, run on every object of an engine: files, bytes in memory and archive members.
 ///
-/// Plugins run in the order in which they were added, after the object was found to be a relocatable ELF object for this
-/// machine and before everything built in: what a plugin returns is decoded, harmonised and validated like any other object.
+/// Plugins run in the order in which they were added. They run after the check for a relocatable ELF object of this
+/// machine and before all built-in steps, so a plugin's result is decoded, harmonised and validated like any other
+/// object.
 ///
 /// ```
 /// use std::borrow::Cow;
@@ -36,13 +37,13 @@ use crate::{Error, Result};
 /// }
 /// ```
 pub trait ObjectPlugin: Send + Sync {
-    /// A short name for reports and errors.
+    /// Returns a short name for reports and errors.
     fn name(&self) -> &str;
 
-    /// Looks at the object, and returns its bytes as they are or rewritten.
+    /// Inspects the object, and returns its bytes, unchanged or rewritten.
     ///
     /// # Errors
-    /// An error refuses the object; it is handed on as the source of [`Error::Plugin`](crate::Error::Plugin).
+    /// An error refuses the object and becomes the source of [`ObjectError::Plugin`](crate::ObjectError::Plugin).
     fn prepare<'data>(
         &self,
         object: ObjectInput<'data>,
@@ -50,7 +51,7 @@ pub trait ObjectPlugin: Send + Sync {
     ) -> Result<Cow<'data, [u8]>, Box<dyn StdError + Send + Sync>>;
 }
 
-/// An object as a plugin is given it.
+/// The input of a plugin: an object's name and bytes.
 #[derive(Clone, Copy)]
 pub struct ObjectInput<'data> {
     name: &'data str,
@@ -62,12 +63,12 @@ impl<'data> ObjectInput<'data> {
         Self { name, bytes }
     }
 
-    /// The object's name, as errors give it.
+    /// Returns the object's name, as it appears in errors.
     pub fn name(&self) -> &'data str {
         self.name
     }
 
-    /// The object's bytes.
+    /// Returns the object's bytes.
     pub fn bytes(&self) -> &'data [u8] {
         self.bytes
     }
@@ -79,16 +80,15 @@ impl fmt::Debug for ObjectInput<'_> {
     }
 }
 
-/// What preparation did to one object.
+/// The changes that preparation made to one object.
 ///
-/// A plugin that rewrites the object may say in its own words what it changed; without that, the report says only that
-/// the plugin rewrote it.
+/// A plugin may describe its changes in its own words; otherwise the report only says that it rewrote the object.
 #[derive(Debug)]
 pub struct ObjectReport {
-    plugin: String,
+    plugin: Cow<'static, str>,
     changes: Vec<Change>,
     problems: Vec<Error>,
-    /// Problems beyond the most that are kept.
+    /// Number of problems beyond the largest number that is kept.
     dropped: usize,
     mode: Mode,
 }
@@ -101,29 +101,28 @@ pub(crate) enum Mode {
     Check,
 }
 
-/// The most problems that are kept for one object: hostile input must not fill memory with texts.
+/// The largest number of problems that are kept for one object: hostile input must not fill memory with texts.
 const MAX_PROBLEMS: usize = 256;
 
 impl ObjectReport {
     pub(crate) fn new(mode: Mode) -> Self {
-        Self { plugin: String::new(), changes: Vec::new(), problems: Vec::new(), dropped: 0, mode }
+        Self { plugin: Cow::Borrowed(""), changes: Vec::new(), problems: Vec::new(), dropped: 0, mode }
     }
 
     /// Records a change, under the name of the plugin that is running.
     pub fn change(&mut self, section: Option<(u32, &str)>, what: ChangeKind) {
         let section = section.map(|(index, name)| ChangedSection { index, name: name.to_owned() });
-        self.changes.push(Change { plugin: self.plugin.clone(), section, what });
+        self.changes.push(Change { plugin: self.plugin.to_string(), section, what });
     }
 
-    /// The changes recorded so far, by all plugins.
+    /// Returns the changes recorded so far, by all plugins.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// Says who is running, for the changes that follow.
-    pub(crate) fn begin(&mut self, plugin: &str) {
-        self.plugin.clear();
-        self.plugin.push_str(plugin);
+    /// Sets the name of the running plugin, for the changes that follow.
+    pub(crate) fn begin(&mut self, plugin: impl Into<Cow<'static, str>>) {
+        self.plugin = plugin.into();
     }
 
     /// Refuses the object: ends preparation when loading, and goes on when checking.
@@ -141,12 +140,12 @@ impl ObjectReport {
         }
     }
 
-    /// Whether no more problems are kept, so that looking for more is of no use.
+    /// Returns whether no more problems are kept, so that looking for more is useless.
     pub(crate) fn is_full(&self) -> bool {
         self.problems.len() >= MAX_PROBLEMS
     }
 
-    /// Whether nothing was refused so far.
+    /// Returns whether nothing was refused so far.
     pub(crate) fn is_clean(&self) -> bool {
         self.problems.is_empty()
     }

@@ -1,25 +1,25 @@
-//! The chain that every object passes.
+//! The preparation chain.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use super::hide::hide_unmapped;
 use super::index::{Lifted, ObjectIndex};
 use super::patch::Patch;
 use super::plan::{LinkPlan, Outcome};
 use super::plugin::{Mode, ObjectInput, ObjectPlugin, ObjectReport};
-use super::reach::{LARGEST_ARENA, Surroundings};
 use super::report::{Change, ChangeKind};
-use super::survey::Survey;
 use super::validate::{self, Context, Counts, Judge};
-use super::view::View;
-use super::{
-    SectionConflicts, bounds, cie_versions, crel, decompress, ends, footprint, fragments, harmonize, identity, marks,
-    signal_frames, tls_commons,
+use crate::elf::elf_view::View;
+use crate::elf::planned_reach::{LARGEST_ARENA, Surroundings};
+use crate::elf::{
+    SectionConflicts, bounds, crel, decompress, footprint, fragments, harmonize, identity, none_relocations,
+    tls_commons, unwind_tables,
 };
-use crate::{Error, Limits, Result};
+use crate::{Error, Limits, ObjectError, Result};
 
-/// What objects are prepared for.
+/// The target of preparation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Target {
     /// `e_machine` of this process: x86-64 (62) or AArch64 (183).
@@ -28,7 +28,7 @@ pub(crate) struct Target {
     pub llvm: u32,
 }
 
-/// The chain, as one engine has it configured.
+/// The preparation chain as configured for one engine.
 pub(crate) struct Preparation {
     target: Target,
     conflicts: SectionConflicts,
@@ -48,49 +48,54 @@ impl fmt::Debug for Preparation {
     }
 }
 
-/// What changes an object, in this order: each finds what the ones before it have made.
+/// The steps that change an object, in this order; each sees the changes of those before it.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Crel,
     Decompress,
     Marks,
-    Ends,
-    CieVersions,
+    UnwindTables,
     Fragments,
-    SignalFrames,
     TlsCommons,
     Harmonize,
 }
 
 impl Step {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 7] = [
         Self::Crel,
         Self::Decompress,
         Self::Marks,
-        Self::Ends,
-        Self::CieVersions,
+        Self::UnwindTables,
         Self::Fragments,
-        Self::SignalFrames,
         Self::TlsCommons,
         Self::Harmonize,
     ];
 }
 
-/// What the index has to know of the steps.
+/// Results of the steps that the index needs.
 #[derive(Debug, Default)]
 struct Done {
     signal_frames: bool,
-    /// The section that was made for thread-local common variables.
+    /// The section for thread-local common variables.
     tls_commons: Option<u32>,
 }
 
-/// An object that is fit for LLVM.
+/// An object that LLVM can read.
 #[derive(Debug)]
 pub(crate) struct Prepared<'a> {
     /// Borrowed if nothing was changed.
     pub bytes: Cow<'a, [u8]>,
     pub index: ObjectIndex,
     pub changes: Vec<Change>,
+}
+
+impl Prepared<'_> {
+    /// Returns the bytes as JITLink gets them: without the sections that are not mapped.
+    pub(crate) fn into_linkable(self) -> (Box<[u8]>, ObjectIndex) {
+        let mut bytes: Box<[u8]> = self.bytes.into();
+        hide_unmapped(&mut bytes, &self.index);
+        (bytes, self.index)
+    }
 }
 
 impl Preparation {
@@ -103,7 +108,7 @@ impl Preparation {
         Self { target, conflicts, limits, plugins }
     }
 
-    /// Prepares an object for loading; the first refusal is the error.
+    /// Prepares an object for loading; returns the first refusal as the error.
     pub(crate) fn prepare<'a>(&self, name: &str, bytes: impl Into<Cow<'a, [u8]>>) -> Result<Prepared<'a>> {
         let mut report = ObjectReport::new(Mode::Load);
         let mut bytes = bytes.into();
@@ -112,8 +117,8 @@ impl Preparation {
         Ok(Prepared { bytes, index, changes })
     }
 
-    /// Finds everything there is to say about an object for either machine; that an import is missing is no problem. It is
-    /// an error only if the bytes cannot be read as such an object at all.
+    /// Collects all findings about an object, for either machine. Missing imports are no problem. Returns an error only
+    /// if the bytes cannot be read as such an object at all.
     pub(crate) fn check(&self, name: &str, bytes: &[u8], surroundings: &Surroundings<'_>) -> Result<LinkPlan> {
         let mut report = ObjectReport::new(Mode::Check);
         let size = bytes.len() as u64;
@@ -125,11 +130,11 @@ impl Preparation {
             Ok(index) => (index, None),
             Err(error) => (ObjectIndex::default(), Some(error)),
         };
-        // If a plugin's bytes cannot even be read, the plan has no sections.
+        // The plan has no sections if a plugin's bytes cannot be read.
         let view = View::parse(name, &bytes, self.limits.sections).ok();
         let mut arena_bytes = 0;
         if let Some(view) = view.as_ref().filter(|_| fatal.is_none()) {
-            // What a link would refuse for other reasons than its bytes.
+            // Refusals of a link that do not depend on the bytes.
             index.check_stack(name, surroundings.executable_stack).or_else(|error| report.refuse(|| error))?;
             arena_bytes = footprint::footprint(view, &index);
             if let Some(host) = &surroundings.host {
@@ -141,15 +146,16 @@ impl Preparation {
         Ok(LinkPlan::new(Outcome { name, size, view, index, report, fatal, counts, arena_bytes }))
     }
 
-    /// Size, kind of file, and headers.
-    fn admit(&self, name: &str, bytes: &[u8], machine: Option<u16>) -> Result<()> {
+    /// Checks the size and the file format, and reads the headers.
+    fn admit<'a>(&self, name: &'a str, bytes: &'a [u8], machine: Option<u16>) -> Result<View<'a>> {
         let (size, limit) = (bytes.len() as u64, self.limits.object_bytes);
         if size > limit {
-            return Err(Error::ObjectTooLarge { object: name.into(), bytes: size, limit });
+            return Err(Error::Object(ObjectError::ObjectTooLarge { object: name.into(), bytes: size, limit }));
         }
         identity::identify(name, bytes, machine)?;
         let view = View::parse(name, bytes, self.limits.sections)?;
-        identity::refuse_slim_lto(&view)
+        identity::refuse_slim_lto(&view)?;
+        Ok(view)
     }
 
     fn chain(
@@ -160,19 +166,21 @@ impl Preparation {
         report: &mut ObjectReport,
         counts: Option<(&mut Option<Counts>, &Surroundings<'_>)>,
     ) -> Result<ObjectIndex> {
-        self.admit(name, bytes, machine)?;
+        let mut view = self.admit(name, bytes, machine)?;
         for plugin in &self.plugins {
-            if self.run(plugin.as_ref(), name, bytes, report)? {
-                // What is wrong with these bytes is the plugin's doing.
-                self.admit(name, bytes, machine).map_err(|error| Error::Plugin {
-                    plugin: plugin.name().into(),
-                    object: name.into(),
-                    source: Box::new(error),
+            if let Some(rewritten) = self.run(plugin.as_ref(), &view, report)? {
+                *bytes = Cow::Owned(rewritten);
+                // Blames the plugin for its bytes.
+                view = self.admit(name, bytes, machine).map_err(|error| {
+                    Error::Object(ObjectError::Plugin {
+                        plugin: plugin.name().into(),
+                        object: name.into(),
+                        source: Box::new(error),
+                    })
                 })?;
             }
         }
         let limits = &self.limits;
-        let mut view = View::parse(name, bytes, limits.sections)?;
         bounds::check(&view, limits)?;
         let (mut steps, mut done) = (Step::ALL.into_iter(), Done::default());
         while let Some(patch) = self.next_change(&view, &mut steps, &mut done, report)? {
@@ -187,7 +195,7 @@ impl Preparation {
         let mut valid = validate::validate(&view, &context, report, judge.as_mut())?;
         if !valid.patch.is_empty() {
             apply(name, bytes, valid.patch)?;
-            // In hostile input the symbols may overlap what was validated.
+            // In hostile input the symbols may overlap validated bytes.
             if report.is_clean() {
                 let view = View::parse(name, bytes, limits.sections)?;
                 context.lifted = &valid.index.lifted;
@@ -204,7 +212,7 @@ impl Preparation {
         Ok(valid.index)
     }
 
-    /// Goes on with the steps up to the first that changes something.
+    /// Runs the steps up to the first that changes something.
     fn next_change(
         &self,
         view: &View<'_>,
@@ -212,20 +220,20 @@ impl Preparation {
         done: &mut Done,
         report: &mut ObjectReport,
     ) -> Result<Option<Patch>> {
-        let has = Survey::of(view);
+        let has = &view.has;
         for step in steps {
             let change = match step {
                 Step::Crel if has.crel => crel::prepare(view, &self.limits, report)?,
                 Step::Decompress if has.compressed => decompress::prepare(view, &self.limits, report)?,
-                Step::Marks if has.rel || has.rela && marks::takes_single_ones(view.machine, self.target.llvm) => {
-                    marks::prepare(view, self.target.llvm, report)?
+                Step::Marks
+                    if has.rel || has.rela && none_relocations::takes_single_ones(view.machine, self.target.llvm) =>
+                {
+                    none_relocations::prepare(view, self.target.llvm, report)?
                 }
-                Step::Ends if has.unwind_table => ends::prepare(view, report)?,
-                Step::CieVersions if has.unwind_table => cie_versions::prepare(view, report)?,
+                Step::UnwindTables if has.unwind_table != 0 => {
+                    unwind_tables::prepare(view, report, &mut done.signal_frames)?
+                }
                 Step::Fragments if has.fragments => fragments::prepare(view, report)?,
-                Step::SignalFrames if has.unwind_table => {
-                    signal_frames::prepare(view)?.inspect(|_| done.signal_frames = true)
-                }
                 Step::TlsCommons if tls_commons::has_any(view, has.symbols)? => tls_commons::prepare(view, report)?
                     .map(|(patch, section)| {
                         done.tls_commons = Some(section);
@@ -241,28 +249,23 @@ impl Preparation {
         Ok(None)
     }
 
-    /// Runs a caller's plugin; true if it rewrote the bytes.
-    fn run(
-        &self,
-        plugin: &dyn ObjectPlugin,
-        name: &str,
-        bytes: &mut Cow<'_, [u8]>,
-        report: &mut ObjectReport,
-    ) -> Result<bool> {
-        report.begin(plugin.name());
+    /// Runs a caller's plugin; returns the bytes if it rewrote them.
+    fn run(&self, plugin: &dyn ObjectPlugin, view: &View<'_>, report: &mut ObjectReport) -> Result<Option<Vec<u8>>> {
+        report.begin(plugin.name().to_owned());
         let told = report.changes().len();
-        let refused = |source| Error::Plugin { plugin: plugin.name().into(), object: name.into(), source };
-        let rewritten = match plugin.prepare(ObjectInput::new(name, bytes), report).map_err(refused)? {
-            Cow::Borrowed(same) if std::ptr::eq(same, bytes.as_ref()) => None,
-            other if *other == **bytes => None,
-            other => Some(other.into_owned()),
+        let refused = |source| {
+            Error::Object(ObjectError::Plugin { plugin: plugin.name().into(), object: view.object.into(), source })
         };
-        let Some(rewritten) = rewritten else { return Ok(false) };
+        let bytes = view.bytes;
+        let rewritten = match plugin.prepare(ObjectInput::new(view.object, bytes), report).map_err(refused)? {
+            Cow::Borrowed(same) if std::ptr::eq(same, bytes) => return Ok(None),
+            other if *other == *bytes => return Ok(None),
+            other => other.into_owned(),
+        };
         if report.changes().len() == told {
             report.change(None, ChangeKind::Rewritten { from: bytes.len() as u64, to: rewritten.len() as u64 });
         }
-        *bytes = Cow::Owned(rewritten);
-        Ok(true)
+        Ok(Some(rewritten))
     }
 }
 
@@ -270,10 +273,10 @@ fn apply(name: &str, bytes: &mut Cow<'_, [u8]>, patch: Patch) -> Result<()> {
     if patch.apply(bytes) {
         return Ok(());
     }
-    Err(Error::Malformed {
+    Err(Error::Object(ObjectError::Malformed {
         object: name.into(),
         section: None,
         offset: None,
         problem: "a header to be changed lies outside the file".into(),
-    })
+    }))
 }

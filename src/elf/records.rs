@@ -5,23 +5,23 @@ use std::ops::Range;
 /// A CIE or an FDE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Where its length is.
+    /// Offset of its length.
     pub start: usize,
-    /// 0 for a CIE; of an FDE, how far before this field its CIE begins.
+    /// 0 for a CIE; for an FDE, the distance from its CIE to this field.
     pub id: u32,
-    /// What is behind that field.
+    /// The contents behind that field.
     pub body: Range<usize>,
 }
 
 impl Record {
-    /// Where the field is that says which kind it is.
+    /// Returns the offset of the field that tells a CIE from an FDE.
     pub(crate) fn id_at(&self) -> usize {
         self.body.start - 4
     }
 }
 
-/// All records. Terminators are passed over, as JITLink reads on behind them; a record that the table does not hold, or that has the
-/// extended form for 4 GiB and more, is the last: an error that says where it begins.
+/// Returns all records. Terminators are skipped, since JITLink reads on behind them. A record that is cut off, or that
+/// has the extended form for 4 GiB and more, ends the iteration with an error: its offset.
 pub(crate) fn records(contents: &[u8]) -> impl Iterator<Item = Result<Record, usize>> {
     let word = |at: usize| contents.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! What preparation changed, in words and for machines.
+//! The changes that preparation made, as text and as data.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct Change {
     /// The plugin that made it.
     pub plugin: String,
-    /// The section concerned, where there is one.
+    /// The section concerned, if any.
     pub section: Option<ChangedSection>,
-    /// What was changed.
+    /// The kind of change.
     pub what: ChangeKind,
 }
 
@@ -26,17 +26,17 @@ pub struct ChangedSection {
     pub name: String,
 }
 
-/// What a [`Change`] was.
+/// The kind of a [`Change`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ChangeKind {
-    /// The section has a name of its own now.
+    /// The section was renamed.
     Renamed {
         /// The new name.
         to: String,
     },
-    /// The section's flags.
+    /// The section's flags were changed.
     Flags {
         /// Before, as the letters of `readelf`.
         from: String,
@@ -54,25 +54,25 @@ pub enum ChangeKind {
     },
     /// Compact relocations (`SHT_CREL`) were decoded.
     CrelDecoded {
-        /// How many.
+        /// The number of relocations.
         count: u64,
     },
-    /// Relocations that patch nothing were left out.
+    /// Relocations that patch nothing were removed.
     Dropped {
-        /// How many.
+        /// The number of relocations.
         count: u64,
     },
     /// Zeros that ended an unwind table became padding of the record before them.
     EndsPadded {
-        /// How many bytes.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// CIEs of version 3 became those of version 1, which are the same but for the number.
+    /// CIEs of version 3 became equivalent ones of version 1.
     CieVersions {
-        /// How many.
+        /// The number of CIEs.
         count: u64,
     },
-    /// A fragment of code in `.init` or `.fini` became a function, as crti.o and crtn.o make one of all.
+    /// A fragment of code in `.init` or `.fini` became a function, as crti.o and crtn.o make one of all fragments.
     MadeFunction {
         /// Bytes before.
         from: u64,
@@ -83,7 +83,7 @@ pub enum ChangeKind {
     Symbol {
         /// The symbol.
         name: String,
-        /// What became of it.
+        /// The change.
         to: String,
     },
     /// A caller's plugin returned other bytes.
@@ -93,7 +93,7 @@ pub enum ChangeKind {
         /// Bytes after.
         to: u64,
     },
-    /// A caller's plugin in its own words.
+    /// A caller's plugin described its change in its own words.
     Other(String),
 }
 

@@ -1,4 +1,4 @@
-//! Helpers of tests: objects from sources, and objects with single fields changed.
+//! Test helpers: compile objects from source, and change single fields of objects.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -6,15 +6,15 @@ use std::process::{Command, Output};
 
 pub(crate) use super::exercise::NOWHERE;
 use super::prepare::Prepared;
-use super::raw::{EM_AARCH64, EM_X86_64, SECTION_SIZE, SectionHeader};
-use super::view::{View, lossy};
 use super::{Preparation, SectionConflicts, Target};
+use crate::elf::elf_abi::{EM_AARCH64, EM_X86_64, SECTION_SIZE, SectionHeader};
+use crate::elf::elf_view::{View, lossy};
 use crate::{Limits, LinkPlan, Result};
 
 pub(crate) const X86: Target = Target { machine: EM_X86_64, llvm: 22 };
 pub(crate) const ARM: Target = Target { machine: EM_AARCH64, llvm: 22 };
 
-/// Runs a tool and returns its output; panics with the tool's own words, or with what to install.
+/// Runs a tool and returns its output; panics with the tool's message, or with the package to install.
 pub(crate) fn run<S: AsRef<OsStr>>(dir: &Path, tool: &str, args: &[S]) -> Output {
     let output = Command::new(tool).args(args).current_dir(dir).output().unwrap_or_else(|error| {
         panic!("cannot run '{tool}' ({error}); the tests need gcc, binutils, clang and the llvm tools of 19 and 22 (ci/test installs them)")
@@ -33,23 +33,23 @@ pub(crate) fn build(tool: &str, args: &[&str], extension: &str, source: &str) ->
     std::fs::read(dir.path().join("object")).unwrap()
 }
 
-/// C for x86-64, by gcc.
+/// Compiles C for x86-64 with gcc.
 pub(crate) fn gcc(args: &[&str], source: &str) -> Vec<u8> {
     let gcc = if cfg!(target_arch = "x86_64") { "gcc" } else { "x86_64-linux-gnu-gcc" };
     build(gcc, &[&["-c"], args].concat(), "c", source)
 }
 
-/// C for any target, by clang 22.
+/// Compiles C for any target with clang 22.
 pub(crate) fn clang(args: &[&str], source: &str) -> Vec<u8> {
     build("clang-22", &[&["-c"], args].concat(), "c", source)
 }
 
-/// x86-64 assembly.
+/// Assembles x86-64 code.
 pub(crate) fn asm(source: &str) -> Vec<u8> {
     build("llvm-mc-22", &["-triple=x86_64-linux-gnu", "-filetype=obj"], "s", source)
 }
 
-/// AArch64 assembly.
+/// Assembles AArch64 code.
 pub(crate) fn asm_arm(source: &str) -> Vec<u8> {
     build("llvm-mc-22", &["-triple=aarch64-linux-gnu", "-filetype=obj"], "s", source)
 }
@@ -66,7 +66,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<LinkPlan> {
     preparation(X86, SectionConflicts::Rename).check("test.o", bytes, &NOWHERE)
 }
 
-/// What `readelf` prints; panics if it warns.
+/// Returns the output of `readelf`; panics if it warns.
 pub(crate) fn readelf(bytes: &[u8], args: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("object");
@@ -83,7 +83,7 @@ pub(crate) fn view(bytes: &[u8]) -> View<'_> {
     View::parse("test.o", bytes, u64::MAX).unwrap()
 }
 
-/// Index and header of the n-th section of a name.
+/// Returns the index and the header of the n-th section of a name.
 pub(crate) fn section(bytes: &[u8], name: &str, nth: usize) -> (u32, SectionHeader) {
     let view = view(bytes);
     let mut found = view.sections().filter(|(_, header)| view.name_of(header).unwrap() == name.as_bytes());
@@ -95,7 +95,7 @@ pub(crate) fn contents<'a>(bytes: &'a [u8], name: &str) -> &'a [u8] {
     view(bytes).contents(index, &header).unwrap()
 }
 
-/// All section names in order.
+/// Returns all section names in order.
 pub(crate) fn names(bytes: &[u8]) -> Vec<String> {
     let view = view(bytes);
     view.sections().map(|(_, header)| lossy(view.name_of(&header).unwrap()).into_owned()).collect()

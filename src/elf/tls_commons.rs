@@ -1,27 +1,27 @@
 //! Thread-local common variables (`__thread int x;` with GCC's `-fcommon`).
 //!
-//! JITLink would make ordinary variables of them. They get a section without contents, as `ld` gives them one, and are
-//! common in the index only.
+//! JITLink would make ordinary variables of them. They get a section without contents, as from `ld`, and are common in
+//! the index only.
 
 use super::patch::{Patch, Value};
 use super::plugin::{Mode, ObjectReport};
-use super::raw::{
+use super::report::ChangeKind;
+use super::validate::{MAX_ALIGNMENT, symbol_table};
+use crate::Result;
+use crate::elf::elf_abi::{
     LE, SECTION_SIZE, SHF_ALLOC, SHF_TLS, SHF_WRITE, SHN_COMMON, SHN_LORESERVE, SHT_NOBITS, STB_LOCAL, STT_TLS,
     SYMBOL_SIZE, Symbol, field,
 };
-use super::report::ChangeKind;
-use super::validate::{MAX_ALIGNMENT, symbol_table};
-use super::view::{View, lossy, string_at};
-use crate::Result;
+use crate::elf::elf_view::{View, lossy, string_at};
 
 pub(crate) const NAME: &str = "commons";
 
-/// What the section is called; another of this name makes the harmonizer give one of them a name of its own.
+/// The section's name; the harmonizer renames other sections with it.
 const SECTION: &[u8] = b".tbss.slabjit\0";
-/// More is no block that threads could get (`tls_image`).
+/// The largest block that threads can get (`tls_image`).
 const MOST: u64 = 1 << 40;
 
-/// Whether a symbol table has such variables.
+/// Returns whether a symbol table has such variables.
 pub(crate) fn has_any(view: &View<'_>, table: u32) -> Result<bool> {
     let Some(header) = view.header(table).filter(|_| table != 0) else { return Ok(false) };
     let symbols = view.symbols(table, &header)?.unwrap_or_default();
@@ -32,8 +32,7 @@ fn is_common(symbol: &Symbol) -> bool {
     symbol.kind == STT_TLS && symbol.shndx == SHN_COMMON
 }
 
-/// The change, and the section's index. None also where something is wrong with such a variable, which validation
-/// tells.
+/// Returns the change and the section's index; `None` also if such a variable is invalid, which validation reports.
 pub(crate) fn prepare(view: &View<'_>, report: &mut ObjectReport) -> Result<Option<(Patch, u32)>> {
     let Ok(tables) = symbol_table(view, &mut ObjectReport::new(Mode::Load)) else { return Ok(None) };
     let commons = (0u64..).zip(tables.symbols).map(|(index, raw)| (index, Symbol::decode(raw)));
@@ -66,7 +65,7 @@ pub(crate) fn prepare(view: &View<'_>, report: &mut ObjectReport) -> Result<Opti
     patch.extend(names);
     patch.extend(SECTION);
 
-    // Nothing may move, so the table goes behind the rest.
+    // Existing contents must not move, so the table goes to the end.
     let count = u64::from(section);
     let headers = usize::try_from(view.table)
         .ok()

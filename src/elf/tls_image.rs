@@ -1,17 +1,17 @@
-//! A shared object that has nothing but a PT_TLS segment: by opening it, the dynamic loader is made to give each thread, also
-//! those that are there already, a block of an object's thread-local variables.
+//! A shared object with nothing but a PT_TLS segment. When it is opened, the dynamic loader gives each thread, existing
+//! ones included, a block of an object's thread-local variables.
 //!
-//! It has what glibc's loader asks for (elf/dl-load.c, elf/get-dynamic-info.h): one writable PT_LOAD, a PT_DYNAMIC with empty tables,
-//! and a PT_GNU_STACK, without which stacks would be made executable (an image of its own asks for that). One
-//! relocation, if the block is to be at a fixed distance from the thread pointer, makes the loader put it there and
-//! tells where (x86-64 psABI `R_X86_64_TPOFF64`, AAELF64 `R_AARCH64_TLS_TPREL64`).
+//! It has the parts that glibc's loader requires (elf/dl-load.c, elf/get-dynamic-info.h): one writable PT_LOAD, a
+//! PT_DYNAMIC with empty tables, and a PT_GNU_STACK, without which stacks would become executable (a separate image
+//! asks for that). For a block at a fixed distance from the thread pointer, one relocation makes the loader place it
+//! there and store the distance (x86-64 psABI `R_X86_64_TPOFF64`, AAELF64 `R_AARCH64_TLS_TPREL64`).
 
 use object::elf;
 
 use super::Section;
-use super::raw::{EM_AARCH64, HEADER_SIZE, RELA_SIZE, SYMBOL_SIZE};
+use crate::elf::elf_abi::{EM_AARCH64, HEADER_SIZE, RELA_SIZE, SYMBOL_SIZE};
 
-/// Where things are in the file, and in memory from the address at which it is loaded.
+/// The layout of the file, and of memory from the load address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsImage {
     /// The file's first bytes: headers and tables.
@@ -20,26 +20,26 @@ pub(crate) struct TlsImage {
     pub contents_at: u64,
     /// Bytes of the file.
     pub size: u64,
-    /// Offset of the word into which the loader writes the block's distance from the thread pointer, if it is to be fixed.
+    /// Offset of the word into which the loader writes the block's distance from the thread pointer, if that is fixed.
     pub distance_at: Option<u64>,
 }
 
-/// More than any address space has.
+/// Upper bound of every address space.
 const MOST: u64 = 1 << 47;
 
-/// Where thread-local sections are in the block that each thread gets.
+/// The layout of thread-local sections in each thread's block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsBlock {
-    /// Offsets, in the order in which the sections were given.
+    /// The sections' offsets, in the order given.
     pub offsets: Vec<u64>,
-    /// Bytes, and how many of them have contents.
+    /// Size of the block, and the part of it with contents.
     pub size: u64,
     pub content_size: u64,
     pub alignment: u64,
 }
 
 impl TlsBlock {
-    /// Puts sections with contents before those without. `None` if they are more than can be.
+    /// Lays out sections with contents before those without. Returns `None` if they are too large.
     pub(crate) fn new(sections: &[Section]) -> Option<Self> {
         let mut block = Self { offsets: vec![0; sections.len()], size: 0, content_size: 0, alignment: 1 };
         for contents in [true, false] {
@@ -68,12 +68,12 @@ const PAGE: u64 = 64 << 10;
 const STATIC_TLS: u64 = 0x10;
 
 impl TlsImage {
-    /// The image for a block, for the machine of this number; `fixed`: at one distance from every thread pointer.
+    /// Creates the image for a block and a machine; `fixed` asks for the same distance from every thread pointer.
     pub(crate) fn new(machine: u16, block: &TlsBlock, fixed: bool) -> Self {
         Self::with_stack(machine, block, fixed, elf::PF_R.0 | elf::PF_W.0)
     }
 
-    /// An image that asks for executable stacks, and has a block of nothing.
+    /// Creates an image that asks for executable stacks and has an empty block.
     pub(crate) fn asking_for_executable_stacks(machine: u16) -> Self {
         let block = TlsBlock { offsets: Vec::new(), size: 0, content_size: 0, alignment: 1 };
         Self::with_stack(machine, &block, false, elf::PF_R.0 | elf::PF_W.0 | elf::PF_X.0)
@@ -133,7 +133,7 @@ impl TlsImage {
         }
         entry(elf::DT_NULL.0, 0);
 
-        // The null symbol stands for the object's own block.
+        // The null symbol stands for this object's block.
         out.raw(&[0; SYMBOL_SIZE as usize]);
         let kind = if machine == EM_AARCH64 { elf::R_AARCH64_TLS_TPREL.0 } else { elf::R_X86_64_TPOFF64.0 };
         [distance_at, kind.into(), 0].into_iter().for_each(|v| out.long(v));

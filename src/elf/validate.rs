@@ -1,38 +1,38 @@
-//! Refuses what would make LLVM read out of bounds or link wrongly, and collects what the linker needs on the way.
+//! Refuses input that would make LLVM read out of bounds or link wrongly, and builds the linker's index.
 
 mod counts;
 mod discarded;
-mod judge;
-mod relocations;
+mod relocation_checks;
 mod sections;
 mod site;
 mod symbols;
 mod tables;
-mod unwind;
+mod unwind_checks;
+mod verdicts;
 
 use super::index::{Lifted, ObjectIndex};
 use super::patch::Patch;
 use super::plugin::ObjectReport;
-use super::view::View;
+use crate::elf::elf_view::View;
 use crate::{Limits, Result};
 
 pub(crate) use counts::{Counts, Tally};
 pub(crate) use discarded::discarded_reference;
-pub(crate) use judge::Judge;
 pub(crate) use tables::{MAX_ALIGNMENT, Place, place, symbol_table};
+pub(crate) use verdicts::Judge;
 
 pub(crate) const NAME: &str = "validator";
 
-/// What validation needs to know besides the object.
+/// The inputs of validation besides the object.
 pub(crate) struct Context<'a> {
     pub limits: &'a Limits,
     /// LLVM's major version.
     pub llvm: u32,
-    /// What an earlier pass over this object has lifted already.
+    /// The relocations that an earlier pass over this object has lifted.
     pub lifted: &'a Lifted,
 }
 
-/// The object's index, and changes to single symbols that LLVM would not link as they are.
+/// The object's index, and changes to symbols that LLVM would not link as they are.
 pub(crate) struct Valid {
     pub index: ObjectIndex,
     pub patch: Patch,
@@ -50,8 +50,8 @@ pub(crate) fn validate(
     let symbols = symbols::validate(view, &tables, context.limits, &mut builder, &mut patch, report)?;
     symbols.refuse_too_much_work(view, &tables, tables.relocations, context.limits.work)?;
     sections::groups(view, &tables, &symbols, &mut builder, report)?;
-    let found = relocations::validate(view, context, &tables, &mut patch, report, judge)?;
-    unwind::validate(view, report)?;
+    let found = relocation_checks::validate(view, context, &tables, &mut patch, report, judge)?;
+    unwind_checks::validate(view, report)?;
     symbols::note_statics(view, &tables, &found, &mut builder)?;
     let mut index = builder.finish(view)?;
     index.lifted = found.lifted;

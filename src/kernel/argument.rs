@@ -1,4 +1,4 @@
-//! What a kernel is called with.
+//! Arguments of a kernel: buffers and scalars.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -6,21 +6,23 @@ use std::marker::PhantomData;
 
 use super::element::{Element, ElementType, Scalar, ScalarType, Word};
 
-/// Where memory is.
+/// The memory that an address belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemorySpace {
-    /// This process's own.
+    /// This process's memory.
     Host,
-    /// That of a device, by its ordinal. Buffers of different spaces share no memory, whatever their addresses are; so memory that is seen
-    /// under two addresses (host memory mapped for a device at another address, one physical page mapped twice) is not known to be the same.
+    /// A device's memory, by the device's ordinal. Buffers of different spaces share no memory, whatever their
+    /// addresses. Memory with two addresses (host memory mapped for a device at another address, one physical page
+    /// mapped twice) is not recognised as the same.
     Device(u32),
-    /// Seen by the host and by devices under one address (`cudaMallocManaged`). It may share memory with a buffer of any space.
+    /// Memory that the host and devices see under one address (`cudaMallocManaged`). It may share memory with a buffer
+    /// of any space.
     Managed,
 }
 
 impl MemorySpace {
-    /// Whether an address of one may be the same memory as that address of the other.
+    /// Returns whether equal addresses in both spaces may be the same memory.
     pub(super) fn meets(self, other: Self) -> bool {
         self == other || self == Self::Managed || other == Self::Managed
     }
@@ -38,7 +40,7 @@ impl fmt::Display for MemorySpace {
 
 /// One argument of a kernel: a buffer, or a scalar.
 ///
-/// Every [`Scalar`] and every [`BufferView`] is one (`3i64.into()`, `view.into()`).
+/// It can be made from every [`Scalar`] and every [`BufferView`] (`3i64.into()`, `view.into()`).
 #[derive(Clone, Copy)]
 pub struct Argument<'a>(pub(super) Value<'a>);
 
@@ -49,17 +51,17 @@ pub(super) enum Value<'a> {
 }
 
 impl<'a> Argument<'a> {
-    /// A buffer of one dimension, which is read only. [`BufferView::of`] has more dimensions.
+    /// Makes a read-only buffer of one dimension. [`BufferView::of`] has more dimensions.
     pub fn slice<T: Element>(elements: &'a [T]) -> Self {
         BufferView::of(elements).into()
     }
 
-    /// A buffer of one dimension.
+    /// Makes a buffer of one dimension.
     pub fn slice_mut<T: Element>(elements: &'a mut [T]) -> Self {
         BufferView::of_mut(elements).into()
     }
 
-    /// A pointer that leads to no buffer of the contract ([`ScalarType::Pointer`]).
+    /// Makes a pointer that is no buffer of the contract ([`ScalarType::Pointer`]).
     pub fn pointer(pointer: *const c_void) -> Self {
         Self(Value::Scalar(ScalarType::Pointer, pointer.cast_mut().cast()))
     }
@@ -86,10 +88,10 @@ impl fmt::Debug for Argument<'_> {
     }
 }
 
-/// Some elements in memory, and how they lie there.
+/// A view of elements in memory, with their layout.
 ///
-/// Shape and strides are in elements, outermost dimension first; without strides the view is contiguous, the last dimension densest.
-/// Nothing is checked here: a call does.
+/// Shape and strides are in elements, outermost dimension first. Without strides the view is contiguous, and the last
+/// dimension is the densest. A call checks the view; these methods do not.
 ///
 /// ```
 /// use slabjit::BufferView;
@@ -104,23 +106,23 @@ pub struct BufferView<'a> {
     pub(super) pointer: *mut (),
     pub(super) space: MemorySpace,
     pub(super) element: ElementType,
-    /// The only extent, where `shape` has none.
+    /// The only extent, if `shape` has none.
     len: usize,
     shape: Option<&'a [usize]>,
     pub(super) strides: Option<&'a [isize]>,
-    /// What there is, in bytes, where it is known.
+    /// The size of the memory in bytes, if known.
     pub(super) bytes: usize,
     pub(super) writable: bool,
     borrow: PhantomData<&'a ()>,
 }
 
 impl<'a> BufferView<'a> {
-    /// All of a slice, to be read only.
+    /// Views all of a slice, read-only.
     pub fn of<T: Element>(elements: &'a [T]) -> Self {
         Self::of_slice(elements.as_ptr().cast_mut(), elements.len(), false)
     }
 
-    /// All of a slice.
+    /// Views all of a slice.
     pub fn of_mut<T: Element>(elements: &'a mut [T]) -> Self {
         Self::of_slice(elements.as_mut_ptr(), elements.len(), true)
     }
@@ -130,7 +132,7 @@ impl<'a> BufferView<'a> {
         Self { len, shape: None, bytes: len * size_of::<T>(), writable, ..view }
     }
 
-    /// Elements at a pointer of the host's, which whoever calls a kernel with it vouches for.
+    /// Views elements at a host pointer; the caller of the kernel vouches for it.
     pub fn raw(pointer: *mut c_void, element: ElementType, shape: &'a [usize]) -> Self {
         Self {
             pointer: pointer.cast(),
@@ -145,38 +147,38 @@ impl<'a> BufferView<'a> {
         }
     }
 
-    /// Elements at an address of a device's (a `CUdeviceptr`), which whoever calls a kernel with it vouches for.
+    /// Views elements at a device address (a `CUdeviceptr`); the caller of the kernel vouches for it.
     pub fn on_device(address: u64, ordinal: u32, element: ElementType, shape: &'a [usize]) -> Self {
         let view = Self::raw(std::ptr::with_exposed_provenance_mut(address as usize), element, shape);
         view.space(MemorySpace::Device(ordinal))
     }
 
-    /// The same in another space.
+    /// Sets the memory space.
     pub fn space(self, space: MemorySpace) -> Self {
         Self { space, ..self }
     }
 
-    /// The same with another shape. What lies beyond a slice is an error of the call.
+    /// Sets the shape. A call refuses a shape that exceeds the slice.
     pub fn shape(self, shape: &'a [usize]) -> Self {
         Self { shape: Some(shape), ..self }
     }
 
-    /// The same with strides, one for each dimension.
+    /// Sets the strides, one for each dimension.
     pub fn strides(self, strides: &'a [isize]) -> Self {
         Self { strides: Some(strides), ..self }
     }
 
-    /// The same bytes as elements of another type: of a slice of `u16` as [`ElementType::BF16`], say.
+    /// Sets another element type for the same bytes: [`ElementType::BF16`] for a slice of `u16`, for example.
     pub fn element(self, element: ElementType) -> Self {
         Self { element, ..self }
     }
 
-    /// The same, to be read only.
+    /// Makes the view read-only.
     pub fn read_only(self) -> Self {
         Self { writable: false, ..self }
     }
 
-    /// The extents.
+    /// Returns the extents.
     pub(super) fn extents(&self) -> &[usize] {
         self.shape.unwrap_or(std::slice::from_ref(&self.len))
     }

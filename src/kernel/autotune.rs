@@ -1,4 +1,4 @@
-//! Which of several kernels is the fastest.
+//! Choice of the fastest of several kernels.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,17 +8,18 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 
 use super::argument::Argument;
-use super::bound::Kernel;
-use super::check::Words;
 use super::signature::KernelSignature;
 use super::tuning_memory::{HostMemory, Region, TuningMemory};
-use crate::gate::Mutex;
-use crate::{Error, Result};
+use crate::fork_guard::Mutex;
+use crate::kernel::argument_checks::Words;
+use crate::kernel::bound_kernel::Kernel;
+use crate::{Error, KernelError, Result};
 
-/// Finds the fastest of several kernels that do the same, on the caller's own buffers and without a trace in them; see [`run`](Self::run).
+/// Finds the fastest of several equivalent kernels, on the caller's own buffers and without changing them; see
+/// [`run`](Self::run).
 ///
-/// What was found is kept under a key of the caller's: make it of everything that the choice depends on (shapes, types, device). One tuner
-/// serves all threads. A child of `fork` must not use a key that another thread was finding out about.
+/// The result is kept under a key of the caller's, made from everything that the choice depends on (shapes, types,
+/// device). One tuner serves all threads. A child of `fork` must not use a key that another thread was tuning.
 ///
 /// ```no_run
 /// use slabjit::{Argument, Autotuner, Candidate, Kernel};
@@ -41,7 +42,8 @@ pub struct Autotuner<M: TuningMemory = HostMemory> {
 
 type Cell = Arc<OnceCell<Arc<Tuning>>>;
 
-/// One of the kernels to choose from. All take the same arguments; what each does with them, its own signature says.
+/// One of the kernels to choose from. All take the same arguments; each has its own signature, which says how it uses
+/// them.
 pub struct Candidate<'a> {
     pub(super) name: String,
     pub(super) signature: KernelSignature,
@@ -55,33 +57,34 @@ pub(super) enum Run<'a> {
 
 type Closure<'a> = Box<dyn Fn(&[Argument<'_>]) -> Result<()> + 'a>;
 
-/// What was found out under a key.
+/// The result of tuning a key.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Tuning {
-    /// Which candidate is the fastest.
+    /// The index of the fastest candidate.
     pub winner: usize,
-    /// What became of each, in their order.
+    /// The trials of all candidates, in their order.
     pub trials: Vec<Trial>,
 }
 
-/// What became of a candidate.
+/// The trial of a candidate.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Trial {
     /// Its name.
     pub candidate: String,
-    /// The median of its runs, or why it is out.
+    /// The median of its runs, or the reason for its exclusion.
     pub outcome: Result<Duration>,
 }
 
 impl<'a> Candidate<'a> {
-    /// A kernel.
+    /// Makes a candidate from a kernel.
     pub fn kernel(name: impl Into<String>, kernel: &Kernel) -> Self {
         Self { name: name.into(), signature: kernel.signature.clone(), run: Run::Kernel(kernel.clone()) }
     }
 
-    /// A closure, to which the signature applies as if it were a kernel: a launch on a device, or several kernels.
+    /// Makes a candidate from a closure, to which the signature applies as to a kernel: a launch on a device, or
+    /// several kernels.
     pub fn closure(
         name: impl Into<String>,
         signature: &KernelSignature,
@@ -92,7 +95,7 @@ impl<'a> Candidate<'a> {
 }
 
 impl Autotuner {
-    /// A tuner for kernels of the host.
+    /// Creates a tuner for kernels of the host.
     pub fn new() -> Self {
         Self::with_memory(HostMemory)
     }
@@ -105,33 +108,33 @@ impl Default for Autotuner {
 }
 
 impl<M: TuningMemory> Autotuner<M> {
-    /// A tuner for kernels whose buffers are where this can save them.
+    /// Creates a tuner for kernels whose buffers this memory can save.
     pub fn with_memory(memory: M) -> Self {
         Self { memory, warm_up: 2, runs: 7, tuned: Mutex::new(HashMap::new()) }
     }
 
-    /// How often each candidate runs before it is measured: twice, if nothing is said.
+    /// Sets how often each candidate runs before it is measured; twice by default.
     pub fn warm_up(self, runs: usize) -> Self {
         Self { warm_up: runs, ..self }
     }
 
-    /// How often each candidate is measured, at least once: seven times, if nothing is said.
+    /// Sets how often each candidate is measured, at least once; seven times by default.
     pub fn runs(self, runs: usize) -> Self {
         Self { runs: runs.max(1), ..self }
     }
 
-    /// What was found out under a key.
+    /// Returns the result for a key.
     pub fn tuning(&self, key: &str) -> Option<Arc<Tuning>> {
         let tuned = self.tuned.lock();
         tuned.get(key).and_then(|cell| cell.get().cloned())
     }
 
-    /// Forgets what was found out under a key.
+    /// Forgets the result for a key.
     pub fn forget(&self, key: &str) {
         self.tuned.lock().remove(key);
     }
 
-    /// What is or will be found out under a key.
+    /// Returns the cell for the result of a key.
     pub(super) fn cell(&self, key: &str) -> Cell {
         let mut tuned = self.tuned.lock();
         match tuned.get(key) {
@@ -140,7 +143,7 @@ impl<M: TuningMemory> Autotuner<M> {
         }
     }
 
-    /// Runs all candidates that the arguments suit. All that they write is restored when what is returned is dropped.
+    /// Runs all candidates that accept the arguments. Dropping the result restores everything that they wrote.
     pub(super) fn tune(
         &self,
         key: &str,
@@ -171,7 +174,8 @@ impl<M: TuningMemory> Autotuner<M> {
         }
     }
 
-    /// The median time of a candidate, or why it is out; an error if memory could not be restored.
+    /// Returns the median time of a candidate, or the reason for its exclusion; an error if memory could not be
+    /// restored.
     fn measure(&self, before: &Before<'_, M>, run: &mut dyn FnMut() -> Result<()>) -> Result<Result<Duration>> {
         let mut times = Vec::new();
         for number in 0..self.warm_up.saturating_add(self.runs) {
@@ -188,16 +192,20 @@ impl<M: TuningMemory> Autotuner<M> {
 }
 
 impl Tuning {
-    /// The fastest, among the candidates of another call.
+    /// Returns the fastest among the candidates of another call.
     pub(super) fn winner_of<'c, 'a>(&self, key: &str, candidates: &'c [Candidate<'a>]) -> Result<&'c Candidate<'a>> {
         let name = &self.trials[self.winner].candidate;
         candidates.get(self.winner).filter(|candidate| candidate.name == *name).ok_or_else(|| {
-            Error::TunedCandidateMissing { key: key.to_owned(), candidate: name.clone(), place: self.winner }
+            Error::Kernel(KernelError::TunedCandidateMissing {
+                key: key.to_owned(),
+                candidate: name.clone(),
+                place: self.winner,
+            })
         })
     }
 }
 
-/// What was in memory before anything ran. It is restored when this is dropped.
+/// The contents of memory before anything ran, restored on drop.
 pub(super) struct Before<'m, M: TuningMemory> {
     memory: &'m M,
     saved: Vec<(Region, M::Saved)>,
@@ -209,8 +217,8 @@ impl<'m, M: TuningMemory> Before<'m, M> {
         Ok(Self { memory, saved: saved.collect::<Result<_>>()? })
     }
 
-    pub fn restore(&self) -> Result<()> {
-        // Of all, also where one cannot be.
+    pub(super) fn restore(&self) -> Result<()> {
+        // Restores all regions, even if one fails.
         let mut first = Ok(());
         for (region, saved) in &self.saved {
             let restored = self.memory.restore(region, saved);
@@ -219,8 +227,8 @@ impl<'m, M: TuningMemory> Before<'m, M> {
         first
     }
 
-    /// What is in memory now is to stay there.
-    pub fn forget(mut self) {
+    /// Keeps the present contents of memory.
+    pub(super) fn forget(mut self) {
         self.saved.clear();
     }
 }

@@ -1,5 +1,5 @@
-//! Where code is called and memory is copied: all that takes a caller's word for it.
-#![allow(unsafe_code)] // calls of loaded functions, copies of callers' memory
+//! The unsafe calls of functions and copies of memory, for which the caller vouches.
+#![allow(unsafe_code, reason = "calls of loaded functions, copies of callers' memory")]
 
 use std::ptr;
 use std::sync::Arc;
@@ -7,31 +7,33 @@ use std::time::{Duration, Instant};
 
 use super::argument::{Argument, MemorySpace};
 use super::autotune::{Autotuner, Candidate, Run, Tuning};
-use super::bound::Kernel;
 use super::call_plan::Capture;
-use super::check::Words;
 use super::tuning_memory::{HostMemory, HostSaved, Region, TuningMemory};
+use crate::kernel::argument_checks::Words;
+use crate::kernel::bound_kernel::Kernel;
 use crate::{Error, Library, Result};
 
 // ---- kernels ----
 
 impl Kernel {
-    /// Calls the function, if the arguments are what the signature says and share no memory that they may not:
-    /// [`KernelSignature::check`](crate::KernelSignature::check) says what is compared. Nothing is allocated.
+    /// Checks the arguments and calls the function. [`KernelSignature::check`](crate::KernelSignature::check) describes
+    /// the checks. Nothing is allocated.
     ///
     /// # Errors
-    /// Those of [`check`](crate::KernelSignature::check); the function is not called then. [`Error::KernelFailed`] if it returns a status that is not 0.
+    /// Those of [`check`](crate::KernelSignature::check); then the function is not called.
+    /// [`KernelError::Failed`](crate::KernelError::Failed) if it returns a status that is not 0.
     ///
     /// # Safety
-    /// - The function does what its signature says, and runs as other code of the library may. It does not unwind: an exception that leaves it
-    ///   ends the process.
-    /// - Each buffer that was made of a pointer is valid, for reads and, where the kernel writes, for writes, for all elements that its shape and
-    ///   strides lead to, until the function returns (or what it has started on a device has finished), and nobody else uses them
-    ///   meanwhile in a way that conflicts.
-    /// - Scalars are what the function can bear: a length goes no further than the buffers do.
+    /// - The function does what its signature says, and may run where other code of the library may. It does not
+    ///   unwind: an exception that leaves it ends the process.
+    /// - Each buffer made from a pointer is valid for reads, and for writes if the kernel writes it, for all elements
+    ///   of its shape and strides, until the function returns (or its work on a device has finished), and is not used
+    ///   in a conflicting way meanwhile.
+    /// - The function accepts the values of the scalars: a length does not exceed the buffers.
     pub unsafe fn call(&self, arguments: &[Argument<'_>]) -> Result<()> {
         let words = self.signature.words(arguments)?;
-        // SAFETY: by the caller; the function takes what the signature says, and the arguments are that.
+        // SAFETY: by the caller's contract; the function takes what the signature says, and the arguments conform to
+        // it.
         self.outcome(unsafe { self.function.invoke(&words) })
     }
 }
@@ -45,7 +47,7 @@ impl Capture {
     /// # Safety
     /// As for [`Library::get`]. A copy of the result that outlives the plan must not be used.
     pub unsafe fn get<S: Copy + 'static>(&mut self, library: &Library, name: &str) -> Result<S> {
-        // SAFETY: by the caller.
+        // SAFETY: by the caller's contract.
         let symbol = unsafe { library.get(name)? };
         Ok(self.symbol(&symbol))
     }
@@ -58,7 +60,7 @@ impl Candidate<'_> {
     /// As for [`Kernel::call`]; the words are those of the arguments.
     unsafe fn run(&self, arguments: &[Argument<'_>], words: &Words) -> Result<()> {
         match &self.run {
-            // SAFETY: by the caller, as in `Kernel::call`.
+            // SAFETY: by the caller's contract, as in `Kernel::call`.
             Run::Kernel(kernel) => kernel.outcome(unsafe { kernel.function.invoke(words) }),
             Run::Closure(closure) => closure(arguments),
         }
@@ -66,30 +68,33 @@ impl Candidate<'_> {
 }
 
 impl<M: TuningMemory> Autotuner<M> {
-    /// Runs the candidate that is fastest on these arguments, once. The first time that a key is given, all candidates are run to find out.
+    /// Runs the fastest candidate for these arguments once. The first call with a key runs all candidates to find it.
     ///
-    /// To find out, all bytes that any candidate writes are saved: its outputs, what it works in and what it updates, each byte
-    /// of their elements and none between, and so whatever else lies there, whether or not an alias was declared. They are restored
-    /// before each single run, after the last, and if a candidate fails or panics. Then the winner is run on what was there at first, so that its result is all that is seen. If
-    /// that run fails they are restored once more.
+    /// Tuning saves all bytes that any candidate writes: outputs, scratch buffers and in-out buffers, each byte of
+    /// their elements and none between, including overlapping buffers, declared as aliases or not. It restores them
+    /// before each run, after the last one, and if a candidate fails or panics. Then it runs the winner on the original
+    /// contents, so that only the winner's result remains. If that run fails, it restores the bytes once more.
     ///
-    /// Candidates whose signature refuses the arguments are not run. Those that fail are out; the [`Tuning`] says why. Threads that give the same key
-    /// at the same time wait for the one that finds out. A candidate must not call the tuner with its own key.
+    /// Candidates whose signature refuses the arguments are not run. Candidates that fail are excluded; the [`Tuning`]
+    /// has the reasons. Threads with the same key wait for the one that tunes. A candidate must not call the tuner with
+    /// its own key.
     ///
     /// # Errors
-    /// [`Error::NoCandidate`] if none can be run; [`Error::TunedCandidateMissing`] if the candidates are not those that the key was
-    /// found out for; [`Error::TuningMemory`] or another of [`TuningMemory`] if memory cannot be saved or restored; else the winner's own, as from
+    /// [`Error::NoCandidate`] if no candidate can run;
+    /// [`KernelError::TunedCandidateMissing`](crate::KernelError::TunedCandidateMissing) if the candidates are not
+    /// those with which the key was tuned; [`KernelError::TuningMemory`](crate::KernelError::TuningMemory) or another
+    /// of [`TuningMemory`] if memory cannot be saved or restored; otherwise the winner's error, as from
     /// [`Kernel::call`].
     ///
     /// # Safety
-    /// As for [`Kernel::call`], for each candidate. Buffers that are written may also be read.
+    /// As for [`Kernel::call`], for each candidate. Written buffers must also be readable.
     pub unsafe fn run(
         &self,
         key: &str,
         candidates: &[Candidate<'_>],
         arguments: &[Argument<'_>],
     ) -> Result<Arc<Tuning>> {
-        // SAFETY: by the caller; the words are of these arguments.
+        // SAFETY: by the caller's contract; the words are those of these arguments.
         let run = |candidate: &Candidate<'_>, words: &Words| unsafe { candidate.run(arguments, words) };
         let mut before = None;
         let cell = self.cell(key);
@@ -130,7 +135,8 @@ impl TuningMemory for HostMemory {
         for block in region.blocks() {
             let end = bytes.len();
             bytes.resize(end + region.block_bytes(), 0);
-            // SAFETY: whoever has a region is called by `Autotuner::run`, whose caller vouches for its elements; nothing else has `bytes`.
+            // SAFETY: regions exist only inside `Autotuner::run`, whose caller vouches for their elements; nothing else
+            // has `bytes`.
             unsafe { ptr::copy_nonoverlapping(block, bytes[end..].as_mut_ptr(), region.block_bytes()) };
         }
         Ok(HostSaved { of: region.noted(), bytes })

@@ -1,18 +1,19 @@
-//! Everything that a call needs, captured together and kept.
+//! Call plans: addresses and pointers for a later call, captured together and kept alive.
 
 use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::link::Hold;
+use crate::live::lifetime::loaded_library::CodeRef;
 use crate::{Result, Symbol};
 
-/// Addresses of functions and data, and pointers of the caller's, captured together while all of it is alive, and keeping it alive: to
-/// be used later, after a barrier say, without a look-up that might find what has taken its place meanwhile (openucx/ucc#1268).
+/// Addresses of functions and data, and the caller's pointers, captured together and kept alive for later use, for
+/// example after a barrier. The use needs no look-up, which might find a replacement (openucx/ucc#1268).
 ///
-/// `T` is the caller's own, made by the closure that [`capture`](Self::capture) is given; the plan dereferences to it. Using the plan is
-/// reading its fields. A plan is `Send` and `Sync` where `T` is. Clones share what is captured; the last one lets go of it.
+/// `T` is the caller's type, made by the closure given to [`capture`](Self::capture); the plan dereferences to it. A
+/// use of the plan only reads its fields. A plan is `Send` and `Sync` if `T` is. Clones share the captured values; the
+/// last one releases them.
 ///
 /// ```no_run
 /// use slabjit::{CallPlan, JitEngine};
@@ -36,7 +37,7 @@ use crate::{Result, Symbol};
 ///         output: capture.pointer(*output, output.clone()),
 ///     })
 /// })?;
-/// library.remove()?;
+/// library.remove();
 /// barrier();
 /// // SAFETY: the plan keeps the code, and the owner of the output.
 /// unsafe { (plan.run)(plan.table as *const f32, plan.output) };
@@ -48,12 +49,12 @@ pub struct CallPlan<T> {
 }
 
 struct Inner<T> {
-    // Dropped in this order: what was captured may use what is kept.
+    // Dropped in this order: the captured value may use the kept ones.
     captured: T,
     kept: Kept,
 }
 
-/// What is being captured; see [`CallPlan::capture`].
+/// The capture in progress; see [`CallPlan::capture`].
 #[derive(Default)]
 pub struct Capture {
     kept: Kept,
@@ -62,15 +63,15 @@ pub struct Capture {
 #[derive(Default)]
 struct Kept {
     /// One for each library.
-    libraries: Vec<Hold>,
+    libraries: Vec<CodeRef>,
     owners: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl<T> CallPlan<T> {
-    /// Makes a plan of what the closure captures.
+    /// Makes a plan from the closure's captures.
     ///
     /// # Errors
-    /// Those of the closure. Nothing is kept then.
+    /// Those of the closure; then nothing is kept.
     pub fn capture(capture: impl FnOnce(&mut Capture) -> Result<T>) -> Result<Self> {
         let mut all = Capture::default();
         let captured = capture(&mut all)?;
@@ -78,8 +79,21 @@ impl<T> CallPlan<T> {
     }
 }
 
+impl Kept {
+    fn names(&self) -> Vec<Arc<str>> {
+        self.libraries.iter().map(|code| code.library().text()).collect()
+    }
+}
+
+impl fmt::Debug for Capture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owners = self.kept.owners.len();
+        f.debug_struct("Capture").field("libraries", &self.kept.names()).field("owners", &owners).finish()
+    }
+}
+
 impl Capture {
-    /// Where a symbol is. It may be dropped after that.
+    /// Captures the address of a symbol, which may be dropped afterwards.
     pub fn symbol<S: Copy>(&mut self, symbol: &Symbol<S>) -> S {
         let code = symbol.hold();
         if !self.kept.libraries.iter().any(|kept| kept.is_same(code)) {
@@ -88,7 +102,7 @@ impl Capture {
         symbol.as_raw()
     }
 
-    /// A pointer of the caller's, to a device's memory for example, and what owns that.
+    /// Captures a pointer of the caller's, for example to device memory, with its owner.
     pub fn pointer<P: Copy>(&mut self, pointer: P, owner: impl Send + Sync + 'static) -> P {
         self.kept.owners.push(Box::new(owner));
         pointer
@@ -111,7 +125,7 @@ impl<T> Clone for CallPlan<T> {
 
 impl<T: fmt::Debug> fmt::Debug for CallPlan<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let libraries: Vec<_> = self.inner.kept.libraries.iter().map(|code| code.library().text()).collect();
-        f.debug_struct("CallPlan").field("captured", &self.inner.captured).field("libraries", &libraries).finish()
+        let Inner { captured, kept } = &*self.inner;
+        f.debug_struct("CallPlan").field("captured", captured).field("libraries", &kept.names()).finish()
     }
 }

@@ -1,12 +1,12 @@
-//! What buffers hold, and what scalars are.
+//! Element types of buffers, and scalar types.
 
 use std::any::TypeId;
 use std::fmt;
 
-/// What one element of a buffer is. Sizes are those in memory; a byte is the least.
+/// The type of a buffer's elements. Sizes are those in memory, at least a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs, reason = "the names say it")]
 pub enum ElementType {
     Bool,
     I8,
@@ -37,7 +37,7 @@ pub enum ElementType {
 }
 
 impl ElementType {
-    /// Bytes of one element.
+    /// Returns the bytes of one element.
     pub const fn size(self) -> usize {
         match self {
             Self::Bool | Self::I8 | Self::U8 => 1,
@@ -50,7 +50,7 @@ impl ElementType {
         }
     }
 
-    /// What addresses of elements are multiples of, in bytes: the size, and for complex numbers that of a part.
+    /// Returns the alignment of elements in bytes: the size; for complex numbers that of a part.
     pub const fn alignment(self) -> usize {
         match self {
             Self::Complex64 | Self::Complex128 => self.size() / 2,
@@ -58,8 +58,8 @@ impl ElementType {
         }
     }
 
-    /// Whether a C function may take such a buffer as a pointer to `T`: to the same type, to one of the same size where Rust has none, to a
-    /// part of a complex number; and as a pointer to anything that is no number (`c_void`, a struct).
+    /// Returns whether a C function may take such a buffer as a pointer to `T`: to the same type, to one of the same
+    /// size if Rust lacks it, to a part of a complex number, or to a type that is not a number (`c_void`, a struct).
     pub(super) fn is_pointee<T: 'static>(self) -> bool {
         let pointee = TypeId::of::<T>();
         match of_type(pointee) {
@@ -88,14 +88,14 @@ impl fmt::Display for ElementType {
 
 /// A Rust type that is an [`ElementType`].
 pub trait Element: Copy + 'static + sealed::Sealed {
-    /// Which.
+    /// The element type.
     const TYPE: ElementType;
 }
 
-/// What a scalar argument is, as C passes it.
+/// The type of a scalar argument, as C passes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs, reason = "the names say it")]
 pub enum ScalarType {
     Bool,
     I8,
@@ -110,7 +110,7 @@ pub enum ScalarType {
     U64,
     F32,
     F64,
-    /// A pointer that leads to no buffer of the contract: a stream, a handle, a table. What it leads to is not checked.
+    /// A pointer that is no buffer of the contract: a stream, a handle, a table. Its target is not checked.
     Pointer,
 }
 
@@ -120,17 +120,18 @@ impl fmt::Display for ScalarType {
     }
 }
 
-/// An argument as it is handed on: a pointer, or the bits of a scalar in the lower bytes. A pointer, so that none loses its provenance.
+/// An argument as it is passed: a pointer, or the bits of a scalar in the lower bytes. It is a pointer type, so that
+/// pointers keep their provenance.
 pub(super) type Word = *mut ();
 
-/// Of a scalar's bits.
+/// Makes a word from a scalar's bits.
 fn word(bits: u64) -> Word {
     std::ptr::without_provenance_mut(bits as usize)
 }
 
 /// A Rust type that is a [`ScalarType`].
 pub trait Scalar: Copy + 'static + sealed::Sealed {
-    /// Which.
+    /// The scalar type.
     const TYPE: ScalarType;
     #[doc(hidden)]
     fn to_word(self) -> Word;
@@ -147,7 +148,7 @@ macro_rules! elements {
         $(impl Element for $type { const TYPE: ElementType = ElementType::$element; })*
         $(impl sealed::Sealed for $type {})*
 
-        /// What is known of a type.
+        /// Returns the element type of a Rust type.
         fn of_type(id: TypeId) -> Option<ElementType> {
             [$((TypeId::of::<$type>(), ElementType::$element)),*].into_iter().find(|(known, _)| *known == id).map(|(_, e)| e)
         }

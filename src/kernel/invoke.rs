@@ -1,19 +1,19 @@
-//! Functions that may be kernels, and how words are passed to them.
-#![allow(unsafe_code)] // calls loaded functions
+//! Functions that may be kernels, and the passing of words to them.
+#![allow(unsafe_code, reason = "calls loaded functions")]
 
 use super::element::Word;
-use super::function::{FunctionParameter, FunctionParameterKind, FunctionReturn, sealed};
 use crate::Symbol;
+use crate::kernel::kernel_function::{FunctionParameter, FunctionParameterKind, FunctionReturn, sealed};
 
-/// A C function that may be a kernel: `extern "C"`, with up to 32 arguments, which are [`Scalar`](crate::Scalar)s and pointers, and that
-/// returns nothing or a status ([`FunctionReturn`]).
+/// A C function that may be a kernel: `extern "C"`, with up to 32 arguments that are [`Scalar`](crate::Scalar)s or
+/// pointers, and with no result or a status ([`FunctionReturn`]).
 pub trait KernelFunction: Copy + Send + Sync + 'static + sealed::Sealed {
     #[doc(hidden)]
     type Return: FunctionReturn;
     #[doc(hidden)]
     fn parameters() -> Vec<FunctionParameterKind>;
     /// # Safety
-    /// As for the function, with what the words stand for. They are as many as it takes.
+    /// As for the function, with the values of the words. There are as many words as parameters.
     #[doc(hidden)]
     unsafe fn invoke(self, words: &[Word]) -> Self::Return;
 }
@@ -31,17 +31,17 @@ macro_rules! function {
                 vec![$($name::kind()),*]
             }
 
-            #[allow(non_snake_case, unused_unsafe)] // one macro for all
+            #[allow(non_snake_case, unused_unsafe, reason = "one macro for all")]
             unsafe fn invoke(self, words: &[Word]) -> Returned {
                 let &[$($name),*] = words else { unreachable!("a call has as many words as the signature arguments") };
-                // SAFETY: by the caller.
+                // SAFETY: by the caller's contract.
                 unsafe { self($($name::from_word($name)),*) }
             }
         }
     };
 }
 
-/// For each number of arguments.
+/// Implements the trait for each number of arguments.
 macro_rules! functions {
     ($($first:ident $($rest:ident)*)?) => {
         function!([unsafe] $($first $($rest)*)?);
@@ -54,7 +54,7 @@ functions!(A0 A1 A2 A3 A4 A5 A6 A7 A8 A9 A10 A11 A12 A13 A14 A15 A16 A17 A18 A19
 
 /// A function of any type.
 pub(super) trait Invoke: Send + Sync {
-    /// Its status.
+    /// Calls the function and returns its status.
     ///
     /// # Safety
     /// As for [`KernelFunction::invoke`].
@@ -63,7 +63,7 @@ pub(super) trait Invoke: Send + Sync {
 
 impl<F: KernelFunction> Invoke for Symbol<F> {
     unsafe fn invoke(&self, words: &[Word]) -> i64 {
-        // SAFETY: by the caller; the symbol keeps the code.
+        // SAFETY: by the caller's contract; the symbol keeps the code.
         unsafe { self.as_raw().invoke(words) }.status()
     }
 }

@@ -1,21 +1,22 @@
-//! What a caller may do with a kernel.
+//! Kernels: signatures, checked calls, call plans and autotuning.
 //!
 //! ```text
 //! KernelSignature ──bind a Symbol──▶ Kernel ──call──▶ check arguments ──▶ find overlaps ──▶ the function
 //!                                      └── as Candidates, to an Autotuner: save, run, restore; then the fastest
 //! ```
 //!
-//! Unsafe code is in `call.rs` and `invoke.rs` alone.
+//! Only `call.rs` and `invoke.rs` have unsafe code.
 
 mod argument;
+mod argument_checks;
 mod autotune;
-mod bound;
+mod bound_kernel;
 mod call;
 mod call_plan;
-mod check;
 mod element;
-mod function;
+mod error;
 mod invoke;
+mod kernel_function;
 mod overlap;
 mod signature;
 mod span;
@@ -23,11 +24,12 @@ mod tuning_memory;
 
 pub use argument::{Argument, BufferView, MemorySpace};
 pub use autotune::{Autotuner, Candidate, Trial, Tuning};
-pub use bound::Kernel;
+pub use bound_kernel::Kernel;
 pub use call_plan::{CallPlan, Capture};
 pub use element::{Element, ElementType, Scalar, ScalarType};
-pub use function::{FunctionParameter, FunctionReturn};
+pub use error::{KernelError, Overlap};
 pub use invoke::KernelFunction;
+pub use kernel_function::{FunctionParameter, FunctionReturn};
 pub use signature::{Access, Extent, KernelSignature, KernelSignatureBuilder, Returns, Strides};
 #[cfg(feature = "cuda")]
 pub(crate) use tuning_memory::NotedRegion;

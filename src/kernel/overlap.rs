@@ -1,7 +1,7 @@
-//! Which buffers overlap: first from end to end, then, where that is not enough to tell, byte by byte.
+//! Search for overlapping buffers: first by range, then, if ranges meet, byte by byte.
 //!
-//! Sorted by address, one look at each span tells whether any two of which one is written meet. As a rule none do, and that is all.
-//! Those that do are looked at in pairs.
+//! One pass over the spans, sorted by address, tells whether any two meet of which one is written. Usually none do;
+//! otherwise the spans that meet are compared in pairs.
 
 use arrayvec::ArrayVec;
 
@@ -10,10 +10,10 @@ use super::span::{MAX_RANK, Span};
 
 const BITS: u32 = MAX_ARGUMENTS.trailing_zeros();
 
-/// Spans by address: the address above, which span it is below. Addresses have 56 bits.
+/// Spans by address: the address in the upper bits, the span's index in the lower ones. Addresses have 56 bits.
 type Order = ArrayVec<u64, MAX_ARGUMENTS>;
 
-/// Calls a function with every two spans that meet, one of which is written, until it returns something.
+/// Calls a function for every two spans that meet and of which one is written, until it returns a value.
 pub(super) fn find<T>(
     spans: &ArrayVec<Span, MAX_ARGUMENTS>,
     mut judge: impl FnMut(&Span, &Span) -> Option<T>,
@@ -38,7 +38,8 @@ pub(super) fn find<T>(
     None
 }
 
-/// Whether any two meet, one of which is written; in whatever spaces they are. They come by address.
+/// Returns whether any two spans meet of which one is written, whatever their memory spaces. They are sorted by
+/// address.
 fn any_meet<'a>(spans: impl Iterator<Item = &'a Span>) -> bool {
     let (mut read_to, mut written_to) = (0, 0);
     let mut met = false;
@@ -51,7 +52,7 @@ fn any_meet<'a>(spans: impl Iterator<Item = &'a Span>) -> bool {
     met
 }
 
-/// Elements in memory: where the first is, how large each is, and how many there are at which distance, in bytes.
+/// Elements in memory: the first one's address, their size, and the count and distance in bytes in each dimension.
 #[derive(Debug)]
 pub(super) struct Elements {
     pub address: u64,
@@ -59,14 +60,15 @@ pub(super) struct Elements {
     pub dimensions: ArrayVec<(u64, u64), MAX_RANK>,
 }
 
-/// How many combinations are tried before two buffers count as overlapping.
+/// The number of combinations to try before two buffers count as overlapping.
 const TRIES: u32 = 1 << 14;
 
-/// Whether two buffers share a byte.
+/// Returns whether two buffers share a byte.
 ///
-/// Exact for all strides, also for those of different buffers, and for elements of different sizes: a byte is shared where
-/// `a + Σ sᵢxᵢ + p = b + Σ tⱼyⱼ + q` for places `x`, `y` in the shapes and bytes `p`, `q` of the elements. Terms with the same factor are
-/// one. For the strides of a tensor and its parts there are few combinations to try; where there are more than 16 384, the buffers count as overlapping.
+/// Exact for all strides and element sizes, equal or not: a byte is shared if `a + Σ sᵢxᵢ + p = b + Σ tⱼyⱼ + q` for
+/// positions `x`, `y` in the shapes and bytes `p`, `q` of the elements. Terms with the same factor are merged. The
+/// strides of a tensor and its parts leave few combinations to try; with more than 16 384, the buffers count as
+/// overlapping.
 pub(super) fn share_bytes(one: &Elements, other: &Elements) -> bool {
     let mut factors: ArrayVec<(i64, i64, i64), { 2 * MAX_RANK + 1 }> = ArrayVec::new();
     factors.push((1, -(other.size as i64 - 1), one.size as i64 - 1));
@@ -92,7 +94,7 @@ pub(super) fn share_bytes(one: &Elements, other: &Elements) -> bool {
     reaches(&terms, distance, &mut TRIES.clone())
 }
 
-/// `factor * x` for each `x` from `low` to `high`, and what the terms with smaller factors add up to.
+/// A term `factor * x` for each `x` from `low` to `high`, with the sums of the terms with smaller factors.
 #[derive(Clone, Copy)]
 struct Term {
     factor: i64,
@@ -101,7 +103,7 @@ struct Term {
     below: Below,
 }
 
-/// From where to where sums go, and whether all numbers between are sums.
+/// The range of sums, and whether every number in it is a sum.
 #[derive(Clone, Copy)]
 struct Below {
     low: i64,
@@ -110,7 +112,7 @@ struct Below {
 }
 
 impl Below {
-    /// With one more term.
+    /// Adds a term.
     fn and(self, term: &Term) -> Self {
         Self {
             low: self.low + term.factor * term.low,
@@ -120,7 +122,7 @@ impl Below {
     }
 }
 
-/// Whether terms, the smallest first, add up to a sum.
+/// Returns whether terms, the smallest first, can add up to `sum`.
 fn reaches(terms: &[Term], sum: i64, tries: &mut u32) -> bool {
     let Some((term, smaller)) = terms.split_last() else { return sum == 0 };
     let first = term.low.max(-(term.below.high - sum).div_euclid(term.factor));
@@ -143,7 +145,7 @@ mod tests {
     use super::*;
     use crate::kernel::argument::MemorySpace;
 
-    /// Every byte of every element, one by one.
+    /// Returns every byte of every element.
     fn bytes(elements: &Elements) -> HashSet<u64> {
         let mut first = vec![elements.address];
         for &(extent, step) in &elements.dimensions {
@@ -186,7 +188,7 @@ mod tests {
             agrees(&one, &other);
         }
 
-        /// Parts of one tensor, each of which begins anywhere and takes every so manieth element.
+        /// Parts of one tensor with arbitrary starts and steps.
         #[test]
         fn parts_of_a_tensor(
             size in prop_oneof![Just(1u64), Just(4)],
@@ -201,7 +203,7 @@ mod tests {
             agrees(&one, &other);
         }
 
-        /// All pairs of ranges, one by one.
+        /// Compares all pairs of ranges.
         #[test]
         fn spans_that_meet(all in prop::collection::vec((0..1000u64, 1..60u64, any::<bool>(), 0..3u32), 0..=MAX_ARGUMENTS)) {
             let spans: ArrayVec<Span, MAX_ARGUMENTS> = all
@@ -236,7 +238,7 @@ mod tests {
     fn columns_and_halves() {
         let matrix =
             |column: u64, columns: u64, every: u64| elements(4 * column, 4, &[(64, 4 * 64), (columns, 4 * every)]);
-        // Even and odd columns; left and right half; and what has one column in common.
+        // Even and odd columns; left and right half; parts with one common column.
         assert!(!share_bytes(&matrix(0, 32, 2), &matrix(1, 32, 2)));
         assert!(!share_bytes(&matrix(0, 32, 1), &matrix(32, 32, 1)));
         assert!(share_bytes(&matrix(0, 33, 1), &matrix(32, 32, 1)));
@@ -247,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_takes_too_long_counts_as_overlapping() {
-        // Even steps only, and an odd distance; but 12 dimensions of steps that are no multiples of each other.
+        // Even steps and an odd distance, but 12 dimensions of steps that are no multiples of each other.
         let steps = [998, 994, 986, 982, 974, 958, 934, 926, 922, 914, 898, 894];
         let all: Vec<_> = steps.iter().map(|step| (40, *step)).collect();
         let (one, other) = (elements(0, 1, &all), elements(20_001, 1, &all));

@@ -1,30 +1,31 @@
-//! What a kernel takes, and what may share memory.
+//! Kernel signatures: parameters, and the buffers that may share memory.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::element::{ElementType, ScalarType};
 use super::span::{self, Extents, MAX_RANK};
-use crate::{Error, Result};
+use crate::{Error, KernelError, Result};
 
-/// The most arguments a kernel may have.
+/// The largest number of a kernel's arguments.
 pub(super) const MAX_ARGUMENTS: usize = 32;
 
-/// What a kernel does with a buffer.
+/// The use that a kernel makes of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Access {
-    /// It reads it.
+    /// The kernel reads it.
     In,
-    /// It writes it, and reads nothing that it has not written.
+    /// The kernel writes it, and reads only elements that it has written.
     Out,
-    /// It reads and writes it.
+    /// The kernel reads and writes it.
     InOut,
-    /// It does as it likes with it, and nobody looks at it afterwards.
+    /// The kernel uses it freely, and its contents are meaningless afterwards.
     Scratch,
 }
 
 impl Access {
-    /// Whether the kernel may write there.
+    /// Returns whether the kernel may write to it.
     pub fn writes(self) -> bool {
         self != Self::In
     }
@@ -32,12 +33,13 @@ impl Access {
 
 /// One extent of a buffer's shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Extent {
     /// This many elements.
     Fixed(usize),
     /// Any number.
     Any,
-    /// Any number, and the same wherever the name occurs in the signature.
+    /// Any number, but the same for each occurrence of the name in the signature.
     Named(String),
 }
 
@@ -53,34 +55,39 @@ impl From<&str> for Extent {
     }
 }
 
-/// How the elements of a buffer have to lie, in elements between neighbours, outermost dimension first.
+/// The required strides of a buffer, in elements, outermost dimension first.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Strides {
-    /// The last dimension densest, and no gaps.
+    /// Without gaps, and the last dimension is the densest.
     Contiguous,
     /// Any that are not negative.
     Any,
-    /// These.
+    /// Exactly these.
     Fixed(Vec<isize>),
 }
 
-/// What a kernel's function returns.
+/// The result of a kernel's function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Returns {
-    /// Nothing: `void`.
+    /// None: `void`.
     Nothing,
-    /// An `int` that is 0 where all went well. Any other is an error of the call ([`Error::KernelFailed`]).
+    /// An `int` that is 0 for success. Any other value is an error of the call
+    /// ([`KernelError::Failed`](crate::KernelError::Failed)).
     Status,
 }
 
-/// What a kernel takes, and which of its buffers may share memory.
+/// The parameters of a kernel, and the buffers that may share memory.
 ///
-/// It is what compilers do not check, and what a kernel's author knows. [`bind`](Self::bind) checks a function against it, and each call of
-/// the [`Kernel`](crate::Kernel) the buffers: see [`check`](Self::check) for what is compared with what. Clones share one description.
+/// It records facts that the kernel's author knows and compilers do not check. [`bind`](Self::bind) compares a function
+/// with it, and each call of the [`Kernel`](crate::Kernel) compares the buffers: see [`check`](Self::check). Clones
+/// share one description.
 ///
-/// By default no output shares memory with anything. That of a kernel that writes each element after it has read what it makes
-/// it of, and never reads it again, may lie in the place of an input: [`alias`](KernelSignatureBuilder::alias) says which, and
-/// [`in_place`](KernelSignatureBuilder::in_place) that the kernel is of that kind.
+/// By default no output shares memory with another buffer. Some kernels write each element only after reading all of
+/// its inputs, and never read those again; their output may have the memory of an input.
+/// [`alias`](KernelSignatureBuilder::alias) declares the pair, and [`in_place`](KernelSignatureBuilder::in_place) that
+/// the kernel is of this kind.
 ///
 /// ```
 /// use slabjit::{ElementType, KernelSignature};
@@ -107,13 +114,13 @@ pub struct KernelSignature {
 pub(super) struct Inner {
     pub name: String,
     pub parameters: Vec<Parameter>,
-    /// Names of extents; a [`Dimension`] has its place here.
+    /// Names of extents; a [`Dimension`] refers to a position here.
     pub extents: Vec<String>,
-    /// Output and input, by place.
+    /// Pairs of output and input, by position.
     pub aliases: Vec<(usize, usize)>,
     pub in_place: bool,
     pub returns: Returns,
-    /// Whether some buffer is written: else nothing can overlap.
+    /// Whether any buffer is written; otherwise no overlap matters.
     pub writes: bool,
 }
 
@@ -132,7 +139,7 @@ pub(super) struct BufferParameter {
     pub element: ElementType,
     pub shape: Vec<Dimension>,
     pub strides: Strides,
-    /// In bytes.
+    /// The alignment in bytes.
     pub alignment: usize,
 }
 
@@ -144,7 +151,7 @@ pub(super) enum Dimension {
 }
 
 impl KernelSignature {
-    /// Begins the signature of a kernel, whose name is what errors call it.
+    /// Begins the signature of a kernel; errors use the name.
     pub fn builder(name: impl Into<String>) -> KernelSignatureBuilder {
         KernelSignatureBuilder {
             name: name.into(),
@@ -157,14 +164,15 @@ impl KernelSignature {
         }
     }
 
-    /// The kernel's name.
+    /// Returns the kernel's name.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Whether a call passes in which two arguments, by name, are the very same view: for one who plans memory, and would give an output the
-    /// place of an input that nobody needs any more. Two that are only read may, if they can be one view at all; of others, only a declared pair of a kernel that is
-    /// safe in place. `false` for names that are no buffers of this signature.
+    /// Returns whether a call accepts one and the same view for two arguments, given by name. A memory planner can then
+    /// give an output the memory of an input that is not needed afterwards. Two read-only buffers may share if their
+    /// descriptions fit; otherwise only a declared pair of a kernel that is safe in place may. Returns `false` for
+    /// names that are no buffers of this signature.
     pub fn may_share(&self, one: &str, other: &str) -> bool {
         let find = |name: &str| self.inner.parameters.iter().position(|parameter| parameter.name == name);
         let (Some(one), Some(other)) = (find(one), find(other)) else { return false };
@@ -175,15 +183,15 @@ impl KernelSignature {
 }
 
 impl Inner {
-    pub fn buffer(&self, index: usize) -> Option<&BufferParameter> {
+    pub(super) fn buffer(&self, index: usize) -> Option<&BufferParameter> {
         match &self.parameters[index].kind {
             Kind::Buffer(buffer) => Some(buffer),
             Kind::Scalar(_) => None,
         }
     }
 
-    /// Whether these two, in any order, are an output and the input whose place it may have.
-    pub fn is_alias(&self, one: usize, other: usize) -> bool {
+    /// Returns whether these two, in any order, are a declared pair of output and input.
+    pub(super) fn is_alias(&self, one: usize, other: usize) -> bool {
         self.aliases.iter().any(|&pair| pair == (one, other) || pair == (other, one))
     }
 }
@@ -195,7 +203,7 @@ impl fmt::Debug for KernelSignature {
     }
 }
 
-/// Describes a kernel; see [`KernelSignature::builder`]. Arguments come in the order of the function's.
+/// The builder of a signature; see [`KernelSignature::builder`]. Arguments come in the order of the function's.
 #[derive(Debug)]
 #[must_use]
 pub struct KernelSignatureBuilder {
@@ -215,7 +223,7 @@ enum Declared {
 }
 
 impl KernelSignatureBuilder {
-    /// A buffer. [`input`](Self::input) and the others are shorter.
+    /// Adds a buffer. [`input`](Self::input) and the others are shorter.
     pub fn buffer<E: Into<Extent>>(
         mut self,
         name: impl Into<String>,
@@ -228,7 +236,7 @@ impl KernelSignatureBuilder {
         self
     }
 
-    /// A buffer that is read ([`Access::In`]).
+    /// Adds a buffer that is read ([`Access::In`]).
     pub fn input<E: Into<Extent>>(
         self,
         name: impl Into<String>,
@@ -238,7 +246,7 @@ impl KernelSignatureBuilder {
         self.buffer(name, Access::In, element, shape)
     }
 
-    /// A buffer that is written ([`Access::Out`]).
+    /// Adds a buffer that is written ([`Access::Out`]).
     pub fn output<E: Into<Extent>>(
         self,
         name: impl Into<String>,
@@ -248,7 +256,7 @@ impl KernelSignatureBuilder {
         self.buffer(name, Access::Out, element, shape)
     }
 
-    /// A buffer that is read and written ([`Access::InOut`]).
+    /// Adds a buffer that is read and written ([`Access::InOut`]).
     pub fn in_out<E: Into<Extent>>(
         self,
         name: impl Into<String>,
@@ -258,7 +266,7 @@ impl KernelSignatureBuilder {
         self.buffer(name, Access::InOut, element, shape)
     }
 
-    /// A buffer to work in ([`Access::Scratch`]).
+    /// Adds a scratch buffer ([`Access::Scratch`]).
     pub fn scratch<E: Into<Extent>>(
         self,
         name: impl Into<String>,
@@ -268,63 +276,66 @@ impl KernelSignatureBuilder {
         self.buffer(name, Access::Scratch, element, shape)
     }
 
-    /// A scalar.
+    /// Adds a scalar.
     pub fn scalar<T: super::element::Scalar>(mut self, name: impl Into<String>) -> Self {
         self.arguments.push((name.into(), Declared::Scalar(T::TYPE)));
         self
     }
 
-    /// A pointer that leads to no buffer of the contract ([`ScalarType::Pointer`]).
+    /// Adds a pointer that is no buffer of the contract ([`ScalarType::Pointer`]).
     pub fn pointer(mut self, name: impl Into<String>) -> Self {
         self.arguments.push((name.into(), Declared::Scalar(ScalarType::Pointer)));
         self
     }
 
-    /// How a buffer's elements have to lie; [`Strides::Contiguous`] if nothing is said.
+    /// Sets a buffer's required strides; [`Strides::Contiguous`] by default.
     pub fn strides(mut self, buffer: impl Into<String>, strides: Strides) -> Self {
         self.strides.push((buffer.into(), strides));
         self
     }
 
-    /// What a buffer's address has to be a multiple of, in bytes, where it is more than
-    /// [its element's alignment](ElementType::alignment): for kernels that load vectors.
+    /// Sets a buffer's required alignment in bytes, if it is more than [its element's
+    /// alignment](ElementType::alignment): for kernels that load vectors.
     pub fn aligned(mut self, buffer: impl Into<String>, bytes: usize) -> Self {
         self.alignments.push((buffer.into(), bytes));
         self
     }
 
-    /// An output may lie where an input lies, exactly there, if the kernel may run [in place](Self::in_place).
+    /// Allows an output to be exactly an input's view, if the kernel is safe [in place](Self::in_place).
     pub fn alias(mut self, output: impl Into<String>, input: impl Into<String>) -> Self {
         self.aliases.push((output.into(), input.into()));
         self
     }
 
-    /// The kernel gives the same result when outputs lie where the inputs lie that they are [declared](Self::alias) to share memory with:
-    /// whichever order it runs in, an element is written after all that is made of it has been read. Elementwise kernels are of that kind;
-    /// permutations, stencils and products are not.
+    /// Declares the kernel safe in place: with outputs in the memory of their [declared](Self::alias) inputs it gives
+    /// the same result, because each element is written after all reads of its inputs, in any order of execution.
+    /// Elementwise kernels are safe in place; permutations, stencils and products are not.
     pub fn in_place(mut self) -> Self {
         self.in_place = true;
         self
     }
 
-    /// The function returns an `int` that is 0 where all went well; else it returns nothing ([`Returns`]).
+    /// Declares that the function returns an `int` that is 0 for success; otherwise it returns nothing ([`Returns`]).
     pub fn status(mut self) -> Self {
         self.returns = Returns::Status;
         self
     }
 
-    /// The signature.
+    /// Builds the signature.
     ///
     /// # Errors
-    /// [`Error::InvalidSignature`] if it makes no sense: more than 32 arguments or 16 dimensions, names that are there twice or not at
-    /// all, an alias of something else than an output to an input, or of two that can never be the same view, strides that are negative or not one for each dimension, an
-    /// alignment that is no power of two, a buffer that fits into no address space.
+    /// [`KernelError::InvalidSignature`](crate::KernelError::InvalidSignature) for more than 32 arguments or 16
+    /// dimensions, duplicate or unknown names, an alias that is not a pair of output and input or whose two views
+    /// cannot be equal, strides that are negative or not one for each dimension, an alignment that is no power of two,
+    /// or a buffer too large for every address space.
     pub fn build(self) -> Result<KernelSignature> {
         let Self { name, arguments, strides, alignments, aliases, in_place, returns } = self;
-        let invalid = |argument: &str, problem: &str| Error::InvalidSignature {
-            kernel: name.clone(),
-            argument: (!argument.is_empty()).then(|| argument.to_owned()),
-            problem: problem.to_owned(),
+        let invalid = |argument: &str, problem: &str| {
+            Error::Kernel(KernelError::InvalidSignature {
+                kernel: name.clone(),
+                argument: (!argument.is_empty()).then(|| argument.to_owned()),
+                problem: problem.to_owned(),
+            })
         };
         if arguments.len() > MAX_ARGUMENTS {
             return Err(invalid("", "it has more than 32 arguments; pass some of them in a struct, as a pointer"));
@@ -434,7 +445,7 @@ fn dimension(extent: Extent, names: &mut Vec<String>) -> Dimension {
 }
 
 impl BufferParameter {
-    /// Whether one view may be given for both, as far as the signature says.
+    /// Returns whether one view can satisfy both descriptions.
     fn may_be_view_of(&self, other: &Self) -> bool {
         let same = |(one, other): (&Dimension, &Dimension)| match (*one, *other) {
             (Dimension::Fixed(one), Dimension::Fixed(other)) => one == other,
@@ -442,7 +453,7 @@ impl BufferParameter {
         };
         let strides = match (&self.strides, &other.strides) {
             (Strides::Fixed(one), Strides::Fixed(other)) => {
-                // Of one element there is no next.
+                // One element has no neighbour.
                 let single = |dimension: &Dimension| matches!(dimension, Dimension::Fixed(1));
                 self.shape.iter().zip(one.iter().zip(other)).all(|(d, (one, other))| single(d) || one == other)
             }
@@ -452,7 +463,7 @@ impl BufferParameter {
         self.element == other.element && shapes && strides
     }
 
-    /// Even if extents that are not fixed are 1.
+    /// Returns whether the buffer is too large even if all other extents are 1.
     fn is_too_large(&self) -> bool {
         let shape: Extents = self.shape.iter().map(|d| if let Dimension::Fixed(n) = d { *n } else { 1 }).collect();
         let strides = match &self.strides {

@@ -1,45 +1,45 @@
-//! Which bytes a buffer takes.
+//! The range of a buffer's bytes.
 
 use arrayvec::ArrayVec;
 
 use super::argument::{BufferView, MemorySpace};
 
-/// The most dimensions a buffer may have.
+/// The largest number of a buffer's dimensions.
 pub(super) const MAX_RANK: usize = 16;
 
 pub(super) type Extents = ArrayVec<usize, MAX_RANK>;
 
-/// Addresses are below this one. What is above it in a pointer is a tag of the host's (AArch64's top-byte-ignore, x86-64's linear address
-/// masking), and no part of the address.
+/// The end of the address space. Higher bits of a host pointer are a tag (AArch64's top-byte-ignore, x86-64's linear
+/// address masking) and not part of the address.
 const END: u64 = 1 << 56;
 
-/// From the first byte of a buffer to the last. There may be gaps.
+/// The range from the first byte of a buffer to the last, which may have gaps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
     pub start: u64,
     pub end: u64,
     pub space: MemorySpace,
     pub written: bool,
-    /// Which argument it is.
+    /// The argument's position.
     pub argument: u8,
 }
 
 impl Span {
-    /// Of a view that is not empty, and takes so many bytes. Nothing if that leads beyond all addresses.
-    pub fn of(view: &BufferView<'_>, bytes: u64, written: bool, argument: u8) -> Option<Self> {
+    /// Returns the span of a view that is not empty and takes `bytes` bytes; `None` if it exceeds the address space.
+    pub(super) fn of(view: &BufferView<'_>, bytes: u64, written: bool, argument: u8) -> Option<Self> {
         let start = address(view.pointer);
         let end = start.checked_add(bytes).filter(|end| *end <= END)?;
         Some(Self { start, end, space: view.space, written, argument })
     }
 }
 
-/// A pointer's address.
+/// Returns a pointer's address.
 pub(super) fn address(pointer: *mut ()) -> u64 {
     pointer.addr() as u64 & (END - 1)
 }
 
-/// From the first byte of a buffer that is not empty to its last. Nothing if that is more than fits into any address space.
-/// Strides are not negative, and one for each extent; without them it is contiguous.
+/// Returns the number of bytes from the first to the last of a buffer that is not empty; `None` if no address space has
+/// as many. Strides are not negative, one for each extent; without them the buffer is contiguous.
 pub(super) fn bytes(shape: &[usize], strides: Option<&[isize]>, size: usize) -> Option<u64> {
     let elements = match strides {
         None => shape.iter().try_fold(1usize, |count, extent| count.checked_mul(*extent))?,
@@ -54,7 +54,7 @@ pub(super) fn bytes(shape: &[usize], strides: Option<&[isize]>, size: usize) -> 
     elements.checked_mul(size).map(|bytes| bytes as u64).filter(|bytes| *bytes <= END)
 }
 
-/// The strides that a contiguous buffer has. The products fit, as [`bytes`] has found.
+/// Returns the strides of a contiguous buffer. The products fit, as [`bytes`] has checked.
 pub(super) fn contiguous(shape: &[usize]) -> ArrayVec<isize, MAX_RANK> {
     let mut strides: ArrayVec<isize, MAX_RANK> = shape.iter().map(|_| 1).collect();
     for dimension in (1..shape.len()).rev() {
@@ -63,7 +63,7 @@ pub(super) fn contiguous(shape: &[usize]) -> ArrayVec<isize, MAX_RANK> {
     strides
 }
 
-/// Whether strides lead to the same elements as others: those of dimensions with one element do not count.
+/// Returns whether two lists of strides lead to the same elements: dimensions with one element do not count.
 pub(super) fn same_strides(shape: &[usize], one: &[isize], other: &[isize]) -> bool {
     shape.iter().zip(one.iter().zip(other)).all(|(extent, (one, other))| *extent == 1 || one == other)
 }

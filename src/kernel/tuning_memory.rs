@@ -1,4 +1,4 @@
-//! What a tuner saves, where it lies, and how long a run takes.
+//! The memory that a tuner saves and restores, and the measurement of a run.
 
 use std::time::Duration;
 
@@ -8,32 +8,32 @@ use super::argument::{Argument, MemorySpace, Value};
 use super::element::Word;
 use super::signature::KernelSignature;
 use super::span::MAX_RANK;
-use crate::{Error, Result};
+use crate::{Error, KernelError, Result};
 
-/// How an [`Autotuner`](crate::Autotuner) saves and restores memory, and measures. [`HostMemory`] does so for the host's; for a device's,
+/// The memory and the clock of an [`Autotuner`](crate::Autotuner). [`HostMemory`] serves the host; for a device,
 /// implement it with the device's copies and events.
 pub trait TuningMemory: Send + Sync {
-    /// What was in a region.
+    /// The saved contents of a region.
     type Saved;
 
-    /// Copies what is in a region.
+    /// Copies the contents of a region.
     ///
     /// # Errors
-    /// [`Error::TuningMemory`](crate::Error::TuningMemory) or another, which ends the tuning.
+    /// [`KernelError::TuningMemory`](crate::KernelError::TuningMemory) or another, which ends the tuning.
     fn save(&self, region: &Region) -> Result<Self::Saved>;
 
-    /// Copies it back: behind everything that was started before, and before this returns or at least before anything that is started
-    /// later. What was saved is of an equal region.
+    /// Copies saved contents of an equal region back. The copy comes after all work that was started before, and is
+    /// done when this returns or at least before any work that is started later.
     ///
     /// # Errors
     /// As for [`save`](Self::save).
     fn restore(&self, region: &Region, saved: &Self::Saved) -> Result<()>;
 
-    /// Runs something once, and says how long that took. What it has started is finished when this returns, also with an error; or, as
-    /// after a panic of what is run, when the next [`restore`](Self::restore) does.
+    /// Runs a closure once and measures it. Its work has finished when this returns, also with an error; after a panic
+    /// of the closure at the latest when the next [`restore`](Self::restore) returns.
     ///
     /// # Errors
-    /// Those of what is run, and of measuring it. The candidate that is being measured is out then.
+    /// Those of the closure and of the measurement; the measured candidate is then excluded.
     fn time(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<Duration>;
 }
 
@@ -41,7 +41,7 @@ pub trait TuningMemory: Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HostMemory;
 
-/// What [`HostMemory`] has saved of a region.
+/// The contents of a region that [`HostMemory`] has saved.
 #[derive(Debug)]
 pub struct HostSaved {
     pub(super) of: NotedRegion,
@@ -50,23 +50,25 @@ pub struct HostSaved {
 
 /// The elements of a buffer that a candidate may write, as blocks of bytes at regular distances.
 ///
-/// Whoever calls [`Autotuner::run`](crate::Autotuner::run) vouches for it: while a [`TuningMemory`] is given one, its bytes may be read and written.
+/// The caller of [`Autotuner::run`](crate::Autotuner::run) vouches for it: while a [`TuningMemory`] has one, its bytes
+/// may be read and written.
 // Not Clone: nobody may vouch for its bytes later.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Region {
     space: MemorySpace,
     start: Word,
     block: usize,
-    /// How many there are, and at which distance in bytes, the nearest first.
+    /// Counts and distances in bytes, the smallest distance first.
     dimensions: ArrayVec<(usize, usize), MAX_RANK>,
 }
 
-/// Which region it was, to be compared with.
+/// The identity of a region, for comparison.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotedRegion(MemorySpace, usize, usize, ArrayVec<(usize, usize), MAX_RANK>);
 
 impl Region {
-    /// Of all buffers that a kernel with one of these signatures writes, which the arguments have passed. Only for `Autotuner::run`.
+    /// Returns the regions that a kernel with one of these signatures may write, after the checks of the arguments.
+    /// Only for `Autotuner::run`.
     pub(super) fn written<'s>(
         signatures: impl Iterator<Item = &'s KernelSignature> + Clone,
         arguments: &[Argument<'_>],
@@ -104,30 +106,31 @@ impl Region {
     }
 
     pub(crate) fn refused(&self, problem: &str) -> Error {
-        Error::TuningMemory { space: self.space, bytes: self.bytes(), problem: problem.to_owned() }
+        Error::Kernel(KernelError::TuningMemory { space: self.space, bytes: self.bytes(), problem: problem.to_owned() })
     }
 
-    /// Which one it is, for later.
+    /// Returns its identity.
     pub(crate) fn noted(&self) -> NotedRegion {
         NotedRegion(self.space, self.start.addr(), self.block, self.dimensions.clone())
     }
 
-    /// Where it is.
+    /// Returns its memory space.
     pub fn space(&self) -> MemorySpace {
         self.space
     }
 
-    /// Bytes of one block.
+    /// Returns the bytes of one block.
     pub fn block_bytes(&self) -> usize {
         self.block
     }
 
-    /// How many blocks there are along each dimension, and how far apart in bytes; those that are nearest first. None if there is one block.
+    /// Returns the number of blocks in each dimension and their distance in bytes, the smallest distance first; empty
+    /// for a single block.
     pub fn dimensions(&self) -> &[(usize, usize)] {
         &self.dimensions
     }
 
-    /// Bytes of all blocks. A byte that is in two of them counts twice.
+    /// Returns the bytes of all blocks. A byte in two blocks counts twice.
     pub fn bytes(&self) -> usize {
         self.count().saturating_mul(self.block)
     }
@@ -136,7 +139,7 @@ impl Region {
         self.dimensions.iter().fold(1, |count: usize, (extent, _)| count.saturating_mul(*extent))
     }
 
-    /// Where each block begins.
+    /// Returns the start of each block.
     pub fn blocks(&self) -> impl Iterator<Item = *mut u8> {
         (0..self.count()).map(|block| {
             let steps = self.dimensions.iter().scan(block, |rest, (extent, step)| {
@@ -168,7 +171,7 @@ mod tests {
         let memory = [0u16; 64];
         let whole = region(BufferView::of(&memory).shape(&[4, 4, 4]));
         assert_eq!((whole.block_bytes(), offsets(&whole)), (128, vec![0]));
-        // Transposed, it is the same bytes.
+        // The transposed view has the same bytes.
         assert_eq!(region(BufferView::of(&memory).shape(&[8, 8]).strides(&[1, 8])), whole);
     }
 
@@ -179,7 +182,7 @@ mod tests {
         assert_eq!((halves.block_bytes(), offsets(&halves), halves.bytes()), (8, vec![0, 16, 32], 24));
         let columns = region(BufferView::of(&memory).shape(&[2, 3]).strides(&[8, 2]));
         assert_eq!((columns.block_bytes(), offsets(&columns)), (2, vec![0, 4, 8, 16, 20, 24]));
-        // One element, seen many times.
+        // One element, repeated.
         let repeated = region(BufferView::of(&memory).shape(&[5]).strides(&[0]));
         assert_eq!((repeated.block_bytes(), offsets(&repeated)), (2, vec![0]));
     }

@@ -1,4 +1,4 @@
-//! The reservation of an engine, and who has what of it.
+//! An engine's reservation of addresses, and the state of its allocations.
 
 mod allocate;
 
@@ -8,8 +8,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::cores;
-use super::history::{History, Occupant, RecordId, Writer};
 use super::layout::Layout;
 use super::maps;
 use super::os::{self, Mapping};
@@ -20,52 +18,54 @@ use super::protection::Protection;
 use super::quarantine::{self, Quarantine, Rested, Resting};
 use super::ranges::Ranges;
 use super::stats::ArenaStats;
-use crate::error::{Error, Result};
-use crate::gate::{self, Guard, Mutex, Pass};
+use crate::fork_guard::{self, ForkGuard, Guard, Mutex};
+use crate::memory::address_log::{History, Occupant, RecordId, Writer};
+use crate::memory::membarrier;
 use crate::name::Name;
+use crate::{Error, MemoryError, Result};
 
-/// How much address space to ask for, and where.
+/// The size and place of an arena.
 #[derive(Debug, Clone)]
 pub(crate) struct ArenaConfig {
-    /// Bytes to try first, rounded to pages and to what an arena may have.
+    /// Bytes to try first, rounded to pages and to the limits of an arena.
     pub(crate) size: usize,
-    /// Where; anywhere without it.
+    /// The place; anywhere if `None`.
     pub(crate) place: Option<Place>,
-    /// Bytes of addresses of removed objects that rest before others get them.
+    /// Bytes of addresses of removed objects that are kept from reuse.
     pub(crate) quarantine: usize,
-    /// Small objects share pages.
+    /// The packing of small objects in shared pages, if wanted.
     pub(crate) packed: Option<PackedConfig>,
 }
 
-/// How small objects share pages.
+/// The packing of small objects in shared pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PackedConfig {
-    /// What is packed can be written only while an object is linked or removed.
+    /// Whether packed memory is writable only while an object is linked or removed.
     pub(crate) hardened: bool,
-    /// Whole pages, even where two views are to be had.
+    /// Whether objects take whole pages even if memory with two views is available.
     pub(crate) striped: bool,
 }
 
-/// Which others an object may lie with.
+/// The neighbours that an object may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Company {
-    /// It may share pages, where the arena has such: its parts need not be near each other.
+pub(crate) struct PlacementHints {
+    /// Whether it may share pages, if the arena has such: its parts need not be near each other.
     pub(crate) shares: bool,
-    /// Those before and after it are protected, and go, together with it.
+    /// Whether its neighbours are protected and removed together with it.
     pub(crate) batch: bool,
 }
 
-impl Company {
-    /// None.
+impl PlacementHints {
+    /// No neighbours.
     pub(crate) const ALONE: Self = Self { shares: false, batch: false };
 }
 
 impl ArenaConfig {
     /// References are signed 32-bit; 32 MiB are kept back for addends and veneers.
     pub(crate) const MAX: usize = (2 << 30) - (32 << 20);
-    /// Below this, an arena is of no use.
+    /// A smaller arena is useless.
     pub(crate) const MIN: usize = 8 << 20;
-    /// What rests.
+    /// The default of `quarantine`.
     pub(crate) const QUARANTINE: usize = 64 << 20;
 }
 
@@ -75,12 +75,12 @@ impl Default for ArenaConfig {
     }
 }
 
-/// What the caller is asked to name when an allocation is refused.
+/// The section that an error about a refused allocation names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blame {
     /// The object's largest section.
     Largest,
-    /// The section in this segment (index of the request) that asks for the largest alignment.
+    /// The section in this segment that needs the largest alignment.
     Alignment {
         /// Index of the request.
         segment: usize,
@@ -99,9 +99,9 @@ pub(crate) struct Arena {
     mapping: Mapping,
     page: usize,
     packs: bool,
-    /// The kernel knows MADV_POPULATE_WRITE (Linux 5.14), as far as was seen.
+    /// Whether the kernel knows MADV_POPULATE_WRITE (Linux 5.14), as far as seen.
     populates: AtomicBool,
-    /// The system lets no page become executable, as far as was seen.
+    /// Whether the system refuses to make pages executable, as far as seen.
     exec_gain_refused: AtomicBool,
     history: History,
     state: Mutex<State>,
@@ -109,24 +109,25 @@ pub(crate) struct Arena {
 
 struct State {
     ranges: Ranges,
-    /// Pages that are writable, present and taken from `ranges` already, for the next small slabs.
+    /// Pages that are writable, present and already taken from `ranges`, for the next small slabs.
     ready: Range<usize>,
-    /// Where the last slab of a batch ends there, and with which protection.
+    /// The end of a batch's last slab in `ready`, and its last protection.
     carved: Option<(usize, Protection)>,
     quarantine: Quarantine,
     packing: Option<Box<Packing>>,
-    /// Writes `history`.
+    /// The writer of `history`.
     writer: Writer,
     stats: ArenaStats,
-    /// Of the process that this is the state of.
+    /// The process generation that this state belongs to.
     generation: u32,
 }
 
-/// Small slabs are taken from pages that were made ready this many bytes at a time: two system calls for all of them. At least
-/// so many pages: on AArch64 one may have 16 or 64 KiB.
+/// Small slabs come from pages that are prepared this many bytes at a time, with two system calls for all of them; at
+/// least this many pages, as AArch64 may have pages of 16 or 64 KiB.
 const READY_BYTES: usize = 256 << 10;
 const READY_PAGES: usize = 16;
-/// Larger slabs gain nothing by it. Nor do slabs of more pages than code, constants and data have in a small object, and one.
+/// The largest such slab. Larger slabs gain nothing, nor do slabs of more pages than a small object's code, constants
+/// and data, plus one.
 const READY_LIMIT: usize = 16 << 10;
 const READY_LIMIT_PAGES: usize = 4;
 
@@ -137,7 +138,7 @@ impl fmt::Debug for Arena {
 }
 
 impl Arena {
-    /// Reserves what is asked for, or half of it, and so on down to [`ArenaConfig::MIN`].
+    /// Reserves the configured size, or half of it, and so on down to [`ArenaConfig::MIN`].
     pub(crate) fn reserve(config: &ArenaConfig) -> Result<Arc<Self>> {
         let page = os::page_size();
         let requested = config.size.clamp(ArenaConfig::MIN, ArenaConfig::MAX).next_multiple_of(page);
@@ -145,20 +146,20 @@ impl Arena {
         let preferred = place.filter(|place| place.or_anywhere).and_then(|place| place::preferred(place, requested));
         let mapping = match (preferred, place.filter(|place| !place.or_anywhere)) {
             (Some(mapping), _) => mapping,
-            (None, None) => halving(requested, page, place::anywhere).map_err(|source| Error::AddressSpace {
-                requested,
-                minimum: ArenaConfig::MIN,
-                source,
+            (None, None) => halving(requested, page, place::anywhere).map_err(|source| {
+                Error::Memory(MemoryError::AddressSpace { requested, minimum: ArenaConfig::MIN, source })
             })?,
             (None, Some(place)) => {
                 let mut search = Search::new(place).map_err(|source| Error::Io { path: maps::PATH.into(), source })?;
-                halving(requested, page, |size| search.reserve(size)).map_err(|source| Error::ArenaPlacement {
-                    place: place.name.clone(),
-                    window: place.window.clone(),
-                    requested,
-                    minimum: ArenaConfig::MIN,
-                    largest_free: search.largest_free(),
-                    source,
+                halving(requested, page, |size| search.reserve(size)).map_err(|source| {
+                    Error::Memory(MemoryError::ArenaPlacement {
+                        place: place.name.clone(),
+                        window: place.window.clone(),
+                        requested,
+                        minimum: ArenaConfig::MIN,
+                        largest_free: search.largest_free(),
+                        source,
+                    })
                 })?
             }
         };
@@ -169,10 +170,10 @@ impl Arena {
         let (quarantine, writer) = (Quarantine::new(config.quarantine), Writer::default());
         let packing = config.packed.map(|packed| Box::new(Packing::new(page, packed.hardened, packed.striped)));
         if packing.is_some() {
-            // Milliseconds, once there are threads, for which nobody is to wait later.
-            cores::register();
+            // Registration takes milliseconds once there are threads, so it is done before any link.
+            membarrier::register();
         }
-        let generation = gate::generation();
+        let generation = fork_guard::generation();
         let state = State { ranges, ready: 0..0, carved: None, quarantine, packing, writer, stats, generation };
         let (packs, populates) = (config.packed.is_some(), AtomicBool::new(true));
         let exec_gain_refused = AtomicBool::new(os::refuses_to_make_executable());
@@ -180,7 +181,7 @@ impl Arena {
         Ok(Arc::new(Self { mapping, page, packs, populates, exec_gain_refused, history, state }))
     }
 
-    /// The addresses.
+    /// Returns the addresses.
     pub(crate) fn range(&self) -> Range<usize> {
         self.mapping.range()
     }
@@ -192,33 +193,33 @@ impl Arena {
         ArenaStats { quarantined_bytes: state.quarantine.bytes(), packed, exec_gain_refused, ..state.stats }
     }
 
-    /// What lies, or lay last, at an address. Takes no lock and allocates nothing.
+    /// Returns the present or last occupant of an address. Takes no lock and allocates nothing.
     pub(crate) fn occupant(&self, address: usize) -> Option<Occupant> {
         self.history.find(address)
     }
 
-    /// Whether small objects share pages.
+    /// Returns whether small objects share pages.
     pub(crate) fn packs(&self) -> bool {
         self.packs
     }
 
-    /// A packed object is written, or was given up.
+    /// Ends the writing of a packed object, or gives it up.
     pub(super) fn end_write(&self, epoch: u32) {
         if let Some(packing) = &mut self.state().packing {
             packing.end_write(epoch);
         }
     }
 
-    /// [`note`](Self::note) for a packed object.
+    /// Like [`note`](Self::note), for a packed object.
     pub(super) fn note_packed(&self, runs: &PackedRuns, library: &Name, object: &Name) -> Option<RecordId> {
         let runs = runs.iter(self.range().start).map(|run| run.addresses);
         self.history.note_lines(&mut self.state().writer, runs, library, object)
     }
 
-    /// Overwrites a packed object. Its addresses rest if it was noted, and then are free again.
+    /// Overwrites a packed object. Its addresses rest if it was recorded, and then become free.
     pub(super) fn retire_packed(&self, runs: PackedRuns, epoch: u32, record: Option<RecordId>, inherited: bool) {
-        // No fork comes between what is asked and what is done.
-        let _pass = Pass::take();
+        // No fork comes between the check and the action.
+        let _pass = ForkGuard::take();
         if let Some(record) = record {
             self.history.remove(record);
         }
@@ -256,14 +257,15 @@ impl Arena {
         }
     }
 
-    /// Takes addresses whose pages are writable and present; with the protection that a batch's slab before them ends with.
+    /// Takes addresses whose pages are writable and present. Also returns the last protection of the batch's slab
+    /// before them.
     fn take_ready(&self, len: usize) -> Option<(Range<usize>, Option<Protection>)> {
         if let Some(span) = self.state().carve(len) {
             return Some(span);
         }
         let fresh = self.state().ranges.allocate(READY_BYTES.max(READY_PAGES * self.page), self.page)?;
         if self.mapping.protect(&fresh, Protection::ReadWrite).is_err() {
-            // The call that is made for the slab alone will say why, if it fails as well.
+            // If the call for the slab alone fails too, it reports the error.
             self.state().ranges.free(fresh);
             return None;
         }
@@ -282,17 +284,17 @@ impl Arena {
         span
     }
 
-    /// Makes the pages that are ready free again: nobody is to find the arena fuller than it is.
+    /// Frees the prepared pages, so that they do not make the arena look full.
     fn give_ready_back(&self) {
         let rest = std::mem::take(&mut self.state().ready);
         self.clean(rest);
     }
 
-    /// Takes the addresses of a slab, and counts it.
+    /// Takes and counts the addresses of a slab.
     fn take(&self, layout: &Layout) -> Option<Range<usize>> {
         let mut state = self.state();
         let span = if layout.size == 0 {
-            // It needs an address, but no memory: an aligned one, as near as all others.
+            // An empty slab has an aligned address in the arena, but no memory.
             let start = self.range().start.next_multiple_of(layout.align);
             start..start
         } else {
@@ -306,14 +308,14 @@ impl Arena {
     fn exhausted(&self, object: &str, requested: u64, name_section: impl FnOnce(Blame) -> BlamedSection) -> Error {
         let largest_free = self.state().ranges.largest() as u64;
         let section = name_section(Blame::Largest);
-        Error::ArenaExhausted {
+        Error::Memory(MemoryError::ArenaExhausted {
             object: object.to_owned(),
             requested,
             section: section.name,
             section_bytes: section.bytes,
             largest_free,
             arena_bytes: self.range().len() as u64,
-        }
+        })
     }
 
     pub(super) fn mapping(&self) -> &Mapping {
@@ -324,17 +326,18 @@ impl Arena {
         self.page
     }
 
-    /// Whether pages that are written are never run, and so code is written through another view of its memory.
+    /// Returns whether written pages never become executable, so that code is written through a second view of its
+    /// memory.
     pub(super) fn writes_code_elsewhere(&self) -> bool {
         self.exec_gain_refused.load(Ordering::Relaxed)
     }
 
-    /// The system has refused to make pages executable.
+    /// Records that the system has refused to make pages executable.
     pub(super) fn write_code_elsewhere(&self) {
         self.exec_gain_refused.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the memory of pages away that are of slabs.
+    /// Takes the memory of slabs' pages away.
     fn take_pages_away(&self, range: &Range<usize>) -> io::Result<()> {
         match self.writes_code_elsewhere() {
             false => self.mapping.take_away(range),
@@ -342,7 +345,7 @@ impl Arena {
         }
     }
 
-    /// Brings pages in that are about to be written. A hint: they come by faults otherwise.
+    /// Populates pages that are about to be written. A hint: page faults bring them in otherwise.
     pub(super) fn populate(&self, range: &Range<usize>) {
         if self.populates.load(Ordering::Relaxed) {
             let unknown = self.mapping.populate(range).is_err_and(|e| e.kind() == io::ErrorKind::InvalidInput);
@@ -352,13 +355,13 @@ impl Arena {
         }
     }
 
-    /// Gives the addresses of a slab that nobody was told of, or a part of them, back.
+    /// Frees the addresses of a slab, or a part of them, that were never given out.
     pub(super) fn release(&self, range: Range<usize>) {
         self.state().stats.slab_bytes -= range.len();
         self.clean(range);
     }
 
-    /// Takes the memory of a range away and makes its addresses free again.
+    /// Takes the memory of a range away and frees its addresses.
     fn clean(&self, range: Range<usize>) {
         if range.is_empty() {
             return;
@@ -371,25 +374,25 @@ impl Arena {
         }
     }
 
-    /// Notes whose an address range is, in the arena or outside.
+    /// Records the owner of an address range, in the arena or outside.
     pub(super) fn note(&self, range: &Range<usize>, library: &Name, object: &Name) -> Option<RecordId> {
         self.history.note(&mut self.state().writer, range, library, object)
     }
 
-    /// Takes the memory of a slab away that was made before this process was forked. Nobody else gets its addresses: the process it was
-    /// forked from may have told others of them.
+    /// Takes away the memory of a slab from before a fork. Its addresses are not reused, as the parent may have given
+    /// them out.
     pub(super) fn retire_inherited(&self, range: &Range<usize>, record: Option<RecordId>) {
         if let Some(record) = record {
             self.history.remove(record);
         }
-        // What stays accessible stays as it was.
+        // Pages that stay accessible keep their contents.
         let _ = self.take_pages_away(range);
         let mut state = self.state();
         state.stats.slab_bytes -= range.len();
         state.stats.lost_bytes += range.len();
     }
 
-    /// The same for a segment that was [counted](Self::count_outside).
+    /// Does the same for a segment that was [counted](Self::count_outside).
     pub(super) fn retire_inherited_outside(&self, outside: Outside) {
         if let Some(record) = outside.record {
             self.history.remove(record);
@@ -402,18 +405,19 @@ impl Arena {
         state.stats.lost_bytes += bytes;
     }
 
-    /// Takes the memory of what was [noted](Self::note) away, of neighbours at once.
+    /// Takes the memory of [recorded](Self::note) ranges away, with one call for neighbours.
     pub(super) fn take_away(
         &self,
         range: &Range<usize>,
         records: impl IntoIterator<Item = RecordId>,
     ) -> io::Result<()> {
-        // Before the memory goes: who traps there asks why.
+        // Marks the record before the memory goes, so that a trap there finds the mark.
         records.into_iter().for_each(|record| self.history.remove(record));
         self.take_pages_away(range)
     }
 
-    /// The addresses of a slab that was noted rest, and then are free again. Its memory goes, if it has not [gone](Self::take_away).
+    /// Lets the addresses of a recorded slab rest; later they become free. Takes its memory away, unless that has been
+    /// [done](Self::take_away).
     pub(super) fn retire(&self, range: Range<usize>, record: RecordId, is_away: bool) {
         let clean = if is_away { Ok(()) } else { self.take_away(&range, [record]) };
         let mut state = self.state();
@@ -424,11 +428,11 @@ impl Arena {
         }
     }
 
-    /// The same for a segment that was [counted](Self::count_outside) and noted.
+    /// Does the same for a recorded segment that was [counted](Self::count_outside).
     pub(super) fn retire_outside(&self, outside: Outside, record: RecordId) {
         self.history.remove(record);
         let bytes = outside.mapped_bytes();
-        // What stays accessible goes as a whole when it is woken.
+        // Pages that stay accessible are unmapped when the range is woken.
         let _ = outside.mapping().take_away(&outside.mapping().range());
         let mut state = self.state();
         state.stats.outside_bytes -= bytes;
@@ -446,7 +450,7 @@ impl Arena {
         unmapped.into_iter().for_each(|outside| self.unmap_outside(outside));
     }
 
-    /// Makes the addresses free that have rested longest. None if there are none.
+    /// Frees the addresses that have rested longest. Returns `None` if there are none.
     fn wake_oldest(&self) -> Option<()> {
         let outside = {
             let mut state = self.state();
@@ -496,7 +500,7 @@ impl Arena {
         self.state().stats.outside_bytes += outside.mapped_bytes();
     }
 
-    /// Unmaps a segment that was [counted](Self::count_outside), and that nobody was told of.
+    /// Unmaps a segment that was [counted](Self::count_outside), and whose addresses were never given out.
     pub(super) fn release_outside(&self, outside: Outside) {
         self.state().stats.outside_bytes -= outside.mapped_bytes();
         self.unmap_outside(outside);
@@ -513,11 +517,11 @@ impl Arena {
         }
     }
 
-    /// No code that can panic runs under the lock, so a poisoned one holds a sound state.
+    /// Locks the state. No code that can panic runs under the lock, so a poisoned one holds a sound state.
     fn state(&self) -> Guard<'_, State> {
         let mut state = self.state.lock();
-        if state.generation != gate::generation() {
-            state.generation = gate::generation();
+        if state.generation != fork_guard::generation() {
+            state.generation = fork_guard::generation();
             if let Some(packing) = &mut state.packing {
                 packing.inherit();
             }
@@ -528,7 +532,7 @@ impl Arena {
     }
 }
 
-/// Tries sizes; the error is that of the smallest.
+/// Tries sizes by halving; returns the error of the smallest.
 fn halving(
     requested: usize,
     page: usize,
@@ -544,7 +548,7 @@ fn halving(
 }
 
 impl State {
-    /// Takes the front of what is ready, for a slab.
+    /// Takes the front of the prepared pages for a slab.
     fn carve(&mut self, len: usize) -> Option<(Range<usize>, Option<Protection>)> {
         let start = self.ready.start;
         let end = start.checked_add(len).filter(|end| *end <= self.ready.end)?;

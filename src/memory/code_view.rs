@@ -1,4 +1,4 @@
-//! Code of an object's own pages that is written where it is not run, for where no page may become executable.
+//! A second, writable view of an object's code, for systems on which written pages cannot become executable.
 
 use std::io;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::Protection;
 use super::os::{Mapping, SharedMemory};
 
-/// A writable view of code, which goes when the code is written. The code has its final protection from the beginning.
+/// A writable view of code, unmapped once the code is written. The code has its final protection from the beginning.
 #[derive(Debug)]
 pub(super) struct CodeView {
     code: Range<usize>,
@@ -14,7 +14,7 @@ pub(super) struct CodeView {
 }
 
 impl CodeView {
-    /// Puts new memory in the place of whole pages of a mapping.
+    /// Replaces whole pages of a mapping by new memory.
     pub(super) fn map(mapping: &Mapping, code: Range<usize>, memory: &SharedMemory) -> io::Result<Self> {
         let writable = Mapping::reserve(code.len())?;
         writable.show(&writable.range(), memory, Protection::ReadWrite)?;
@@ -22,7 +22,7 @@ impl CodeView {
         Ok(Self { code, writable })
     }
 
-    /// Where an address is written, if it is in this code.
+    /// Returns the writable address for an address in this code.
     pub(super) fn written(&self, address: usize) -> Option<usize> {
         self.code.contains(&address).then(|| self.writable.range().start + (address - self.code.start))
     }

@@ -1,4 +1,4 @@
-//! Where the segments of an object lie in its slab: arithmetic only.
+//! The layout of an object's segments in its slab: arithmetic only.
 
 use std::ops::Range;
 
@@ -7,10 +7,10 @@ use super::Protection;
 /// The largest alignment of a segment: one huge page of x86-64, and of AArch64 with 4 KiB pages.
 pub(crate) const MAX_ALIGNMENT: u64 = 2 << 20;
 
-/// How long the memory of a segment is needed.
+/// The lifetime of a segment's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lifetime {
-    /// As long as the object lives.
+    /// While the object lives.
     Standard,
     /// Until the object is finalised.
     Finalize,
@@ -23,20 +23,20 @@ pub(crate) struct SegmentRequest {
     pub(crate) lifetime: Lifetime,
     /// A power of two; 0 counts as 1.
     pub(crate) alignment: u64,
-    /// Bytes that will be written.
+    /// Bytes of contents.
     pub(crate) content_bytes: u64,
-    /// Zero bytes after them; they are not touched.
+    /// Bytes of zero-fill after them, which are not touched.
     pub(crate) zero_fill_bytes: u64,
-    /// Nothing reaches this segment by a short reference: it gets a mapping of its own, outside the arena.
+    /// Whether the segment has a mapping of its own outside the arena, because no short reference leads to it.
     pub(crate) outside: bool,
 }
 
-/// Why there is no layout.
+/// The reason why there is no layout.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LayoutError {
-    /// Above [`MAX_ALIGNMENT`].
+    /// The alignment exceeds [`MAX_ALIGNMENT`].
     Alignment { segment: usize },
-    /// Not a power of two.
+    /// The alignment is not a power of two.
     Malformed { segment: usize },
     /// The sizes do not fit the address space.
     TooLarge,
@@ -60,16 +60,16 @@ pub(super) struct Segment {
     pub(super) outside: bool,
 }
 
-/// The layout of one slab: `R-X | R-- | RW-`, then what goes after finalisation.
+/// The layout of one slab: `R-X | R-- | RW-`, then the segments that are freed after finalisation.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// In the order of the requests. Empty ones lie at offset 0, and take no room.
+    /// In the order of the requests. Empty ones are at offset 0 and take no room.
     pub(super) segments: Vec<Segment>,
-    /// In the order of addresses, without gaps between them: padding belongs to the run before it.
+    /// In the order of addresses, without gaps: padding belongs to the run before it.
     pub(super) runs: Vec<Run>,
-    /// Where the Finalize-lifetime runs begin; `size` if there are none.
+    /// Offset of the Finalize-lifetime runs; `size` if there are none.
     pub(super) finalize: usize,
-    /// Bytes of the slab, a multiple of the page.
+    /// Size of the slab, a multiple of the page size.
     pub(super) size: usize,
     /// Alignment of the slab.
     pub(super) align: usize,
@@ -105,7 +105,7 @@ impl Layout {
             if request.lifetime == Lifetime::Standard {
                 layout.finalize = end.ok_or(LayoutError::TooLarge)?;
             } else if layout.finalize == layout.size {
-                // The first of them, perhaps after padding, which stays with the run before.
+                // Padding before the first of them stays with the run before.
                 layout.finalize = start;
             }
             layout.size = end.ok_or(LayoutError::TooLarge)?;
@@ -116,8 +116,8 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Puts the last run first, and so on, if the slab then begins with the protection that its neighbour before it ends with: the two
-    /// are one mapping there. What goes after finalisation must be last.
+    /// Reverses the runs if the slab then begins with the protection with which its neighbour ends: the kernel then has
+    /// one mapping for both. Finalize-lifetime runs stay last.
     pub(super) fn turn_to(&mut self, neighbour: Protection) {
         if self.end() != Some(neighbour) || self.finalize != self.size {
             return;
@@ -133,12 +133,12 @@ impl Layout {
         self.runs.reverse();
     }
 
-    /// The protection that it ends with, if any.
+    /// Returns the protection of the last run, if any.
     pub(super) fn end(&self) -> Option<Protection> {
         self.runs.last().map(|run| run.protection)
     }
 
-    /// Whether no page of the slab is zero-fill, alignment or absent: bringing all of it in wastes nothing.
+    /// Returns whether all pages of the slab have contents, so that populating all of it wastes nothing.
     pub(super) fn is_all_content(&self, page: usize) -> bool {
         let pages = |bytes: usize| bytes.div_ceil(page);
         let mut inside = self.segments.iter();
@@ -146,7 +146,7 @@ impl Layout {
         content == pages(self.size) && inside.all(|s| !s.outside && pages(s.content) == pages(s.size))
     }
 
-    /// Pages with content, as runs of neighbours.
+    /// Returns the pages with contents, as runs of neighbours.
     pub(super) fn content_pages(&self, page: usize) -> Vec<Range<usize>> {
         let written = self.segments.iter().filter(|s| !s.has_own_mapping() && s.content > 0);
         let mut pages: Vec<_> = written.map(|s| s.offset..(s.offset + s.content).next_multiple_of(page)).collect();
@@ -163,12 +163,12 @@ impl Layout {
 }
 
 impl Segment {
-    /// Whether it lies outside the slab. What is empty never does.
+    /// Returns whether it lies outside the slab; an empty segment never does.
     pub(super) fn has_own_mapping(&self) -> bool {
         self.outside && self.size > 0
     }
 
-    /// Offsets of the whole pages that are only zero-fill.
+    /// Returns the offsets of the whole pages that are only zero-fill.
     pub(super) fn zero_pages(&self, page: usize) -> Range<usize> {
         let start = (self.offset + self.content).next_multiple_of(page);
         start..(self.offset + self.size).next_multiple_of(page).max(start)
@@ -184,14 +184,15 @@ fn segment(index: usize, request: &SegmentRequest, page: usize) -> Result<Segmen
         return Err(LayoutError::Alignment { segment: index });
     }
     let bytes = request.content_bytes.checked_add(request.zero_fill_bytes);
-    // Half of the address space is more than any layout can have, and leaves room for rounding.
+    // A layout has at most half of the address space, which leaves room for rounding.
     let size = bytes.and_then(|b| isize::try_from(b).ok()).ok_or(LayoutError::TooLarge)?.unsigned_abs();
     let content = usize::try_from(request.content_bytes).map_err(|_| LayoutError::TooLarge)?;
     let align = usize::try_from(align).map_err(|_| LayoutError::Alignment { segment: index })?;
     Ok(Segment { offset: 0, content, size, align: align.max(page), outside: request.outside })
 }
 
-/// Finalize-lifetime data comes right after the data that stays, so that the two are one mapping until then.
+/// Returns a segment's rank in the slab. Finalize-lifetime data follows the lasting data, so that both are one mapping
+/// until finalisation.
 fn rank(request: &SegmentRequest) -> u8 {
     match (request.lifetime, request.protection) {
         (Lifetime::Standard, Protection::ReadExecute) => 0,

@@ -1,6 +1,7 @@
-//! Which addresses of the process are taken (`/proc/self/maps`, proc(5)), and which are free.
+//! The used and the free addresses of the process (`/proc/self/maps`, proc(5)).
 //!
-//! What is read is a picture of a moment: other threads map and unmap meanwhile. It says where to try; the kernel decides.
+//! The list is a snapshot, as other threads map and unmap meanwhile. It only suggests addresses to try; the kernel
+//! decides.
 
 use std::io;
 use std::ops::Range;
@@ -10,36 +11,36 @@ use super::os;
 use crate::fault::Call;
 use crate::read::read;
 
-/// Where the list is.
+/// The path of the list.
 pub(super) const PATH: &str = "/proc/self/maps";
 
-/// Room above the heap, which grows upwards (brk). Where it cannot, malloc maps its memory instead.
+/// Room above the heap, which grows upwards (brk). If it cannot grow, malloc maps memory instead.
 const HEAP_ROOM: usize = 64 << 20;
-/// The kernel keeps as much free below the main thread's stack as its limit says, at least 128 MiB (`mmap_base` in
-/// arch/x86/mm/mmap.c and mm/util.c); so do we, up to 16 GiB where there is no limit.
+/// Room below the main thread's stack. The kernel keeps the stack's limit free, but at least 128 MiB (`mmap_base` in
+/// arch/x86/mm/mmap.c and mm/util.c); so do we, up to 16 GiB if there is no limit.
 const STACK_ROOM: Range<usize> = 128 << 20..16 << 30;
 
-/// Everything mapped in this process, and the room that heap and stack grow into; ascending.
+/// Returns everything mapped in this process, with the room that heap and stack grow into; ascending.
 pub(super) fn taken() -> io::Result<Vec<Range<usize>>> {
-    // Bytes: file names need not be UTF-8.
+    // File names need not be UTF-8.
     let text = read(Path::new(PATH), [Call::OpenMaps, Call::ReadMaps])?;
     Ok(parse(&text, os::stack_limit().clamp(STACK_ROOM.start, STACK_ROOM.end)))
 }
 
-/// How many mappings there are, as far as can be told.
+/// Returns the number of mappings, if it can be read.
 pub(super) fn count() -> Option<usize> {
     let text = read(Path::new(PATH), [Call::OpenMaps, Call::ReadMaps]).ok()?;
     Some(text.iter().filter(|&&byte| byte == b'\n').count())
 }
 
-/// The lowest address that may be mapped: vm.mmap_min_addr, and never the first 64 KiB.
+/// Returns the lowest address that may be mapped: vm.mmap_min_addr, but at least 64 KiB.
 pub(super) fn lowest_address() -> usize {
     let text = read(Path::new("/proc/sys/vm/mmap_min_addr"), [Call::OpenSetting, Call::ReadSetting]).ok();
     let configured = text.and_then(|text| str::from_utf8(&text).ok()?.trim().parse().ok());
     configured.unwrap_or(0).max(64 << 10)
 }
 
-/// Lines that are not understood are left out: what they hold is then refused by the kernel, as what is mapped meanwhile is.
+/// Parses the list. Unknown lines are left out; the kernel refuses their addresses, as it does with later mappings.
 pub(super) fn parse(text: &[u8], stack_room: usize) -> Vec<Range<usize>> {
     let mut taken: Vec<Range<usize>> = Vec::new();
     for line in text.split(|&b| b == b'\n') {
@@ -51,7 +52,7 @@ pub(super) fn parse(text: &[u8], stack_room: usize) -> Vec<Range<usize>> {
             addresses.end = addresses.end.saturating_add(HEAP_ROOM);
         }
         match taken.last_mut() {
-            // Joined to the line before, or in the room of the heap.
+            // It adjoins the line before, or lies in the heap's room.
             Some(last) if addresses.start <= last.end => last.end = last.end.max(addresses.end),
             _ => taken.push(addresses),
         }
@@ -67,7 +68,7 @@ fn addresses(line: &[u8]) -> Option<Range<usize>> {
     (!range.is_empty()).then_some(range)
 }
 
-/// What is left of a window.
+/// Returns the free parts of a window.
 pub(super) fn free(taken: &[Range<usize>], window: &Range<usize>) -> Vec<Range<usize>> {
     let mut free = Vec::new();
     let mut from = window.start;

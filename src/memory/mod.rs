@@ -1,4 +1,5 @@
-//! Address space: one reservation per engine, in it one contiguous slab per object, or pools that small objects share (`packed`).
+//! Memory for linked code: one reservation of addresses per engine, with one contiguous slab per object, or pools that
+//! small objects share (`packed`).
 //!
 //! ```text
 //! Arena      at most 2 GiB − 32 MiB of reserved addresses, so that every 32-bit reference inside it is in range
@@ -7,24 +8,25 @@
 //! ```
 //!
 //! A slab goes through typestates, each of which consumes the one before: `WritableSlab` (everything `RW-`, contents
-//! are written) → `PublishedSlab` (final protections). Dropping either gives pages and addresses back. No page of an
-//! arena is ever writable and executable, and pages that could not be cleaned are never handed out again.
+//! are written) → `PublishedSlab` (final protections). Dropping either frees its pages and addresses. No page of an
+//! arena is ever writable and executable, and pages that could not be cleaned are never reused.
 //!
-//! Addresses of a removed object rest (`quarantine`) before others get them, and it stays known what lay there (`history`).
+//! Addresses of a removed object rest in `quarantine` before they are reused, and `address_log` still knows the object.
 //!
-//! One concern a file: `os` has the system calls on memory (`leftover` what they refused to give back), `cores` what other threads need to see new code, `code_view` where code is
-//! written that no page may become executable for, `place` and `maps` find
-//! the arena's addresses, `ranges` is the free list, `layout` the arithmetic, `runs` what is kept of it,
-//! `limit` how many mappings there may be.
+//! Each file has one concern: `os` the system calls on memory (`deferred_unmap` the refused unmappings), `membarrier`
+//! the synchronisation of other threads' cores, `code_view` the writing of code that cannot become executable later,
+//! `place` and `maps` the search for the arena's addresses, `ranges` the free list, `layout` the arithmetic, `runs` its
+//! compact result, `map_count` the limit on mappings.
 
+mod address_log;
 mod arena;
 mod code_view;
-mod cores;
-mod history;
+mod deferred_unmap;
+mod error;
 mod layout;
-mod leftover;
-mod limit;
+mod map_count;
 mod maps;
+mod membarrier;
 mod os;
 mod outside;
 mod packed;
@@ -38,8 +40,9 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use arena::{Arena, ArenaConfig, Blame, BlamedSection, Company, PackedConfig};
-pub(crate) use history::Occupant;
+pub(crate) use address_log::Occupant;
+pub(crate) use arena::{Arena, ArenaConfig, Blame, BlamedSection, PackedConfig, PlacementHints};
+pub use error::MemoryError;
 pub(crate) use layout::{Lifetime, SegmentRequest};
 pub use packed::PackedMode;
 pub(crate) use place::Place;

@@ -1,26 +1,26 @@
-//! Segments that need not be near: each has a mapping of its own.
+//! Segments outside the arena, each with a mapping of its own.
 
 use std::io;
 use std::ops::Range;
 
-use super::history::RecordId;
 use super::layout::Segment;
 use super::os::Mapping;
 use super::{Lifetime, Protection};
+use crate::memory::address_log::RecordId;
 
 #[derive(Debug)]
 pub(super) struct Outside {
     mapping: Mapping,
-    /// The pages of the segment; the rest of the mapping is there for alignment, and never touched.
+    /// The pages of the segment; the rest of the mapping only provides alignment, and is never touched.
     pub(super) range: Range<usize>,
     pub(super) protection: Protection,
     pub(super) lifetime: Lifetime,
-    /// Whose it is, once somebody may have its addresses.
+    /// The record of its owner, once its addresses may be given out.
     pub(super) record: Option<RecordId>,
 }
 
 impl Outside {
-    /// Writable zero pages for a segment that is not empty.
+    /// Maps writable zero pages for a segment that is not empty.
     pub(super) fn map(segment: &Segment, protection: Protection, lifetime: Lifetime, page: usize) -> io::Result<Self> {
         let too_large = || io::Error::from_raw_os_error(libc::ENOMEM);
         let len = segment.size.checked_next_multiple_of(page).ok_or_else(too_large)?;

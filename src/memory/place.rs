@@ -1,4 +1,4 @@
-//! A place for an arena: the addresses it may have, and the search for free ones among them.
+//! The search for an arena's place among the free addresses.
 
 use std::io;
 use std::ops::Range;
@@ -6,67 +6,68 @@ use std::ops::Range;
 use super::maps;
 use super::os::{self, Mapping};
 
-/// Functions at multiples of it cannot be unwound. Their address in the unwind table, less 4 GiB as often as possible, is 0, and libgcc takes
-/// them for functions that the linker has discarded (`unwind-dw2-fde.c`, where it masks what has 4 bytes): exceptions and panics do not
-/// get through them, and end the process. No arena has such a page.
+/// Functions at multiples of it cannot be unwound. Their address in the unwind table, modulo 4 GiB, is 0, and libgcc
+/// treats them as discarded functions (`unwind-dw2-fde.c`, which masks addresses of 4 bytes): exceptions and panics
+/// cannot pass through them, and end the process. No arena has such a page.
 const BLIND: usize = 1 << 32;
 
-/// The first page of a range, which begins with a page, that no arena may have.
+/// Returns the first page of a range that no arena may have. The range begins with a page.
 pub(super) fn blind(range: &Range<usize>) -> Option<usize> {
     range.start.checked_next_multiple_of(BLIND).filter(|page| *page < range.end)
 }
 
-/// Addresses wherever the kernel has them.
+/// Reserves addresses at the kernel's choice.
 pub(super) fn anywhere(size: usize) -> io::Result<Mapping> {
     Mapping::reserve_without(size, blind)
 }
 
-/// Which addresses an arena may have.
+/// The addresses that an arena may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// All bytes of the arena lie in it.
+    /// The range that contains the whole arena.
     pub(crate) window: Range<usize>,
-    /// None of them lies in it.
+    /// A range that the arena must not overlap.
     pub(crate) left_out: Range<usize>,
-    /// As near to this as possible.
+    /// The address that the arena should be near.
     pub(crate) anchor: usize,
-    /// Where there is less room than half of what is asked for, anywhere will do.
+    /// Whether the arena may lie anywhere if the window has room for less than half of the wanted size.
     pub(crate) or_anywhere: bool,
-    /// For errors: "within 2 GiB of ...".
+    /// A description for errors: "within 2 GiB of ...".
     pub(crate) name: String,
 }
 
 impl Place {
-    /// How far a byte of the arena may be from what it refers to. A relocation's signed 32 bits have 2 GiB; the rest is for
-    /// addends, which count from the end of an instruction and into a target.
+    /// The largest distance between a byte of the arena and its targets. A relocation's signed 32 bits reach 2 GiB; the
+    /// rest is for addends, which count from the end of an instruction and into a target.
     pub(crate) const REACH: usize = (2 << 30) - (1 << 20);
 
-    /// Room that is left on each side of libraries: for stacks of threads, malloc's arenas, and libraries to come.
+    /// The room that is left free on each side of libraries, for stacks of threads, malloc's arenas, and later
+    /// libraries.
     pub(crate) const ROOM: usize = 256 << 20;
 
-    /// From each of its bytes every one of `targets` is in reach. The window is empty where there is no such byte.
+    /// Returns a place with all `targets` in reach of each byte. The window is empty if there is no such byte.
     pub(crate) fn near(targets: &Range<usize>, name: String) -> Self {
         let window = targets.end.saturating_sub(Self::REACH)..targets.start.saturating_add(Self::REACH);
         Self { window, left_out: 0..0, anchor: targets.start + targets.len() / 2, or_anywhere: false, name }
     }
 
-    /// The same, and only where much is free, with room beside the targets for what the process maps there later. Rather above them: the kernel
-    /// gives out addresses from the libraries downwards (`mmap_base` in arch/x86/mm/mmap.c and mm/util.c), and none between
-    /// them and the stack, of which there are up to 1 TiB.
+    /// Returns a preferred place near the targets, with room beside them for later mappings of the process. It prefers
+    /// addresses above: the kernel gives out addresses from the libraries downwards (`mmap_base` in arch/x86/mm/mmap.c
+    /// and mm/util.c), and none in the up to 1 TiB between them and the stack.
     pub(crate) fn rather_near(targets: &Range<usize>, name: String) -> Self {
         let left_out = targets.start.saturating_sub(Self::ROOM)..targets.end.saturating_add(Self::ROOM);
         Self { left_out, anchor: targets.end, or_anywhere: true, ..Self::near(targets, name) }
     }
 
-    /// Each of its addresses is a positive signed number of 32 bits (and so is one behind the end, less addends). From the
-    /// upper end, because executables that are not position-independent, and their heap, are at the lower one.
+    /// Returns a place whose addresses are positive signed 32-bit numbers (also the end, without addends). It prefers
+    /// the upper end, because position-dependent executables and their heap are at the lower one.
     pub(crate) fn low_2_gib() -> Self {
         let window = 0..Self::REACH;
         Self { window, left_out: 0..0, anchor: Self::REACH, or_anywhere: false, name: "in the lowest 2 GiB".to_owned() }
     }
 }
 
-/// Addresses that a place has without being tight: as many as are asked for, or at least half of them.
+/// Reserves addresses of a preferred place: the wanted size, or at least half of it.
 pub(super) fn preferred(place: &Place, size: usize) -> Option<Mapping> {
     let mut search = Search::new(place).ok()?;
     let room = search.largest_free().min(size);
@@ -76,13 +77,13 @@ pub(super) fn preferred(place: &Place, size: usize) -> Option<Mapping> {
     search.reserve(room).ok()
 }
 
-/// The search for one arena, over the sizes that are tried.
+/// The search for one arena, over the tried sizes.
 #[derive(Debug)]
 pub(super) struct Search<'a> {
     place: &'a Place,
     window: Range<usize>,
     free: Vec<Range<usize>>,
-    /// How often the list of mappings may still be read again, because it was out of date.
+    /// How often the list of mappings may still be reread because it was outdated.
     refreshes: usize,
 }
 
@@ -116,7 +117,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// The largest free piece, as far as is known.
+    /// Returns the size of the largest known free piece.
     pub(super) fn largest_free(&self) -> usize {
         self.free.iter().map(|r| r.len()).max().unwrap_or(0)
     }
@@ -144,8 +145,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Where to try in the free pieces, nearest to the anchor first: in each piece the nearest place, and then one beside the
-/// other, for what the list does not show (a thread that was faster; an emulator's own memory).
+/// Returns the addresses to try in the free pieces, nearest to the anchor first: in each piece the nearest place, and
+/// then its neighbours, for mappings that the list does not show (of other threads, or of an emulator).
 pub(super) fn candidates(free: &[Range<usize>], size: usize, anchor: usize) -> Vec<usize> {
     let page = os::page_size();
     let mut starts = Vec::new();

@@ -1,12 +1,12 @@
-//! What may be done with a page.
+//! Page protections.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What may be done with the bytes of a segment. Writable and executable at once does not exist.
+/// The protection of a segment. There is none that is both writable and executable.
 ///
-/// The order of the variants is the order of the segments in a slab.
+/// The order of the variants is the order of the segments in a slab. There will be no others: matches need no `_`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Protection {
     /// Code: `R-X`.

@@ -1,27 +1,27 @@
-//! Addresses of what was removed, which nobody gets until others were removed after them: a stale pointer traps for so long, and does
-//! not lead into another object's code.
+//! Quarantine of removed addresses: they are not reused until enough others were removed after them, so that a stale
+//! pointer traps and does not lead into another object's code.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::history::RecordId;
 use super::outside::Outside;
 use super::packed::PackedRuns;
+use crate::memory::address_log::RecordId;
 
-/// How many slabs rest, however small: each takes some memory for what is known of it.
+/// The largest number of resting slabs, as each has a record.
 const MOST: usize = 4096;
 
-/// First in, first out. Nothing that rests has memory, or can be accessed.
+/// A queue, first in, first out. Resting addresses have no memory and no access.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     resting: VecDeque<Resting>,
-    /// Bytes of addresses that rest.
+    /// Bytes of resting addresses.
     bytes: usize,
-    /// How many may.
+    /// The largest such number.
     limit: usize,
 }
 
-/// There may be thousands.
+/// Small, as there may be thousands.
 #[derive(Debug)]
 pub(super) struct Resting {
     place: Place,
@@ -35,7 +35,7 @@ pub(super) enum Place {
     Packed(Box<RestingRuns>),
 }
 
-/// What a packed object had.
+/// The room of a packed object.
 #[derive(Debug)]
 pub(super) struct RestingRuns {
     pub(super) runs: PackedRuns,
@@ -52,7 +52,7 @@ pub(super) enum Rested {
 }
 
 impl Resting {
-    /// A range of the arena, which has fewer than 4 GiB.
+    /// Makes an entry for a range of the arena, which has fewer than 4 GiB.
     pub(super) fn in_arena(range: &Range<usize>, record: RecordId) -> Self {
         Self { place: Place::Arena { start: range.start, bytes: range.len() as u32 }, record }
     }
@@ -95,7 +95,7 @@ impl Quarantine {
         Self { resting: VecDeque::new(), bytes: 0, limit }
     }
 
-    /// Bytes of addresses that rest.
+    /// Returns the bytes of resting addresses.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -105,26 +105,26 @@ impl Quarantine {
         self.resting.push_back(resting);
     }
 
-    /// In a child of `fork`: what rests does so for good. Returns how many bytes.
+    /// Keeps all resting addresses for good, in a child of `fork`. Returns their bytes.
     pub(super) fn keep_for_good(&mut self) -> usize {
         for resting in self.resting.drain(..) {
             if let Rested::Outside(outside) = resting.wake() {
-                // Not unmapped: others would get the addresses.
+                // It stays mapped, so that its addresses are not reused.
                 std::mem::forget(outside);
             }
         }
         std::mem::take(&mut self.bytes)
     }
 
-    /// The oldest, if more rest than may.
+    /// Returns the oldest addresses if the limit is exceeded.
     pub(super) fn pop_over_limit(&mut self) -> Option<Resting> {
-        // The last that came rests even if it is larger than all that may, unless nothing may.
+        // The newest addresses rest even if they alone exceed the limit, unless that is 0.
         let least = usize::from(self.limit != 0);
         let over = self.bytes > self.limit || self.resting.len() > MOST;
         if over && self.resting.len() > least { self.pop() } else { None }
     }
 
-    /// The oldest.
+    /// Returns the oldest addresses.
     pub(super) fn pop(&mut self) -> Option<Resting> {
         let oldest = self.resting.pop_front()?;
         self.bytes -= oldest.bytes();

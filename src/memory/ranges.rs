@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
 
-/// How many close fits are tried before a larger range is taken, for an alignment above the granule.
+/// The number of close fits to try for an alignment above the granule, before a larger range is taken.
 const NEAR_FITS: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Ranges {
-    /// Every bound is a multiple of it.
+    /// All bounds are multiples of it.
     granule: usize,
     /// End → start.
     by_end: BTreeMap<usize, usize>,
@@ -21,7 +21,7 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// One free range.
+    /// Creates the list with one free range.
     pub(super) fn new(span: Range<usize>, granule: usize) -> Self {
         let mut ranges = Self { granule, by_end: BTreeMap::new(), by_size: BTreeSet::new() };
         ranges.free(span);
@@ -30,8 +30,7 @@ impl Ranges {
 
     /// Takes `len` bytes (a multiple of the granule, not 0) at a multiple of `align` (a power of two).
     ///
-    /// O(log n) up to the granule's alignment. Above it, O(n) only where no free range is large enough for any
-    /// position.
+    /// O(log n) up to the granule's alignment. Above it, O(n) only if no free range is large enough for every position.
     pub(super) fn allocate(&mut self, len: usize, align: usize) -> Option<Range<usize>> {
         debug_assert!(len != 0 && len.is_multiple_of(self.granule) && align.is_power_of_two());
         let (free, start) = self.find(len, align)?;
@@ -48,7 +47,7 @@ impl Ranges {
         Some(taken)
     }
 
-    /// Gives a range back that [`allocate`](Self::allocate) returned, or a part of one.
+    /// Frees a range that [`allocate`](Self::allocate) returned, or a part of one.
     pub(super) fn free(&mut self, range: Range<usize>) {
         if range.is_empty() {
             return;
@@ -69,7 +68,7 @@ impl Ranges {
         self.insert(joined);
     }
 
-    /// Length of the largest free range.
+    /// Returns the length of the largest free range.
     pub(super) fn largest(&self) -> usize {
         self.by_size.last().map_or(0, |&(len, _)| len)
     }
@@ -79,7 +78,7 @@ impl Ranges {
         self.by_size.insert((range.len(), range.start));
     }
 
-    /// The free range to take from, and where in it.
+    /// Finds the free range to take from, and the position in it.
     fn find(&self, len: usize, align: usize) -> Option<(Range<usize>, usize)> {
         let fit = |&(size, start): &(usize, usize)| {
             let end = start + size;
@@ -90,7 +89,7 @@ impl Ranges {
         if align <= self.granule {
             return large_enough.next().and_then(fit);
         }
-        // A range of this size fits wherever it begins.
+        // A range of this size fits at every position.
         let certain = (len.checked_add(align - self.granule)?, 0);
         large_enough
             .take(NEAR_FITS)
@@ -107,7 +106,7 @@ mod tests {
     use super::*;
 
     const PAGE: usize = 4096;
-    /// Not aligned above a page, as the kernel's answers are not.
+    /// Not aligned above a page, like the kernel's addresses.
     const BASE: usize = 0x7f12_3456_7000;
     const PAGES: usize = 300;
 
@@ -121,7 +120,7 @@ mod tests {
         }
     }
 
-    /// One flag a page: taken or not.
+    /// One flag for each page: taken or free.
     struct Bitmap(Vec<bool>);
 
     impl Bitmap {
@@ -136,7 +135,7 @@ mod tests {
             }
         }
 
-        /// Maximal free runs, hence coalesced by construction.
+        /// Returns the maximal free runs, hence coalesced by construction.
         fn free(&self) -> Vec<Range<usize>> {
             let mut runs: Vec<Range<usize>> = Vec::new();
             for (i, _) in self.0.iter().enumerate().filter(|(_, taken)| !**taken) {

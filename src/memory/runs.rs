@@ -1,4 +1,4 @@
-//! The runs of a slab, in as few bytes as they take: there are as many slabs as objects.
+//! A compact form of a slab's runs, as there are as many slabs as objects.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use super::{Lifetime, Protection};
 pub(crate) struct SlabRange {
     pub(crate) addresses: Range<usize>,
     pub(crate) protection: Protection,
-    /// Not in the arena, hence out of the reach of 32-bit references.
+    /// Whether they lie outside the arena, hence out of reach of 32-bit references.
     pub(crate) outside: bool,
 }
 
-/// Neighbouring pages of one protection and one lifetime. Bytes are whole pages and fewer than 4 GiB, as arenas are; the rest
-/// is in the bits below a page's.
+/// Neighbouring pages of one protection and one lifetime. The size is a multiple of the page and below 4 GiB; the bits
+/// below a page hold the rest.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SlabRun(u32);
 
@@ -55,9 +55,9 @@ impl SlabRun {
 /// All runs of a slab, in the order of addresses.
 #[derive(Debug)]
 pub(super) enum Runs {
-    /// Those without bytes are none.
+    /// Unused entries have no bytes.
     Few([SlabRun; FEW]),
-    #[allow(clippy::box_collection)] // a pointer's size where there are few
+    #[allow(clippy::box_collection, reason = "a pointer's size where there are few")]
     Many(Box<Vec<SlabRun>>),
 }
 
@@ -75,12 +75,12 @@ impl Runs {
         all.iter().copied().filter(|run| run.bytes() != 0)
     }
 
-    /// Bytes of all runs.
+    /// Returns the bytes of all runs.
     pub(super) fn bytes(&self) -> usize {
         self.iter().map(SlabRun::bytes).sum()
     }
 
-    /// Forgets the runs that were needed for finalisation only, which are the last.
+    /// Removes the runs that were needed for finalisation only, which are the last.
     pub(super) fn drop_finalize(&mut self) {
         *self = self.iter().filter(|run| run.lifetime() == Lifetime::Standard).collect();
     }

@@ -1,4 +1,4 @@
-//! One object's memory, as typestates: [`WritableSlab`] → [`PublishedSlab`]. Dropping either frees.
+//! One object's memory, as typestates: [`WritableSlab`] → [`PublishedSlab`]. Dropping either frees it.
 
 use std::io;
 use std::ops::Range;
@@ -6,30 +6,30 @@ use std::sync::Arc;
 
 use super::arena::Arena;
 use super::code_view::CodeView;
-use super::history::RecordId;
 use super::layout::{Layout, Run, SegmentRequest};
-use super::limit::Counted;
 use super::os::{Mapping, SharedMemory};
 use super::outside::Outside;
 use super::packed::{PackedSlab, Placing};
 use super::runs::{Runs, SlabRange, SlabRun};
 use super::{Lifetime, Protection};
-use crate::error::{Error, Result};
-use crate::gate;
+use crate::fork_guard;
+use crate::memory::address_log::RecordId;
+use crate::memory::map_count::Counted;
 use crate::name::Name;
+use crate::{Error, MemoryError, Result};
 
-/// The huge page that the kernel may use unasked (x86-64, and AArch64 with 4 KiB pages).
+/// The huge page that the kernel may use by default (x86-64, and AArch64 with 4 KiB pages).
 const HUGE_PAGE: usize = 2 << 20;
 /// Zero-fill smaller than this may share a huge page with contents.
 const ZERO_FILL_WORTH_KEEPING_OUT: usize = 256 << 10;
 
-/// Where a segment lies.
+/// The place of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub(crate) address: usize,
-    /// Where it is written: the same, unless it is packed.
+    /// The address at which it is written, which differs from `address` for a second view.
     pub(crate) written: usize,
-    /// Bytes, zero-fill included.
+    /// Its size in bytes, zero-fill included.
     pub(crate) size: usize,
 }
 
@@ -39,9 +39,9 @@ pub(crate) struct WritableSlab {
     memory: Memory,
     object: Box<str>,
     placements: Vec<Placed>,
-    /// Contents of executable segments.
+    /// The contents of executable segments.
     code: Vec<Range<usize>>,
-    /// Where they are written, if they are executable already.
+    /// The views through which code is written, if its pages are executable already.
     views: Vec<CodeView>,
 }
 
@@ -51,38 +51,38 @@ pub(crate) struct PublishedSlab {
     memory: Memory,
 }
 
-/// What is given back when a slab goes, in whichever state.
+/// The memory of a slab in either state.
 #[derive(Debug)]
 enum Memory {
     Own(Own),
     Packed(PackedSlab),
 }
 
-/// Pages that are one object's: contiguous ones in the arena, and mappings outside.
+/// Pages of one object: contiguous ones in the arena, and mappings outside.
 #[derive(Debug)]
 struct Own {
     arena: Arc<Arena>,
     start: usize,
     runs: Runs,
-    /// What few objects have.
-    #[allow(clippy::box_collection)] // a pointer's size where there are none
+    /// Boxed, because few objects have any.
+    #[allow(clippy::box_collection, reason = "a pointer's size where there are none")]
     outside: Option<Box<Vec<Outside>>>,
-    /// Whose it is, once somebody may have its addresses.
+    /// The record of its owner, once its addresses may be given out.
     record: Option<RecordId>,
-    /// Of the process that made it.
+    /// The generation of the process that made it.
     generation: u32,
-    /// Its pages in the arena were taken away, together with others'.
+    /// Whether its pages in the arena were taken away, together with its neighbours'.
     away: bool,
     counted: Counted,
 }
 
 impl Own {
-    /// The addresses in the arena.
+    /// Returns the addresses in the arena.
     fn span(&self) -> Range<usize> {
         self.start..self.start + self.runs.bytes()
     }
 
-    /// The runs in the arena, from the start of the span.
+    /// Returns the runs in the arena, from the start of the span.
     fn ranges(&self) -> impl Iterator<Item = SlabRange> {
         let mut end = self.start;
         self.runs.iter().map(move |run| {
@@ -92,9 +92,9 @@ impl Own {
         })
     }
 
-    /// Whether another process made it.
+    /// Returns whether another process made it.
     fn is_inherited(&self) -> bool {
-        self.generation != gate::generation()
+        self.generation != fork_guard::generation()
     }
 
     fn outside(&self) -> impl Iterator<Item = &Outside> {
@@ -103,8 +103,8 @@ impl Own {
 }
 
 impl WritableSlab {
-    /// Makes a range of the arena writable, unless it is `ready`: writable and present. `span` was taken for `layout`, which
-    /// was made of `requests`.
+    /// Makes a range of the arena writable, unless it is `ready`, that is, writable and present. `span` was taken for
+    /// `layout`, which was made from `requests`.
     pub(super) fn new(
         arena: Arc<Arena>,
         object: &str,
@@ -120,9 +120,9 @@ impl WritableSlab {
             let lifetime = if standard { Lifetime::Standard } else { Lifetime::Finalize };
             SlabRun::new(run.offsets.len(), run.protection, lifetime)
         };
-        // From here on, an early return gives everything back.
+        // From here on, an early return frees everything.
         let runs = layout.runs.iter().map(run).collect();
-        let generation = gate::generation();
+        let generation = fork_guard::generation();
         let mut memory = Own {
             arena,
             start: span.start,
@@ -134,7 +134,7 @@ impl WritableSlab {
             counted: Counted::new(layout.runs.len()),
         };
         let arena = &memory.arena;
-        // Once for all of it: code is either protected when it is published, or none of it is.
+        // Decided once for the whole slab: its code is protected either now or when it is published.
         let elsewhere = !ready && arena.writes_code_elsewhere();
         let mut views = Vec::new();
         if !span.is_empty() && !ready {
@@ -189,7 +189,7 @@ impl WritableSlab {
         Ok(Self { memory: Memory::Own(memory), object: object.into(), placements, code, views })
     }
 
-    /// Takes room among others that was made for `requests`.
+    /// Creates a slab in packed memory that was taken for `requests`.
     pub(super) fn packed(memory: PackedSlab, object: &str, placing: &Placing, requests: &[SegmentRequest]) -> Self {
         let arena = memory.arena().range().start;
         let mut addresses = [arena; 3];
@@ -199,7 +199,7 @@ impl WritableSlab {
             let (content, size) = (request.content_bytes, request.content_bytes + request.zero_fill_bytes);
             let pool = request.protection as usize;
             if size == 0 {
-                // It needs an address, but no memory.
+                // An empty segment needs an address, but no memory.
                 let address = arena.next_multiple_of((request.alignment as usize).max(1));
                 return Placed { address, written: address, size: 0 };
             }
@@ -213,24 +213,24 @@ impl WritableSlab {
         Self { memory: Memory::Packed(memory), object: object.into(), placements, code, views: Vec::new() }
     }
 
-    /// Where each segment lies, in the order of the requests. An empty segment has an address, but no memory.
+    /// Returns each segment's place, in the order of the requests. An empty segment has an address, but no memory.
     pub(crate) fn placements(&self) -> &[Placed] {
         &self.placements
     }
 
-    /// Where an address of the slab is written.
+    /// Returns the address at which an address of the slab is written.
     pub(crate) fn written(&self, address: usize) -> Option<usize> {
         let placed = self.placements.iter().find(|p| (p.address..p.address + p.size).contains(&address))?;
         Some(placed.written + (address - placed.address))
     }
 
-    /// Sets the final protections. On failure everything is given back.
+    /// Sets the final protections. On failure everything is freed.
     pub(crate) fn publish(mut self) -> Result<PublishedSlab> {
         Self::seal(std::slice::from_mut(&mut self))?;
         Ok(PublishedSlab { memory: self.memory })
     }
 
-    /// The same for slabs that belong together: for all, or none. On failure they are returned, for the caller to drop.
+    /// Publishes all slabs of a batch, or none. On failure it returns them, for the caller to drop.
     pub(crate) fn publish_all(mut slabs: Vec<Self>) -> std::result::Result<Vec<PublishedSlab>, (Error, Vec<Self>)> {
         match Self::seal(&mut slabs) {
             Ok(()) => Ok(slabs.into_iter().map(|slab| PublishedSlab { memory: slab.memory }).collect()),
@@ -254,13 +254,13 @@ impl WritableSlab {
             }
         }
         if cfg!(target_arch = "aarch64") && slabs.iter().any(|slab| !slab.code.is_empty()) {
-            super::cores::synchronize();
+            crate::memory::membarrier::synchronize();
         }
         Ok(())
     }
 
-    /// Takes the right to write away, or to run. What is written elsewhere has its rights. Neighbours that get the same protection get
-    /// it by one call.
+    /// Sets the final protections, except for code with a second view, which has them. Neighbours that get the same
+    /// protection share a call.
     fn protect(slabs: &[Self]) -> Result<()> {
         let set = |(slab, run): (&Self, SlabRange)| {
             let set = slab.memory.mapping_of(run.addresses.start).protect(&run.addresses, run.protection);
@@ -289,18 +289,18 @@ impl WritableSlab {
     }
 }
 
-/// Replaces pages that are to have code by memory with two views.
+/// Replaces pages for code by memory with two views.
 fn code_view(object: &str, mapping: &Mapping, code: Range<usize>) -> Result<CodeView> {
     let memory = SharedMemory::create(code.len()).map_err(|e| failed(object, "memfd_create", e))?;
     CodeView::map(mapping, code, &memory).map_err(|e| failed(object, "mmap", e))
 }
 
 fn failed(object: &str, call: &'static str, source: io::Error) -> Error {
-    Error::System { call, object: object.to_owned(), source }
+    Error::Memory(MemoryError::System { call, object: object.to_owned(), source })
 }
 
 impl SlabRange {
-    /// Whether another one of the arena goes on where this one ends.
+    /// Returns whether the next slab of the arena begins where this one ends.
     fn joins(&self, next: &Self) -> bool {
         self.addresses.end == next.addresses.start
             && self.protection == next.protection
@@ -331,7 +331,7 @@ impl Memory {
         }
     }
 
-    /// The mapping that has an address.
+    /// Returns the mapping that contains an address.
     fn mapping_of(&self, address: usize) -> &Mapping {
         match self {
             Self::Packed(packed) => packed.arena().mapping(),
@@ -342,7 +342,7 @@ impl Memory {
         }
     }
 
-    /// Whether it is written where it is run, until it is published.
+    /// Returns whether its final protections are set when it is published.
     fn has_final_protections_to_come(&self) -> bool {
         match self {
             Self::Packed(packed) => !packed.has_two_views(),
@@ -352,7 +352,7 @@ impl Memory {
 }
 
 impl PublishedSlab {
-    /// Notes whose the slab is, before its addresses are given to anybody. They rest when it goes.
+    /// Records the owner of the slab, before its addresses are given out. After removal they rest.
     pub(crate) fn belong_to(&mut self, library: &Name, object: &Name) {
         let memory = match &mut self.memory {
             Memory::Packed(packed) => return packed.belong_to(library, object),
@@ -367,7 +367,7 @@ impl PublishedSlab {
         }
     }
 
-    /// Gives slabs back that go together: the pages of neighbours by one call.
+    /// Frees slabs that were removed together, with one call for neighbours' pages.
     pub(crate) fn give_back(mut slabs: Vec<Self>) {
         let own = slabs.iter_mut().filter_map(|slab| match &mut slab.memory {
             Memory::Own(own) if !own.is_inherited() => Some(own),
@@ -384,7 +384,7 @@ impl PublishedSlab {
         }
     }
 
-    /// The pages in the arena of an object that is not packed.
+    /// Returns the pages in the arena of an object that is not packed.
     #[cfg(test)]
     pub(super) fn span(&self) -> Range<usize> {
         match &self.memory {
@@ -393,7 +393,7 @@ impl PublishedSlab {
         }
     }
 
-    /// The addresses in the arena: one range, unless it is packed. Empty if the object has no memory there.
+    /// Returns the addresses in the arena: one range, unless it is packed; empty if the object has no memory there.
     pub(crate) fn spans(&self) -> Vec<Range<usize>> {
         match &self.memory {
             Memory::Own(own) => vec![own.span()],
@@ -401,13 +401,13 @@ impl PublishedSlab {
         }
     }
 
-    /// All of the slab by protection: pages in the arena without a gap, in the order of addresses, then those
-    /// outside; or what is packed, in the same order.
+    /// Returns all ranges with their protection: contiguous pages in the arena in the order of addresses, then those
+    /// outside; or the packed runs, in the same order.
     pub(crate) fn ranges(&self) -> Vec<SlabRange> {
         self.memory.ranges()
     }
 
-    /// Where its code lies in the arena, in one piece.
+    /// Returns the range of its code in the arena.
     pub(crate) fn code(&self) -> Option<Range<usize>> {
         let is_code = |run: &SlabRange| run.protection == Protection::ReadExecute;
         let run = match &self.memory {
@@ -417,12 +417,12 @@ impl PublishedSlab {
         run.map(|run| run.addresses).filter(|code| !code.is_empty())
     }
 
-    /// The addresses that its arena has.
+    /// Returns the addresses of its arena.
     pub(crate) fn arena(&self) -> Range<usize> {
         self.memory.arena().range()
     }
 
-    /// Gives the segments back that were needed for finalisation only.
+    /// Frees the segments that were needed for finalisation only.
     pub(crate) fn release_finalize_segments(&mut self) {
         let Memory::Own(memory) = &mut self.memory else { return };
         let end = memory.span().end;
@@ -454,8 +454,8 @@ impl Drop for Own {
     }
 }
 
-/// Where transparent huge pages come unasked, a write next to zero-fill would make up to 2 MiB of it resident. Both
-/// ends of zero-fill are kept out of huge pages; its inside stays as the system's administrator wants it.
+/// Keeps both ends of zero-fill out of huge pages. With transparent huge pages on by default, a write next to zero-fill
+/// would make up to 2 MiB of it resident. The inside keeps the system's setting.
 fn keep_huge_pages_out(mapping: &Mapping, span: &Range<usize>, zero: &Range<usize>) {
     if span.len() < HUGE_PAGE || zero.len() < ZERO_FILL_WORTH_KEEPING_OUT {
         return;

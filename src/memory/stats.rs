@@ -1,8 +1,8 @@
-//! What an arena holds.
+//! Statistics of an arena.
 
 use super::packed::PackedMode;
 
-/// The address space of one engine at one moment, in bytes of addresses unless said otherwise.
+/// The address space of one engine at one moment, in bytes of addresses unless stated otherwise.
 ///
 /// Resident memory is less: pages that were never written occupy none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,16 +14,16 @@ pub struct ArenaStats {
     pub slabs: usize,
     /// Bytes of the reservation that live slabs occupy, padding for alignment inside them included.
     pub slab_bytes: usize,
-    /// Bytes mapped outside the reservation, for sections that need not be near.
+    /// Bytes mapped outside the reservation, for sections that may lie far away.
     pub outside_bytes: usize,
-    /// Bytes of addresses of removed slabs that rest before others get them. They have no memory.
+    /// Bytes of removed slabs' addresses that are not reused yet. They have no memory.
     pub quarantined_bytes: usize,
-    /// How objects are packed that share pages; none where no object does.
+    /// The mode in which objects are packed; none if no object is packed.
     pub packed: Option<PackedMode>,
-    /// The system lets no page become executable (systemd's `MemoryDenyWriteExecute`, `PR_SET_MDWE`, SELinux's `execmem`), as was seen when
-    /// the engine was made, or when it was first refused: all code is written through a second view of its memory.
+    /// Whether the system refuses to make pages executable (systemd's `MemoryDenyWriteExecute`, `PR_SET_MDWE`,
+    /// SELinux's `execmem`), as seen when the engine was made or at the first refusal. All code is then written through
+    /// a second view of its memory.
     pub exec_gain_refused: bool,
-    /// Bytes of addresses that are never used again: the system refused to clean them, or they were somebody's before this process was
-    /// forked.
+    /// Bytes of addresses that are never reused: the system refused to clean them, or they come from before a fork.
     pub lost_bytes: usize,
 }

@@ -1,7 +1,7 @@
 //! Executable stacks, for trampolines of nested functions of GNU C.
 //!
-//! The dynamic loader makes stacks executable, those of threads that are there and of threads to come, when it opens an
-//! object that asks for it (glibc, `_dl_make_stack_executable`). They stay so when that object goes.
+//! The dynamic loader makes the stacks of present and future threads executable when it opens an object that asks for
+//! it (glibc, `_dl_make_stack_executable`). They stay so after that object is closed.
 
 use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::thread_local::{Module, OpenError};
 use crate::elf::TlsImage;
 
-/// Has the dynamic loader make stacks executable, once in a process. It takes the loader's lock: no lock of ours may be
-/// held.
+/// Makes stacks executable through the dynamic loader, once in a process. It takes the loader's lock: no lock of ours
+/// may be held.
 ///
 /// # Errors
-/// What the system or the loader said. glibc from 2.41 on refuses unless its tunable `glibc.rtld.execstack` is 2, and
-/// any where the system does not let memory become executable.
+/// The message of the system or the loader. glibc from 2.41 on refuses unless its tunable `glibc.rtld.execstack` is 2;
+/// every version refuses if the system does not let memory become executable.
 pub(crate) fn enable(machine: u16) -> Result<(), String> {
     static DONE: AtomicBool = AtomicBool::new(false);
     if !DONE.load(Ordering::Acquire) {

@@ -1,4 +1,4 @@
-//! Which shared libraries export a name: to say so where it is missing.
+//! Search for shared libraries that export a missing name, for messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -11,14 +11,15 @@ use object::{LittleEndian, ReadCache};
 
 use super::{LoadedLibrary, SharedLibrary, loaded_libraries};
 
-/// Of a folder, so many files are looked into at most.
+/// The largest number of files to read in a folder.
 const MOST: usize = 4096;
 
-/// Shared libraries in these folders, and among those that the process has loaded, which export one of these names. What cannot be read is passed over.
+/// Returns shared libraries in these folders, and among those that the process has loaded, that export one of these
+/// names. Unreadable files are skipped.
 pub(crate) fn exporters(names: &BTreeSet<&str>, folders: &[PathBuf]) -> BTreeMap<String, Vec<PathBuf>> {
     let (mut found, mut seen) = (BTreeMap::<String, Vec<PathBuf>>::new(), BTreeSet::new());
     let mut add = |path: PathBuf, exported: Vec<String>| {
-        // Links to one file are one library.
+        // Several links to one file are one library.
         if !exported.is_empty() && path.canonicalize().is_ok_and(|file| seen.insert(file)) {
             exported.into_iter().for_each(|name| found.entry(name).or_default().push(path.clone()));
         }
@@ -37,15 +38,15 @@ pub(crate) fn exporters(names: &BTreeSet<&str>, folders: &[PathBuf]) -> BTreeMap
     found
 }
 
-/// Those of the names that a library which is loaded exports: nothing is read, and nothing loaded.
+/// Returns the names that a loaded library exports, without reading or loading a file.
 fn exported_by_loaded(library: &LoadedLibrary, names: &BTreeSet<&str>) -> Option<Vec<String>> {
     let open = SharedLibrary::open_loaded(Path::new(&library.name))?;
-    // What it depends on is looked in, too.
+    // The loader also searches the library's dependencies.
     let is_its = |name: &&&str| open.symbol(name).is_some_and(|at| library.addresses.contains(&(at as usize)));
     Some(names.iter().filter(is_its).map(|name| (*name).to_owned()).collect())
 }
 
-/// Files that are named as shared libraries are, sorted.
+/// Returns files with names of shared libraries, sorted.
 fn shared_libraries(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| is_named(path)).collect();
@@ -54,15 +55,15 @@ fn shared_libraries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// `libx.so`, `libx.so.1`.
+/// Recognises `libx.so` and `libx.so.1`.
 fn is_named(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.ends_with(".so") || name.contains(".so.")
 }
 
-/// Those of the names that the dynamic symbol table of a file defines.
+/// Returns the names that the dynamic symbol table of a file defines.
 fn exported(path: &Path, names: &BTreeSet<&str>) -> Option<Vec<String>> {
-    // Not a pipe, which would be waited for.
+    // Opening a pipe would block.
     if !std::fs::metadata(path).ok()?.is_file() {
         return None;
     }
@@ -71,8 +72,8 @@ fn exported(path: &Path, names: &BTreeSet<&str>) -> Option<Vec<String>> {
     if elf.elf_header().e_machine.get(LittleEndian) != Machine(super::shared::MACHINE) {
         return None;
     }
-    // Whatever it is: functions that are resolved at run time and thread-local variables, too. Versions are in another table; a library
-    // that has the name is worth being named.
+    // Includes indirect functions and thread-local variables. Versions are in another table; any version of the name is
+    // worth a mention.
     let table = elf.elf_dynamic_symbol_table();
     let defined = table.iter().filter(|symbol| symbol.st_shndx.get(LittleEndian) != object::elf::SHN_UNDEF);
     let visible = defined.filter(|symbol| symbol.st_bind() != object::elf::STB_LOCAL);

@@ -1,10 +1,10 @@
-//! A module of thread-local variables, as the dynamic loader knows it.
-#![allow(unsafe_code)] // dlclose
+//! The dynamic loader's handle of a module with thread-local variables.
+#![allow(unsafe_code, reason = "dlclose")]
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use crate::gate;
+use crate::fork_guard;
 
 /// The loader's handle of a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,10 +16,13 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl Handle {
-    /// Called once, by whoever owns the module.
-    pub(super) fn close(self) {
-        // SAFETY: our handle; the code that refers to its variables is gone or never ran (by its owner, `Image`).
-        if unsafe { gate::loading(|| libc::dlclose(self.0.as_ptr())) } != 0 {
+    /// Closes the module.
+    ///
+    /// # Safety
+    /// Called once, by whoever owns the module, when the code that refers to its variables is gone or never ran.
+    pub(super) unsafe fn close(self) {
+        // SAFETY: by the caller.
+        if unsafe { fork_guard::loading(|| libc::dlclose(self.0.as_ptr())) } != 0 {
             tracing::error!(target: "slabjit", "the dynamic loader kept a module of thread-local variables");
         }
     }

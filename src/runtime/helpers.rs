@@ -1,17 +1,19 @@
-//! What compilers and headers expect to be linked statically, and no shared library exports. On AArch64 the atomic operations that choose between LSE
-//! and exclusive loads at run time (GCC's and clang's `-moutline-atomics`, the default), which libgcc.a and Rust's own runtime have. They follow the
-//! ordinary calling convention (libgcc/config/aarch64/lse.S). Of `libc_nonshared.a`, what is not a library's own (`atexit` and its like).
-#![allow(unsafe_code)] // declares them
+//! Helper functions that compilers and headers expect to be linked statically, and that no shared library exports. On
+//! AArch64 these are the atomic operations that choose between LSE and exclusive loads at run time (GCC's and clang's
+//! `-moutline-atomics`, the default), from libgcc.a and Rust's own runtime. They follow the ordinary calling convention
+//! (libgcc/config/aarch64/lse.S). From `libc_nonshared.a` they are the functions that do not belong to one library
+//! (unlike `atexit`).
+#![allow(unsafe_code, reason = "declares them")]
 
 use super::process;
 
-/// The address of a helper of compilers.
+/// Returns the address of a compiler's helper.
 pub(crate) fn of_compilers(name: &str) -> Option<u64> {
     let atomic = ATOMICS.iter().find(|(known, _)| *known == name).map(|(_, atomic)| *atomic as *const ());
     atomic.or_else(|| sync::address(name)).map(|atomic| atomic as u64)
 }
 
-/// The address of a helper of the C library.
+/// Returns the address of a C library's helper.
 pub(crate) fn of_libc(name: &str) -> Option<u64> {
     match name {
         "__stack_chk_fail_local" => process::symbol("__stack_chk_fail"),
@@ -19,7 +21,7 @@ pub(crate) fn of_libc(name: &str) -> Option<u64> {
     }
 }
 
-/// glibc exports these from 2.33 on; before, they are `static` in each program (`io/stat.c`).
+/// glibc exports these from 2.33 on; earlier they are `static` in each program (`io/stat.c`).
 const FILES: &[(&str, *const ())] = &[
     ("stat", libc::stat as *const ()),
     ("lstat", libc::lstat as *const ()),
@@ -27,7 +29,7 @@ const FILES: &[(&str, *const ())] = &[
     ("fstatat", libc::fstatat as *const ()),
     ("mknod", libc::mknod as *const ()),
     ("mknodat", libc::mknodat as *const ()),
-    // The same on 64-bit machines.
+    // The same functions on 64-bit machines.
     ("stat64", libc::stat as *const ()),
     ("lstat64", libc::lstat as *const ()),
     ("fstat64", libc::fstat as *const ()),
@@ -37,7 +39,8 @@ const FILES: &[(&str, *const ())] = &[
 #[cfg(not(target_arch = "aarch64"))]
 const ATOMICS: &[(&str, unsafe extern "C" fn())] = &[];
 
-/// GCC's `__sync_fetch_and_add` and its like, on machines without LSE (`_sync`, in libgcc.a from GCC 12 on): with a full barrier behind them.
+/// GCC's `__sync_fetch_and_add` and similar, on machines without LSE (`_sync`, in libgcc.a from GCC 12 on): with a full
+/// barrier after them.
 #[cfg(target_arch = "aarch64")]
 mod sync {
     use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst, fence};
@@ -95,7 +98,7 @@ mod sync {
         unsafe extern "C" {
             fn __aarch64_cas16_acq_rel(expected: u128, desired: u128, place: *mut u128) -> u128;
         }
-        // SAFETY: by the compiled code that calls this.
+        // SAFETY: by the contract of the compiled code that calls this.
         let old = unsafe { __aarch64_cas16_acq_rel(expected, desired, place) };
         fence(SeqCst);
         old
@@ -114,7 +117,7 @@ macro_rules! atomics {
     ($($name:ident)*) => {
         #[allow(clashing_extern_declarations, reason = "one is called, above")]
         unsafe extern "C" {
-            // Only their addresses are taken.
+            // Only their addresses are used.
             $(fn $name();)*
         }
         const ATOMICS: &[(&str, unsafe extern "C" fn())] = &[$((stringify!($name), $name)),*];

@@ -1,4 +1,5 @@
-//! Names for images that the dynamic loader is to open. (The tests have this file twice, as another copy of the crate has.)
+//! Names for images that the dynamic loader opens. (The tests contain this file twice, like a process with another copy
+//! of the crate.)
 
 use std::ffi::CString;
 use std::hash::{BuildHasher as _, RandomState};
@@ -8,21 +9,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceNonZeroUsize;
 
-/// What the loader's name for one of our images begins with. Of the thread: it may have a table of open files of
-/// its own, and the process's first thread, which `/proc/self` is, may have ended.
+/// The prefix of the loader's name for our images. It is the thread's folder: the thread may have a table of open files
+/// of its own, and the process's first thread, which `/proc/self` stands for, may have ended.
 pub(super) const IMAGE_PREFIX: &str = "/proc/thread-self/fd/";
 
-/// A path to an open file that no other image has had: the loader compares paths first, and would take a new file with an old
-/// number for the old one. Each bit of two numbers is a component that leads nowhere else, or an empty one: a counter, and what
-/// other copies of this crate in the process do not have, for which the loader is the same. (It is random: the address of something
-/// would come again after such a copy was unloaded.)
+/// Returns a path to an open file that no other image has had: the loader compares paths first, and would mistake a new
+/// file with a reused number for the old one. Each bit of two numbers is a component without effect, or an empty one: a
+/// counter, and a random number, as other copies of this crate in the process share the loader. (An address instead
+/// could recur after such a copy was unloaded.)
 pub(super) fn unique_path(file: &OwnedFd) -> CString {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     static COPY: OnceNonZeroUsize = OnceNonZeroUsize::new();
     let copy = COPY.get_or_init(|| NonZero::<usize>::MIN | RandomState::new().hash_one(0) as usize).get() as u64;
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let bits = |number: u64, count| (0..count).map(move |bit| if number >> bit & 1 == 1 { "./" } else { "/" });
-    // The second has all its bits: where lengths are the same, so are places.
+    // The second has all its bits, so equal lengths mean equal positions.
     let bits = bits(number, u64::BITS - number.leading_zeros()).chain(bits(copy, u64::BITS));
     let path = format!("{IMAGE_PREFIX}{}./{}", bits.collect::<String>(), file.as_raw_fd());
     CString::new(path).unwrap_or_default()

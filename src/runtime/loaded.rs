@@ -1,26 +1,27 @@
-//! Which shared libraries are loaded, and where.
-#![allow(unsafe_code)] // dl_iterate_phdr
+//! The loaded shared libraries and their addresses.
+#![allow(unsafe_code, reason = "dl_iterate_phdr")]
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 
-use crate::gate;
+use crate::fork_guard;
 
 /// A shared library of the process.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadedLibrary {
     /// The dynamic loader's name for it: its path.
     pub(crate) name: String,
-    /// From the lowest to the highest address of its PT_LOAD segments.
+    /// The range from the lowest to the highest address of its PT_LOAD segments.
     pub(crate) addresses: Range<usize>,
 }
 
-/// Every shared library that the dynamic loader has loaded: not the executable, not what we made for thread-local storage (any copy of
-/// us: images without code, of a memory file), and not the vDSO, which is the kernel's and lies where it likes.
+/// Returns every shared library that the dynamic loader has loaded. Left out are the executable, images for
+/// thread-local storage (of any copy of this crate: without code, from a memory file), and the vDSO, which the kernel
+/// places.
 pub(crate) fn loaded_libraries() -> Vec<LoadedLibrary> {
     let mut libraries: Vec<LoadedLibrary> = Vec::new();
     // SAFETY: the callback gets the pointer to the list, which lives until the call returns and is not used meanwhile.
-    unsafe { gate::loading(|| libc::dl_iterate_phdr(Some(add), (&raw mut libraries).cast())) };
+    unsafe { fork_guard::loading(|| libc::dl_iterate_phdr(Some(add), (&raw mut libraries).cast())) };
     // SAFETY: a plain call; 0 if there is none.
     let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
     libraries.retain(|l| !l.addresses.contains(&vdso));
@@ -30,7 +31,8 @@ pub(crate) fn loaded_libraries() -> Vec<LoadedLibrary> {
 /// # Safety
 /// Called by dl_iterate_phdr, with a pointer to a list.
 unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, list: *mut c_void) -> c_int {
-    // SAFETY: by the caller. The headers and the name are the dynamic loader's, which keeps them while it iterates.
+    // SAFETY: by the caller's contract. The headers and the name are the dynamic loader's, which keeps them while it
+    // iterates.
     let (info, list, headers) = unsafe {
         let info = &*info;
         let headers: &[libc::Elf64_Phdr] = match info.dlpi_phdr.is_null() {
@@ -64,10 +66,10 @@ mod tests {
 
     use super::*;
 
-    /// One test loads what another would count.
+    /// Each test loads libraries that the other would count.
     static ALONE: Mutex<()> = Mutex::new(());
 
-    /// Against the kernel's own list.
+    /// Compares with the kernel's own list.
     #[test]
     fn every_library_is_there_and_nothing_else() {
         if std::env::var_os("SLABJIT_TEST_RUNNER").is_some() {
@@ -94,17 +96,18 @@ mod tests {
                 assert!(found.is_none(), "{name} is {found:?}");
             }
         }
-        // libc, the dynamic loader, and LLVM or what it needs.
+        // libc, the dynamic loader, and LLVM or its dependencies.
         assert!(code >= 3, "{text}");
         assert_eq!(libraries.len(), code, "{libraries:?}");
     }
 
-    /// Not every library without a name in the file system is ours.
+    /// A library without a name in the file system need not be ours.
     #[test]
     fn libraries_of_others_in_memory_files_are_there() {
         if std::env::var_os("SLABJIT_TEST_RUNNER").is_some() && rustix::param::page_size() > 4096 {
             println!(
-                "not run: qemu-user with pages larger than the machine's crashes where such a file ends in the middle of one"
+                "not run: qemu-user with pages larger than the machine's crashes where such a file ends in the middle \
+                 of one"
             );
             return;
         }
@@ -117,7 +120,7 @@ mod tests {
         rustix::io::pwrite(&file, &std::fs::read(&libm.name).unwrap(), 0).unwrap();
         let path = format!("{}{}", super::super::thread_local::IMAGE_PREFIX, file.as_raw_fd());
         let name = CString::new(&*path).unwrap();
-        // SAFETY: libm's initialisers, which have run before; and nobody has anything of the copy.
+        // SAFETY: libm's initialisers, which have run before; nothing of the copy is used.
         unsafe {
             let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
             assert!(!handle.is_null());

@@ -1,7 +1,7 @@
-//! Symbols of the host: the process and shared libraries.
+//! Interface to the host: symbols of the process, shared libraries, thread-local storage, and NVIDIA's driver.
 
 #[cfg(feature = "cuda")]
-pub(crate) mod cuda;
+pub(crate) mod cuda_driver;
 pub(crate) mod executable_stack;
 mod exports;
 mod fixed_storage;

@@ -1,5 +1,5 @@
-//! Shared libraries that were given to a library of ours.
-#![allow(unsafe_code)] // dlopen, dlsym
+//! Shared libraries that a caller gave to a library of this crate.
+#![allow(unsafe_code, reason = "dlopen, dlsym")]
 
 use std::ffi::c_void;
 use std::io::Read as _;
@@ -11,19 +11,19 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL, RTLD_NOW
 use super::process;
 use crate::elf::{EM_AARCH64, EM_X86_64, machine_text};
 use crate::fault::{Call, check};
-use crate::{Error, Result, gate};
+use crate::{Error, FileKind, LibraryError, Result, fork_guard};
 
 /// An open shared library; closed with its last clone.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedLibrary {
     library: Arc<Open>,
-    /// What it depends on is not looked in.
+    /// Whether its dependencies are not searched.
     alone: bool,
 }
 
 #[derive(Debug)]
 struct Open {
-    /// libloading's, which knows no versions of symbols; given back to it at the end.
+    /// libloading's handle, which is used directly for versions of symbols, and returned to libloading at the end.
     handle: *mut c_void,
     path: Box<Path>,
 }
@@ -36,30 +36,31 @@ unsafe impl Sync for Open {}
 impl Drop for Open {
     fn drop(&mut self) {
         // SAFETY: `into_raw` gave the handle, and it is closed once, here.
-        gate::loading(|| drop(unsafe { Library::from_raw(self.handle) }));
+        fork_guard::loading(|| drop(unsafe { Library::from_raw(self.handle) }));
     }
 }
 
 impl SharedLibrary {
-    /// Opens without adding its symbols to the process's scope. A name without a slash is looked for in the folders first.
+    /// Opens a library without adding its symbols to the process's scope. A name without a slash is searched in the
+    /// folders first.
     ///
     /// # Safety
     /// Its initialisers and finalisers may be run.
     pub(crate) unsafe fn open_local(path: &Path, folders: &[PathBuf]) -> Result<Self> {
-        // As the dynamic loader does, only what has no slash is looked for.
+        // Like the dynamic loader, searches only for names without a slash.
         let in_folder = |folder: &PathBuf| Some(folder.join(path)).filter(|path| path.is_file());
         let found = if has_slash(path) { None } else { folders.iter().find_map(in_folder) };
         let path = found.as_deref().unwrap_or(path);
-        // SAFETY: by the caller.
+        // SAFETY: by the caller's contract.
         unsafe { Self::open(path, RTLD_NOW | RTLD_LOCAL) }
     }
 
-    /// Opens for the whole process, and for its rest.
+    /// Opens a library for the whole process, and until its end.
     ///
     /// # Safety
     /// Its initialisers and finalisers may be run.
     pub(crate) unsafe fn open_global(path: &Path) -> Result<()> {
-        // SAFETY: by the caller.
+        // SAFETY: by the caller's contract.
         let library = unsafe { Self::open(path, RTLD_NOW | RTLD_GLOBAL)? };
         std::mem::forget(library);
         Ok(())
@@ -68,22 +69,22 @@ impl SharedLibrary {
     /// # Safety
     /// Its initialisers and finalisers may be run.
     unsafe fn open(path: &Path, flags: i32) -> Result<Self> {
-        // SAFETY: by the caller.
-        let open = || gate::loading(|| unsafe { Library::open(Some(path), flags) });
+        // SAFETY: by the caller's contract.
+        let open = || fork_guard::loading(|| unsafe { Library::open(Some(path), flags) });
         let library = check(Call::OpenShared).map_err(|_| libloading::Error::DlOpenUnknown).and_then(|()| open());
         match library {
             Ok(library) => Ok(Self::opened(library, path)),
             Err(source) => {
                 check_kind(path)?;
-                Err(Error::SharedLibrary { path: PathBuf::from(path), source })
+                Err(Error::Library(LibraryError::SharedLibrary { path: PathBuf::from(path), source: source.into() }))
             }
         }
     }
 
-    /// One that the process has loaded, if it still has.
+    /// Opens a library that the process has loaded, if it is still loaded.
     pub(super) fn open_loaded(path: &Path) -> Option<Self> {
-        // SAFETY: nothing is loaded, so no initialiser runs; a finaliser only if whoever had it open closes it meanwhile.
-        let library = gate::loading(|| unsafe { Library::open(Some(path), RTLD_LAZY | libc::RTLD_NOLOAD) });
+        // SAFETY: nothing is loaded, so no initialiser runs; a finaliser runs only if another user closes it meanwhile.
+        let library = fork_guard::loading(|| unsafe { Library::open(Some(path), RTLD_LAZY | libc::RTLD_NOLOAD) });
         library.ok().map(|library| Self::opened(library, path))
     }
 
@@ -91,12 +92,12 @@ impl SharedLibrary {
         Self { library: Arc::new(Open { handle: library.into_raw(), path: path.into() }), alone: false }
     }
 
-    /// What it was opened as.
+    /// Returns the path or name that it was opened with.
     pub(crate) fn path(&self) -> &Path {
         &self.library.path
     }
 
-    /// The same, without what it depends on: looked in after the symbols that are given.
+    /// Returns the same library without its dependencies, to be searched after the given symbols.
     #[cfg(feature = "cuda")]
     pub(crate) fn alone(self) -> Self {
         Self { alone: true, ..self }
@@ -106,21 +107,21 @@ impl SharedLibrary {
         self.alone
     }
 
-    /// The address of a symbol of the library or of what it depends on, if it is not 0.
+    /// Returns the address of a symbol of the library or of its dependencies, if it is not 0.
     pub(crate) fn symbol(&self, name: &str) -> Option<u64> {
         // SAFETY: the handle is open.
         let address = unsafe { process::symbol_of(self.library.handle, name) }?;
         (!self.alone || self.has(address)).then_some(address)
     }
 
-    /// Whether an address is in the library itself.
+    /// Returns whether an address is in the library itself.
     fn has(&self, address: u64) -> bool {
         /// `dladdr1`: the third argument is a place for a `struct link_map *` (glibc, dlfcn.h).
         const RTLD_DL_LINKMAP: libc::c_int = 2;
         let [mut own, mut of_address] = [std::ptr::null_mut::<c_void>(); 2];
         let mut info = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
-        // SAFETY: the handle is open; places for what is asked for. The maps are compared, and not looked at.
-        let (asked, found) = gate::loading(|| unsafe {
+        // SAFETY: the handle is open; the results have places. The maps are compared, and not dereferenced.
+        let (asked, found) = fork_guard::loading(|| unsafe {
             (
                 libc::dlinfo(self.library.handle, libc::RTLD_DI_LINKMAP, (&raw mut own).cast()),
                 libc::dladdr1(address as *const c_void, info.as_mut_ptr(), &raw mut of_address, RTLD_DL_LINKMAP),
@@ -141,56 +142,57 @@ fn has_slash(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().contains(&b'/')
 }
 
-/// Whether a path that could not be opened leads to a shared library for this machine, as far as its first bytes tell: the dynamic loader says little, and calls an archive "invalid ELF
-/// header". What has no slash is left to the loader, which knows where to look.
+/// Checks by a file's first bytes that a path which could not be opened leads to a shared library for this machine: the
+/// dynamic loader says little, and calls an archive "invalid ELF header". A name without a slash is left to the loader,
+/// which searches for it.
 fn check_kind(path: &Path) -> Result<()> {
     if !has_slash(path) {
         return Ok(());
     }
-    let refused = |what: &str| Err(Error::NotASharedLibrary { path: path.to_owned(), what: what.to_owned() });
+    let refused = |found| Err(Error::Library(LibraryError::NotASharedLibrary { path: path.to_owned(), found }));
     match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Error::SharedLibraryNotFound { path: path.to_owned() });
+            return Err(Error::Library(LibraryError::SharedLibraryNotFound { path: path.to_owned() }));
         }
-        // The loader will say why it cannot have it.
+        // The loader will report the reason.
         Err(_) => return Ok(()),
-        Ok(file) if file.is_dir() => return refused("a folder"),
-        Ok(file) if !file.is_file() => return refused("neither a file nor a link to one"),
+        Ok(file) if file.is_dir() => return refused(FileKind::Folder),
+        Ok(file) if !file.is_file() => return refused(FileKind::Special),
         Ok(_) => {}
     }
     let mut bytes = Vec::new();
     if std::fs::File::open(path).and_then(|file| file.take(64).read_to_end(&mut bytes)).is_err() {
         return Ok(());
     }
-    what_else(&bytes).map_or(Ok(()), |what| refused(&what))
+    what_else(&bytes).map_or(Ok(()), refused)
 }
 
-/// What a file is that begins so, if it is no shared library for this machine.
-fn what_else(bytes: &[u8]) -> Option<String> {
+/// Recognises the kind of a file by its first bytes; `None` for a shared library for this machine.
+fn what_else(bytes: &[u8]) -> Option<FileKind> {
     let half = |at: usize| Some(u16::from_le_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
     match bytes {
-        [] => return Some("empty".into()),
+        [] => return Some(FileKind::Empty),
         [b'\x7f', b'E', b'L', b'F', ..] => {}
-        _ if bytes.starts_with(b"!<arch>") => return Some("an archive: add it as one".into()),
+        _ if bytes.starts_with(b"!<arch>") => return Some(FileKind::Archive),
         _ if ["/* GNU ld", "OUTPUT_FORMAT", "GROUP", "INPUT"]
             .iter()
             .any(|start| bytes.starts_with(start.as_bytes())) =>
         {
-            return Some("a script for the linker: open the file that it names, such as libc.so.6".into());
+            return Some(FileKind::LinkerScript);
         }
-        _ => return Some("no ELF file".into()),
+        _ => return Some(FileKind::NotElf),
     }
     let kinds = (bytes.get(4).copied(), bytes.get(5).copied(), half(18), half(16));
     match kinds {
         (Some(2), Some(1), Some(MACHINE), Some(ET_DYN)) => None,
-        (Some(2), Some(1), Some(MACHINE), Some(ET_REL)) => Some("a relocatable object: add it as one".into()),
-        (Some(2), Some(1), Some(MACHINE), Some(ET_EXEC)) => Some("an executable".into()),
-        (_, Some(2), ..) => Some("a big-endian file".into()),
+        (Some(2), Some(1), Some(MACHINE), Some(ET_REL)) => Some(FileKind::RelocatableObject),
+        (Some(2), Some(1), Some(MACHINE), Some(ET_EXEC)) => Some(FileKind::Executable),
+        (_, Some(2), ..) => Some(FileKind::BigEndian),
         (Some(2), Some(1), Some(machine), _) if machine != MACHINE => {
-            Some(format!("for another machine ({})", machine_text(machine)))
+            Some(FileKind::OtherMachine { machine: machine_text(machine) })
         }
-        (Some(1), ..) => Some("a 32-bit file".into()),
-        _ => Some("a damaged ELF file".into()),
+        (Some(1), ..) => Some(FileKind::ThirtyTwoBit),
+        _ => Some(FileKind::Damaged),
     }
 }
 
@@ -206,24 +208,23 @@ mod tests {
             bytes.extend([0; 44]);
             bytes
         };
-        let other = if MACHINE == EM_X86_64 { EM_AARCH64 } else { EM_X86_64 };
+        let (other, machine) = if MACHINE == EM_X86_64 { (EM_AARCH64, "AArch64") } else { (EM_X86_64, "x86-64") };
         assert_eq!(what_else(&header(2, 1, ET_DYN, MACHINE)), None);
-        let cases: [(Vec<u8>, &str); 10] = [
-            (Vec::new(), "empty"),
-            (b"!<arch>\n/".to_vec(), "archive"),
-            (b"/* GNU ld script".to_vec(), "script"),
-            (b"GROUP ( libx.so.1 )".to_vec(), "script"),
-            (b"text".to_vec(), "no ELF file"),
-            (header(2, 1, ET_REL, MACHINE), "relocatable"),
-            (header(2, 1, ET_EXEC, MACHINE), "executable"),
-            (header(2, 1, ET_DYN, other), if other == EM_AARCH64 { "AArch64" } else { "x86-64" }),
-            (header(1, 1, ET_DYN, 3), "32-bit"),
-            (header(2, 1, ET_DYN, MACHINE)[..18].to_vec(), "damaged"),
+        let cases: [(Vec<u8>, FileKind); 11] = [
+            (Vec::new(), FileKind::Empty),
+            (b"!<arch>\n/".to_vec(), FileKind::Archive),
+            (b"/* GNU ld script".to_vec(), FileKind::LinkerScript),
+            (b"GROUP ( libx.so.1 )".to_vec(), FileKind::LinkerScript),
+            (b"text".to_vec(), FileKind::NotElf),
+            (header(2, 1, ET_REL, MACHINE), FileKind::RelocatableObject),
+            (header(2, 1, ET_EXEC, MACHINE), FileKind::Executable),
+            (header(2, 1, ET_DYN, other), FileKind::OtherMachine { machine }),
+            (header(1, 1, ET_DYN, 3), FileKind::ThirtyTwoBit),
+            (header(2, 1, ET_DYN, MACHINE)[..18].to_vec(), FileKind::Damaged),
+            (header(2, 2, 0x300, 0), FileKind::BigEndian),
         ];
         for (bytes, expected) in cases {
-            let what = what_else(&bytes).unwrap_or_default();
-            assert!(what.contains(expected), "{what:?} is not {expected:?}");
+            assert_eq!(what_else(&bytes), Some(expected));
         }
-        assert_eq!(what_else(&header(2, 2, 0x300, 0)).as_deref(), Some("a big-endian file"));
     }
 }

@@ -1,5 +1,5 @@
-//! Thread-local storage of the process: blocks that the dynamic loader makes for us, and where variables of others are.
-#![allow(unsafe_code)] // dlopen of a generated file, and the thread pointer
+//! Thread-local storage of the process: blocks that the dynamic loader makes for us, and places of existing variables.
+#![allow(unsafe_code, reason = "dlopen of a generated file, and the thread pointer")]
 
 use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -15,33 +15,33 @@ pub(super) use super::image_name::IMAGE_PREFIX;
 use super::image_name::unique_path;
 use crate::elf::TlsImage;
 use crate::fault::{Call, check};
-use crate::{file_limit, gate};
+use crate::{file_limit, fork_guard};
 
-/// One module of the dynamic loader that has a block of thread-local variables and nothing else. Dropping it has the loader
-/// take the blocks back; nobody may refer to them any more.
+/// A module of the dynamic loader that has only a block of thread-local variables. Dropping it frees the blocks; no
+/// references to them may remain.
 #[derive(Debug)]
 pub(crate) struct Module {
     handle: Handle,
-    /// The loader's number for it.
+    /// The loader's number of the module.
     pub(crate) id: u64,
-    /// Its block's distance from every thread pointer, where that is fixed.
+    /// Its block's distance from every thread pointer, if that is fixed.
     pub(crate) distance: Option<i64>,
-    /// Where threads' blocks are copied from.
+    /// The address of the template for threads' blocks.
     contents: usize,
     contents_size: usize,
 }
 
-/// Why there is no module.
+/// The reason why there is no module.
 #[derive(Debug)]
 pub(crate) enum OpenError {
     /// A system call failed.
     System(&'static str, io::Error),
-    /// The loader refused, in its words.
+    /// The loader refused with this message.
     Loader(String),
 }
 
 impl OpenError {
-    /// What failed, and what the system said of it.
+    /// Returns the text, and the system's error if there is one.
     pub(crate) fn into_parts(self) -> (String, Option<io::Error>) {
         match self {
             Self::System(call, error) => (call.to_owned(), Some(error)),
@@ -51,8 +51,8 @@ impl OpenError {
 }
 
 impl Module {
-    /// Has the dynamic loader open an image whose block has these contents, given as offsets and bytes. It takes the loader's
-    /// lock: no lock of ours may be held, nor a library's claim.
+    /// Opens an image through the dynamic loader; its block has these contents, given as offsets and bytes. It takes
+    /// the loader's lock: no lock of ours may be held, nor a library's claim.
     pub(crate) fn open<'a>(
         image: &TlsImage,
         contents: impl Iterator<Item = (u64, &'a [u8])>,
@@ -72,8 +72,9 @@ impl Module {
         })?;
         let mut module = Self { handle: Handle(handle), id: 0, distance: None, contents: 0, contents_size: 0 };
         let (mut id, mut map): (usize, *const usize) = (0, ptr::null());
-        // SAFETY: each request writes one word of that type (dlinfo(3)). The first field of `struct link_map` is the difference
-        // between addresses in the file and in memory (<link.h>); the file's addresses begin at 0, and the words read are in it.
+        // SAFETY: each request writes one word of that type (dlinfo(3)). The first field of `struct link_map` is the
+        // difference between addresses in the file and in memory (<link.h>); the file's addresses begin at 0, and the
+        // words read are in it.
         let (base, distance) = unsafe {
             let asked = libc::dlinfo(handle.as_ptr(), libc::RTLD_DI_TLS_MODID, (&raw mut id).cast())
                 | libc::dlinfo(handle.as_ptr(), libc::RTLD_DI_LINKMAP, (&raw mut map).cast());
@@ -92,15 +93,15 @@ impl Module {
         Ok(module)
     }
 
-    /// Changes what threads' blocks are copied from. What does not fit is not written.
+    /// Changes the template for threads' blocks. Bytes that do not fit are not written.
     ///
     /// # Safety
-    /// No thread has a block yet, and none gets one meanwhile: nothing that could ask for one has run, and the block is not
+    /// No thread has a block yet, and none gets one meanwhile: no code that could use one has run, and the block is not
     /// at a fixed distance.
     pub(crate) unsafe fn write(&self, offset: u64, bytes: &[u8]) {
         let Ok(offset) = usize::try_from(offset) else { return };
         if offset.checked_add(bytes.len()).is_some_and(|end| end <= self.contents_size) {
-            // SAFETY: inside the file's one segment, which is writable; nobody reads it now, by the caller.
+            // SAFETY: inside the file's one segment, which is writable; no one reads it now, by the caller's contract.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), (self.contents + offset) as *mut u8, bytes.len()) };
         }
     }
@@ -109,37 +110,39 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         match self.distance {
-            Some(_) => fixed_storage::unused(self.handle),
-            None => self.handle.close(),
+            // SAFETY: ours alone; the code that refers to its variables is gone or never ran (by its owner, `Image`).
+            Some(_) => unsafe { fixed_storage::unused(self.handle) },
+            // SAFETY: as above.
+            None => unsafe { self.handle.close() },
         }
     }
 }
 
-/// Has the loader open an image, or says what it said.
+/// Opens an image through the loader, or returns its message.
 fn load(path: &CStr) -> Result<NonNull<c_void>, String> {
     check(Call::OpenImage).map_err(|error| error.to_string())?;
-    // SAFETY: a NUL-terminated path of a file that has no code: no relocation of it calls anything, it has no initialisers.
-    let handle = unsafe { gate::loading(|| libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL)) };
+    // SAFETY: a NUL-terminated path of a file without code: its relocations call nothing, and it has no initialisers.
+    let handle = unsafe { fork_guard::loading(|| libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL)) };
     NonNull::new(handle).ok_or_else(|| {
         // SAFETY: the last error of this thread; the string is copied before the next call.
         let message = unsafe { libc::dlerror() };
         // SAFETY: not null, and then NUL-terminated.
         let message = (!message.is_null()).then(|| unsafe { CStr::from_ptr(message) }.to_string_lossy());
         let message = message.as_deref().unwrap_or("dlopen failed");
-        // The path means nothing to anybody.
+        // The path means nothing to a reader.
         let text = message.rsplit_once(&*path.to_string_lossy()).map_or(message, |(_, rest)| rest);
         text.trim_start_matches([':', ' ']).to_owned()
     })
 }
 
-/// Whether the loader can have opened an image: if not, it is the system that refused.
+/// Checks whether the loader can have opened an image; otherwise the system refused.
 fn find(path: &CStr) -> Result<(), Errno> {
     check(Call::FindImage)?;
     openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(drop)
 }
 
-/// A file without a name. Nobody is to execute it: some systems refuse files that do not say so (`vm.memfd_noexec`), and kernels before
-/// 6.3 do not know how to.
+/// Creates a file without a name, which must not be executed: some systems refuse files without this flag
+/// (`vm.memfd_noexec`), and kernels before 6.3 do not know it.
 fn image_file() -> Result<OwnedFd, Errno> {
     let name = c"slabjit-tls";
     let create = |call, flags| check(call).and_then(|()| memfd_create(name, flags));
@@ -163,7 +166,7 @@ fn write_all_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> io::Result
 
 // ---- variables of others ----
 
-/// Where a variable is, in terms that are the same for all threads.
+/// The place of a variable, in terms that are the same for all threads.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -174,43 +177,53 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The place of the variable that this thread has at an address; `None` if it has none there.
+    /// Returns the place of this thread's variable at an address; `None` if there is none.
     pub(crate) fn of(address: u64) -> Option<Self> {
         let mut search = (address, None);
-        // SAFETY: the callback gets the pointer to `search`, which lives until the call returns and is not used meanwhile.
-        unsafe { gate::loading(|| libc::dl_iterate_phdr(Some(find_place), (&raw mut search).cast())) };
+        // SAFETY: the callback gets the pointer to `search`, which lives until the call returns and is not used
+        // meanwhile.
+        unsafe { fork_guard::loading(|| libc::dl_iterate_phdr(Some(find_place), (&raw mut search).cast())) };
         search.1
     }
 
-    /// Whether this thread has a variable at an address, as far as that can be told quickly: only what is at a fixed distance from
-    /// the thread pointer, which is what libc and everything loaded with the program have.
+    /// Returns whether this thread has a variable at an address, by a quick check: it covers only variables at a fixed
+    /// distance from the thread pointer, as in libc and everything loaded with the program.
     pub(crate) fn is_at(address: u64) -> bool {
-        /// More than glibc has at fixed distances, its surplus included.
+        /// Upper bound of glibc's fixed distances, its surplus included.
         const NEAR: u64 = 1 << 20;
         address.abs_diff(thread_pointer()) < NEAR && Self::of(address).is_some()
     }
 
-    /// Its distance from the thread pointer, if two threads agree on it.
+    /// Returns its distance from the thread pointer, if two threads agree on it.
     ///
     /// # Errors
     /// There can be no second thread.
-    pub(crate) fn distance(self) -> io::Result<Option<i64>> {
-        let here = self.distance_here();
+    ///
+    /// # Safety
+    /// The module is open, and its block has this offset: as [`of`](Self::of) says.
+    pub(crate) unsafe fn distance(self) -> io::Result<Option<i64>> {
+        // SAFETY: by the caller.
+        let here = unsafe { self.distance_here() };
         check(Call::SpawnThread)?;
-        let there = thread::Builder::new().name("slabjit-tls".to_owned()).spawn(move || self.distance_here())?;
+        // SAFETY: by the caller.
+        let distance = move || unsafe { self.distance_here() };
+        let there = thread::Builder::new().name("slabjit-tls".to_owned()).spawn(distance)?;
         let there = there.join().map_err(|_| io::Error::from(io::ErrorKind::Other))?;
         Ok((here == there).then_some(here))
     }
 
-    fn distance_here(self) -> i64 {
-        // SAFETY: `find_place` had the numbers from the loader.
+    /// # Safety
+    /// As for [`distance`](Self::distance).
+    unsafe fn distance_here(self) -> i64 {
+        // SAFETY: by the caller.
         let address = unsafe { __tls_get_addr(&self) };
         (address as u64).wrapping_sub(thread_pointer()) as i64
     }
 }
 
 unsafe extern "C" {
-    /// ELF Handling For Thread-Local Storage, section 3; `Place` has the layout of its argument.
+    /// Returns a variable's address (ELF Handling For Thread-Local Storage, section 3); `Place` has the argument's
+    /// layout.
     pub(crate) fn __tls_get_addr(place: *const Place) -> *mut c_void;
 }
 
@@ -220,7 +233,7 @@ unsafe extern "C" fn find_place(info: *mut libc::dl_phdr_info, size: usize, sear
     if size < size_of::<libc::dl_phdr_info>() {
         return 0;
     }
-    // SAFETY: by the caller. The headers are the dynamic loader's, which keeps them while it iterates.
+    // SAFETY: by the caller's contract. The headers are the dynamic loader's, which keeps them while it iterates.
     let (info, search, headers) = unsafe {
         let info = &*info;
         let headers: &[libc::Elf64_Phdr] = match info.dlpi_phdr.is_null() {
@@ -239,7 +252,7 @@ unsafe extern "C" fn find_place(info: *mut libc::dl_phdr_info, size: usize, sear
     1
 }
 
-/// This thread's pointer: what offsets of static thread-local storage count from.
+/// Returns this thread's pointer, the base of offsets in static thread-local storage.
 fn thread_pointer() -> u64 {
     let pointer: u64;
     #[cfg(target_arch = "x86_64")]

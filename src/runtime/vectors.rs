@@ -1,19 +1,19 @@
-//! What the kernel hands a program, and the dynamic loader hands initialisers: arguments, environment and auxiliary
-//! vector.
-#![allow(unsafe_code)] // an initialiser of this crate's own, and the C library's variables
+//! Arguments, environment and auxiliary vector, which the kernel passes to a program, and the dynamic loader to
+//! initialisers.
+#![allow(unsafe_code, reason = "an initialiser of this crate's own, and the C library's variables")]
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
-/// Such a list ends with a null.
+/// A list that ends with a null.
 pub(crate) type Strings = *const *const c_char;
 
-/// What an initialiser is called with.
+/// The parameters of an initialiser.
 ///
-/// Behind the null at the end of `arguments` is the environment that the process began with, and behind its null the
-/// auxiliary vector. `environment` is `environ` as it is now, which is somewhere else once the process has changed it:
-/// `dlopen` passes both just so (glibc, elf/dl-open.c).
+/// After the null at the end of `arguments` comes the initial environment of the process, and after its null the
+/// auxiliary vector. `environment` is the present `environ`, which is elsewhere once the process has changed it:
+/// `dlopen` passes both in this way (glibc, elf/dl-open.c).
 pub(crate) struct Vectors {
     pub(crate) count: c_int,
     pub(crate) arguments: Strings,
@@ -23,8 +23,8 @@ pub(crate) struct Vectors {
 static COUNT: AtomicI32 = AtomicI32::new(0);
 static ARGUMENTS: AtomicPtr<*const c_char> = AtomicPtr::new(ptr::null_mut());
 
-/// glibc passes the vectors to each initialiser, also of what is opened later. Numbered, so that it comes before those
-/// that may load.
+/// Captures the vectors: glibc passes them to each initialiser, also in libraries that are opened later. It has a
+/// priority, so that it runs before initialisers that may load objects.
 #[used]
 #[unsafe(link_section = ".init_array.00099")]
 static CAPTURE: extern "C" fn(c_int, Strings, Strings) = capture;
@@ -44,13 +44,13 @@ unsafe extern "C" {
 
 impl Vectors {
     pub(crate) fn of_process() -> Self {
-        // A linker takes it out of an archive for this reference.
+        // This reference makes a linker extract it from an archive.
         std::hint::black_box(&CAPTURE);
         // SAFETY: the C library's, which is read as the dynamic loader does.
         let environment = unsafe { environ };
         let arguments = ARGUMENTS.load(Ordering::Acquire).cast_const();
         if arguments.is_null() {
-            // Whoever loaded this crate passed its initialiser nothing.
+            // The loader of this crate passed nothing to its initialiser.
             return Self { count: 0, arguments: NOTHING.0.as_ptr(), environment };
         }
         Self { count: COUNT.load(Ordering::Relaxed), arguments, environment }
@@ -65,21 +65,21 @@ static NOTHING: Nothing = Nothing([ptr::null(); 4]);
 
 #[cfg(feature = "cli")]
 pub(crate) mod program {
-    //! The vectors of a program that is not the one which the kernel has started.
+    //! The vectors of a program that the kernel has not started itself.
 
     use std::ffi::CString;
 
     use super::{Strings, Vectors, c_char, c_int, environ, ptr, set};
 
     unsafe extern "C" {
-        // glibc: what `error`, `warn` and `assert` call the program.
+        // The program's name in messages of glibc's `error`, `warn` and `assert`.
         static mut program_invocation_name: *mut c_char;
         static mut program_invocation_short_name: *mut c_char;
     }
 
-    /// Makes these the arguments of the process, in a block of the shape that the kernel makes: the number of
-    /// arguments, the arguments, a null, the environment, a null, the auxiliary vector. From now on initialisers get
-    /// it, and `environ` leads into it. It stays for ever.
+    /// Makes these the arguments of the process, in a block of the kernel's shape: the number of arguments, the
+    /// arguments, a null, the environment, a null, the auxiliary vector. From now on initialisers get it, and `environ`
+    /// points into it. It is never freed.
     ///
     /// # Safety
     /// No other thread reads or changes the environment meanwhile.
@@ -90,7 +90,7 @@ pub(crate) mod program {
         block.extend(arguments.into_iter().map(|argument| argument.into_raw().cast_const()));
         block.push(ptr::null());
         let start = block.len();
-        // SAFETY: both lists are the process's, and end with a null; what is behind the second is the auxiliary vector,
+        // SAFETY: both lists are the process's, and end with a null; the second is followed by the auxiliary vector,
         // whose last pair has the type AT_NULL.
         let environment = unsafe {
             block.extend(list(process.environment));
@@ -104,10 +104,10 @@ pub(crate) mod program {
             block.extend(*auxiliary);
             &block.leak()[start..]
         };
-        // SAFETY: the block begins so far before its environment.
+        // SAFETY: the block begins this far before its environment.
         let arguments = unsafe { environment.as_ptr().sub(count + 1) };
         set(c_int::try_from(count).unwrap_or(c_int::MAX), arguments);
-        // SAFETY: by the caller; the first argument, if there is one, is a string that stays.
+        // SAFETY: by the caller's contract; the first argument, if there is one, is a string that stays.
         unsafe {
             environ = environment.as_ptr();
             if let Some(name) = (*arguments).cast_mut().as_mut() {
@@ -124,7 +124,7 @@ pub(crate) mod program {
     unsafe fn list(strings: Strings) -> impl Iterator<Item = *const c_char> {
         let mut next = strings;
         std::iter::from_fn(move || {
-            // SAFETY: by the caller; nothing behind the null is looked at.
+            // SAFETY: by the caller's contract; nothing after the null is read.
             let string = unsafe { next.as_ref() }.copied().filter(|string| !string.is_null())?;
             // SAFETY: it was not the null.
             next = unsafe { next.add(1) };

@@ -1,21 +1,22 @@
-//! The records of `tvm/ffi/c_api.h`, under its own names, for what is not wrapped here.
+//! The records of `tvm/ffi/c_api.h`, under their own names, for features that this crate does not wrap.
 //!
-//! Those of apache-tvm-ffi 0.1.15; the records of DLPack in them are dlpark's. A test compares every size and
+//! They are those of apache-tvm-ffi 0.1.15; the DLPack records in them are dlpark's. A test compares every size and
 //! offset with a C program that includes the header.
-// tvm-ffi-sys has them too, but its build script does not build without libtvm_ffi.
+// tvm-ffi-sys has them too, but its build script requires libtvm_ffi.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 use std::mem::{align_of, offset_of, size_of};
 use std::sync::atomic::AtomicU64;
 
-pub use dlpark::ffi::{DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLTensor};
+pub use crate::tvm_ffi::dlpack::{DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLTensor};
 
-/// `TVMFFISafeCallType`, what every `__tvm_ffi_<name>` is: the handle, which functions of an object do not use; arguments and how many;
-/// where the result goes, which is None before. Not 0 where it failed, after an error was raised.
+/// `TVMFFISafeCallType`, the type of every `__tvm_ffi_<name>`. The parameters are the handle, which functions of an
+/// object do not use, the arguments and their number, and the place of the result, which is None before. It returns 0,
+/// or another number after it has raised an error.
 pub type TVMFFISafeCallType = unsafe extern "C" fn(*mut c_void, *const TVMFFIAny, i32, *mut TVMFFIAny) -> c_int;
 
-/// What a value is: `TVMFFITypeIndex`. From 64 on it is an object, with a reference count.
+/// The type of a value: `TVMFFITypeIndex`. From 64 on it is an object, with a reference count.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TypeIndex(pub i32);
@@ -68,7 +69,7 @@ type_indices! {
 }
 
 impl TypeIndex {
-    /// Whether a value of it is a reference to an object.
+    /// Returns whether values of this type are references to objects.
     pub const fn is_object(self) -> bool {
         self.0 >= Self::OBJECT.0
     }
@@ -80,11 +81,11 @@ impl fmt::Debug for TypeIndex {
     }
 }
 
-/// A value: what it is, and itself.
+/// A value with its type.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct TVMFFIAny {
-    /// What it is.
+    /// The type.
     pub type_index: TypeIndex,
     /// Bytes of a small string, at most 7; 0 for everything else.
     pub small_str_len: u32,
@@ -92,7 +93,7 @@ pub struct TVMFFIAny {
     pub value: TVMFFIAnyValue,
 }
 
-/// The value of a [`TVMFFIAny`]. What a value leaves of the eight bytes is 0.
+/// The value of a [`TVMFFIAny`]. Unused bytes of the eight are 0.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "the header's own names, one for each type")]
@@ -108,55 +109,65 @@ pub union TVMFFIAnyValue {
     pub v_uint64: u64,
 }
 
-/// What every object begins with.
+/// Only [`TVMFFIAny`] knows the type.
+impl fmt::Debug for TVMFFIAnyValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TVMFFIAnyValue").finish_non_exhaustive()
+    }
+}
+
+/// The header of every object.
 #[repr(C)]
+#[derive(Debug)]
 pub struct TVMFFIObject {
-    /// Strong references in the lower half; in the upper weak ones, and one more as long as there are strong ones.
+    /// Strong references in the lower half; weak ones in the upper half, plus one while there are strong ones.
     pub combined_ref_count: AtomicU64,
-    /// What it is.
+    /// The type.
     pub type_index: TypeIndex,
     #[doc(hidden)]
     pub __padding: u32,
-    /// Ends it, or frees its memory, or both: [`DELETE_STRONG`] and [`DELETE_WEAK`].
+    /// Destroys it, or frees its memory, or both: [`DELETE_STRONG`] and [`DELETE_WEAK`].
     pub deleter: Option<unsafe extern "C" fn(*mut c_void, c_int)>,
 }
 
-/// For a deleter: no strong references are left, what the object owns is to go.
+/// A deleter's flag: no strong references are left, so the object's contents are destroyed.
 pub const DELETE_STRONG: c_int = 1;
-/// For a deleter: no references are left, its memory is to go.
+/// A deleter's flag: no references are left, so its memory is freed.
 pub const DELETE_WEAK: c_int = 2;
 
-/// What lies before every object. Null where its deleter frees the memory itself.
+/// The record before every object. Null if its deleter frees the memory itself.
 #[repr(C)]
+#[derive(Debug)]
 pub struct TVMFFIObjectAllocHeader {
-    /// Takes the memory of an object back.
+    /// Frees the memory of an object.
     pub delete_space: Option<unsafe extern "C" fn(*mut c_void)>,
 }
 
-/// Bytes of somebody else's. What follows the header of a string.
+/// Bytes with another owner. They follow the header of a string.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct TVMFFIByteArray {
-    /// The first.
+    /// The first byte.
     pub data: *const u8,
-    /// How many.
+    /// The number of bytes.
     pub size: usize,
 }
 
-/// What follows the header of an error.
+/// The record after the header of an error.
 #[repr(C)]
+#[derive(Debug)]
 pub struct TVMFFIErrorCell {
-    /// Such as `ValueError`.
+    /// The kind, such as `ValueError`.
     pub kind: TVMFFIByteArray,
-    /// What happened.
+    /// The message.
     pub message: TVMFFIByteArray,
-    /// Where, the most recent call first.
+    /// The backtrace, the most recent call first.
     pub backtrace: TVMFFIByteArray,
     /// Replaces the backtrace (mode 0), or adds to it (mode 1).
     pub update_backtrace: Option<unsafe extern "C" fn(*mut c_void, *const TVMFFIByteArray, i32)>,
     /// The error that led to this one, or null.
     pub cause_chain: *mut TVMFFIObject,
-    /// Something that belongs to it, or null.
+    /// An object that belongs to it, or null.
     pub extra_context: *mut TVMFFIObject,
 }
 

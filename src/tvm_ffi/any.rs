@@ -1,14 +1,14 @@
 //! Arguments.
-#![allow(unsafe_code)] // reads the union
+#![allow(unsafe_code, reason = "reads and writes the union")]
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::abi::{DLDataType, DLDevice, TVMFFIAny, TVMFFIAnyValue, TypeIndex};
-use super::object::{Reference, make_bytes};
+use crate::tvm_ffi::abi::{DLDataType, DLDevice, TVMFFIAny, TVMFFIAnyValue, TypeIndex};
+use crate::tvm_ffi::ffi_object::{Reference, make_bytes};
 
-/// An argument of a call, made `from` what it stands for.
+/// An argument of a call, converted from one of these types.
 ///
 /// | from | passed as |
 /// |---|---|
@@ -24,7 +24,7 @@ use super::object::{Reference, make_bytes};
 /// | `&`[`Tensor`](super::Tensor) | `DLTensor*`, valid during the call |
 /// | `&`[`Object`](super::Object) | another reference to the object |
 ///
-/// Nothing is allocated but strings and bytes of more than 7 bytes.
+/// Only strings and bytes of more than 7 bytes are allocated.
 #[repr(transparent)]
 pub struct Any<'a> {
     raw: TVMFFIAny,
@@ -33,48 +33,57 @@ pub struct Any<'a> {
 
 impl<'a> Any<'a> {
     /// None.
-    pub const NONE: Self = Self::new(TypeIndex::NONE, TVMFFIAnyValue { v_uint64: 0 });
+    // SAFETY: None has no value.
+    pub const NONE: Self = unsafe { Self::new(TypeIndex::NONE, TVMFFIAnyValue { v_uint64: 0 }) };
 
-    pub(super) const fn new(type_index: TypeIndex, value: TVMFFIAnyValue) -> Self {
+    /// # Safety
+    /// The value is what the type index says, with all eight bytes written. It brings a reference to an object, and
+    /// lasts as long as `'a`.
+    pub(super) const unsafe fn new(type_index: TypeIndex, value: TVMFFIAnyValue) -> Self {
         Self { raw: TVMFFIAny { type_index, small_str_len: 0, value }, borrowed: PhantomData }
     }
 
-    /// What it is.
+    /// Returns its type.
     pub fn type_index(&self) -> TypeIndex {
         self.raw.type_index
     }
 
-    /// The record.
+    /// Returns the record.
     pub fn as_raw(&self) -> &TVMFFIAny {
         &self.raw
     }
 
-    /// Where a result goes.
+    /// Returns the place for a result.
     pub(super) fn as_mut_ptr(&mut self) -> *mut TVMFFIAny {
         &raw mut self.raw
     }
 
-    /// The record, with the reference to the object where it is one.
+    /// Returns the record, with its reference if it is an object.
     pub(super) fn into_raw(self) -> TVMFFIAny {
         std::mem::ManuallyDrop::new(self).raw
     }
 
     pub(super) fn object(object: Reference) -> Self {
         let type_index = object.type_index();
-        Self::new(type_index, TVMFFIAnyValue { v_obj: object.into_raw() })
+        // SAFETY: the object says what it is, and the reference is given away.
+        unsafe { Self::new(type_index, TVMFFIAnyValue { v_obj: object.into_raw() }) }
     }
 
-    fn bytes(bytes: &[u8], small: TypeIndex, large: TypeIndex) -> Self {
+    /// # Safety
+    /// The type indices are those of a small and a large string, or of small and large bytes.
+    unsafe fn bytes(bytes: &[u8], small: TypeIndex, large: TypeIndex) -> Self {
         let mut v_bytes = [0; 8];
-        // The eighth is the NUL.
+        // The eighth byte is the NUL.
         match v_bytes[..7].get_mut(..bytes.len()) {
             Some(place) => {
                 place.copy_from_slice(bytes);
-                let mut any = Self::new(small, TVMFFIAnyValue { v_bytes });
+                // SAFETY: by the caller.
+                let mut any = unsafe { Self::new(small, TVMFFIAnyValue { v_bytes }) };
                 any.raw.small_str_len = bytes.len() as u32;
                 any
             }
-            None => Self::object(make_bytes(large, bytes)),
+            // SAFETY: by the caller.
+            None => Self::object(unsafe { make_bytes(large, bytes) }),
         }
     }
 }
@@ -83,7 +92,7 @@ impl Drop for Any<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.raw.type_index.is_object() {
-            // SAFETY: the type index says that it is an object, and there is a reference to it in every value.
+            // SAFETY: the type index says that it is an object, and every value has a reference to its object.
             drop(unsafe { Reference::owned(self.raw.value.v_obj) });
         }
     }
@@ -92,7 +101,7 @@ impl Drop for Any<'_> {
 impl Clone for Any<'_> {
     fn clone(&self) -> Self {
         if self.raw.type_index.is_object() {
-            // SAFETY: as for Drop; the clone has the reference that is taken here.
+            // SAFETY: as for Drop; the clone owns the reference that is taken here.
             std::mem::forget(unsafe { Reference::another(self.raw.value.v_obj) });
         }
         Self { raw: self.raw, borrowed: PhantomData }
@@ -111,10 +120,11 @@ macro_rules! from {
         impl From<$type> for Any<'_> {
             #[inline]
             fn from(value: $type) -> Self {
-                // What a field leaves of the eight bytes is to be 0.
+                // Unused bytes of the eight must be 0.
                 let mut all = TVMFFIAnyValue { v_uint64: 0 };
                 all.$field = $of(value);
-                Self::new(TypeIndex::$index, all)
+                // SAFETY: the field is that of the type, which is no object's.
+                unsafe { Self::new(TypeIndex::$index, all) }
             }
         }
     )* };
@@ -151,13 +161,15 @@ impl<'a, T: Into<Any<'a>>> From<Option<T>> for Any<'a> {
 
 impl<'a> From<&'a CStr> for Any<'a> {
     fn from(text: &'a CStr) -> Self {
-        Self::new(TypeIndex::RAW_STR, TVMFFIAnyValue { v_c_str: text.as_ptr() })
+        // SAFETY: the string is borrowed as long as the value.
+        unsafe { Self::new(TypeIndex::RAW_STR, TVMFFIAnyValue { v_c_str: text.as_ptr() }) }
     }
 }
 
 impl From<&str> for Any<'_> {
     fn from(text: &str) -> Self {
-        Self::bytes(text.as_bytes(), TypeIndex::SMALL_STR, TypeIndex::STR)
+        // SAFETY: both are of strings.
+        unsafe { Self::bytes(text.as_bytes(), TypeIndex::SMALL_STR, TypeIndex::STR) }
     }
 }
 
@@ -169,6 +181,7 @@ impl From<&String> for Any<'_> {
 
 impl From<&[u8]> for Any<'_> {
     fn from(bytes: &[u8]) -> Self {
-        Self::bytes(bytes, TypeIndex::SMALL_BYTES, TypeIndex::BYTES)
+        // SAFETY: both are of bytes.
+        unsafe { Self::bytes(bytes, TypeIndex::SMALL_BYTES, TypeIndex::BYTES) }
     }
 }

@@ -1,8 +1,8 @@
-//! What a call is given.
+//! Argument lists of calls.
 
 use super::Any;
 
-/// Arguments of a call: a tuple of up to 16 of what an [`Any`] can be made from, or a slice of [`Any`].
+/// Arguments of a call: a tuple of up to 16 values that convert to [`Any`], or a slice of [`Any`].
 pub trait Arguments<'a> {
     /// Calls the closure with them.
     fn with<R>(self, call: impl FnOnce(&[Any<'a>]) -> R) -> R;

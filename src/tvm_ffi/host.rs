@@ -1,24 +1,24 @@
-//! The part of libtvm_ffi that functions need to raise errors and to find their stream, for where that is not there.
-#![allow(unsafe_code)] // functions that C calls
+//! A substitute for libtvm_ffi with the functions that raise errors and find the stream.
+#![allow(unsafe_code, reason = "functions that C calls")]
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-use super::abi::TVMFFIObject;
-use super::object::Reference;
 use super::raised::{SET_RAISED, error, set, set_raised, take};
 use crate::LibraryBuilder;
 use crate::guarded::guarded;
+use crate::tvm_ffi::abi::TVMFFIObject;
+use crate::tvm_ffi::ffi_object::Reference;
 
 thread_local! {
-    /// Streams that were set, by type and number of the device.
+    /// Streams that were set, by the device's type and number.
     static STREAMS: RefCell<Vec<((i32, i32), *mut c_void)>> = const { RefCell::new(Vec::new()) };
 }
 
 impl LibraryBuilder {
-    /// Gives the functions of the tvm-ffi runtime that objects of CuTe DSL need, of this crate: what the shared libraries that are given
-    /// have comes first. A later [`symbol`](Self::symbol) of the same name replaces one.
+    /// Defines the functions of the tvm-ffi runtime that objects of CuTe DSL need. Definitions in the given shared
+    /// libraries come first. A later [`symbol`](Self::symbol) of the same name replaces one.
     ///
     /// | | |
     /// |---|---|
@@ -27,7 +27,7 @@ impl LibraryBuilder {
     /// | `TVMFFIObjectIncRef`, `TVMFFIObjectDecRef` | count references |
     /// | `TVMFFIEnvGetStream`, `TVMFFIEnvSetStream` | the thread's stream for a device ([`Runtime::set_stream`](crate::tvm_ffi::Runtime::set_stream)) |
     ///
-    /// What needs objects, global functions or modules needs libtvm_ffi.so itself:
+    /// Code that uses other objects, global functions or modules needs libtvm_ffi.so itself:
     /// [`shared_library`](Self::shared_library).
     pub fn tvm_ffi(self) -> Self {
         [
@@ -41,7 +41,8 @@ impl LibraryBuilder {
             ("TVMFFIEnvSetStream", set_stream as *const ()),
         ]
         .into_iter()
-        .fold(self, |builder, (name, address)| builder.symbol(name, address))
+        // SAFETY: each is the function of that name in `c_api.h`, and stays as long as this crate's code.
+        .fold(self, |builder, (name, address)| unsafe { builder.symbol(name, address) })
     }
 }
 
@@ -51,21 +52,21 @@ unsafe fn text<'a>(string: *const c_char) -> &'a [u8] {
     if string.is_null() {
         return &[];
     }
-    // SAFETY: by the caller.
+    // SAFETY: by the caller's contract.
     unsafe { CStr::from_ptr(string) }.to_bytes()
 }
 
-// ---- what objects import; the header says what each is given ----
+// ---- the functions that objects import, as in the header ----
 
 unsafe extern "C" fn set_raised_from_c_str(kind: *const c_char, message: *const c_char) {
-    // SAFETY: strings of the caller's.
+    // SAFETY: the caller's strings.
     guarded((), || unsafe { set(error(text(kind), text(message), b"")) });
 }
 
 unsafe extern "C" fn set_raised_from_c_str_parts(kind: *const c_char, parts: *const *const c_char, count: i32) {
     guarded((), || {
         let count = if parts.is_null() { 0 } else { usize::try_from(count).unwrap_or(0) };
-        // SAFETY: so many strings of the caller's, some of which may be null.
+        // SAFETY: this many strings of the caller's, some of which may be null.
         let message: Vec<u8> = (0..count).flat_map(|i| unsafe { text(*parts.add(i)) }).copied().collect();
         // SAFETY: as above.
         set(error(unsafe { text(kind) }, &message, b""));
@@ -74,18 +75,18 @@ unsafe extern "C" fn set_raised_from_c_str_parts(kind: *const c_char, parts: *co
 
 unsafe extern "C" fn move_from_raised(result: *mut *mut TVMFFIObject) {
     let error = guarded(None, take);
-    // SAFETY: a place of the caller's, who gets the reference.
+    // SAFETY: the caller's place; the caller gets the reference.
     unsafe { *result = error.map_or(ptr::null_mut(), Reference::into_raw) };
 }
 
 unsafe extern "C" fn inc_ref(object: *mut TVMFFIObject) -> c_int {
-    // SAFETY: an object of the caller's, who gets the reference.
+    // SAFETY: the caller's object; the caller gets the reference.
     std::mem::forget(unsafe { Reference::another(object) });
     0
 }
 
 unsafe extern "C" fn dec_ref(object: *mut TVMFFIObject) -> c_int {
-    // SAFETY: an object, a reference to which the caller gives.
+    // SAFETY: an object with a reference that the caller gives away.
     drop(unsafe { Reference::owned(object) });
     0
 }
@@ -113,7 +114,7 @@ unsafe extern "C" fn set_stream(device_type: i32, device: i32, stream: *mut c_vo
         return -1;
     };
     if !before.is_null() {
-        // SAFETY: a place of the caller's.
+        // SAFETY: the caller's place.
         unsafe { *before = old };
     }
     0

@@ -1,19 +1,19 @@
-//! Errors as objects: those that are made here, and copies of others that may outlive what ends them.
-#![allow(unsafe_code)] // functions that C calls, and what errors consist of
+//! Error objects: errors that this crate makes, and copies of errors that may outlive their deleter's code.
+#![allow(unsafe_code, reason = "functions that C calls, and what errors consist of")]
 
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::{mem, ptr};
 
-use super::abi::{TVMFFIByteArray, TVMFFIErrorCell, TVMFFIObject, TypeIndex};
-use super::object::{Reference, Text, bytes_of, make};
-use crate::gate;
+use crate::fork_guard;
 use crate::guarded::guarded;
+use crate::tvm_ffi::abi::{TVMFFIByteArray, TVMFFIErrorCell, TVMFFIObject, TypeIndex};
+use crate::tvm_ffi::ffi_object::{Reference, Text, bytes_of, make};
 
 /// `void TVMFFIErrorSetRaised(TVMFFIObjectHandle error)`: keeps another reference to the error for the thread.
 pub(crate) const SET_RAISED: &str = "TVMFFIErrorSetRaised";
 
-/// An error that is made here: what follows its header.
+/// The body of an error that this crate makes.
 #[repr(C)]
 struct Raised {
     cell: TVMFFIErrorCell,
@@ -22,7 +22,7 @@ struct Raised {
     backtrace: Text,
 }
 
-// SAFETY: the pointers are to what it owns, or null.
+// SAFETY: the pointers lead to memory that it owns, or are null.
 unsafe impl Send for Raised {}
 
 /// Makes an error.
@@ -36,22 +36,25 @@ pub(super) fn error(kind: &[u8], message: &[u8], backtrace: &[u8]) -> Reference 
         cause_chain: ptr::null_mut(),
         extra_context: ptr::null_mut(),
     };
-    make(TypeIndex::ERROR, Raised { cell, kind, message, backtrace })
+    // SAFETY: an error begins with its cell.
+    unsafe { make(TypeIndex::ERROR, Raised { cell, kind, message, backtrace }) }
 }
 
-/// Kind, message and backtrace of an error.
+/// Returns the kind, message and backtrace of an error.
 ///
 /// # Safety
-/// It is one, by its type index.
+/// The object is an error, by its type index.
 pub(super) unsafe fn texts(error: &Reference) -> [&[u8]; 3] {
-    // SAFETY: by the caller; an error's header is followed by these (`c_api.h`), and then by what not all versions have.
+    // SAFETY: by the caller's contract; these follow an error's header (`c_api.h`), before parts that not all versions
+    // have.
     unsafe { error.body::<[TVMFFIByteArray; 3]>() }.each_ref().map(|array| unsafe { bytes_of(array) })
 }
 
-/// What may be kept, however long, of an error or of what is raised for one: itself, if what ends it is in this crate's image
-/// or in that of a runtime's function; else a copy. Linked code goes with its library, and shared libraries may go with it.
+/// Returns an object that may be kept for a raised one: the object itself if its deleter's code is in this crate's
+/// image or in that of a runtime's function, otherwise a copy. Linked code is unloaded with its library, and shared
+/// libraries may be too.
 pub(super) fn lasting(raised: Reference, runtime: Option<usize>) -> Reference {
-    // What nothing ends lies somewhere itself.
+    // For an object without a deleter, its own place counts.
     let end = image(raised.deleter().map_or(raised.as_ptr().addr(), |deleter| deleter as *const () as usize));
     let ours = update_backtrace as *const () as usize;
     let stays = end.is_some() && [Some(ours), runtime].into_iter().flatten().any(|function| image(function) == end);
@@ -61,45 +64,45 @@ pub(super) fn lasting(raised: Reference, runtime: Option<usize>) -> Reference {
     if raised.type_index() != TypeIndex::ERROR {
         return error(b"", was_raised(raised.type_index()).as_bytes(), b"");
     }
-    // SAFETY: it is one, and is there until the texts are copied.
+    // SAFETY: it is an error, and lives until the texts are copied.
     let [kind, message, backtrace] = unsafe { texts(&raised) };
     error(kind, message, backtrace)
 }
 
-/// The message for what is no error.
+/// Returns the message for a raised object that is not an error.
 pub(super) fn was_raised(what: TypeIndex) -> String {
     format!("{what} was raised")
 }
 
-/// Where the executable or shared library begins that an address is in. None for what the dynamic loader does not know, such
-/// as linked code and heaps.
+/// Returns the start of the executable or shared library that contains an address. `None` for memory that the dynamic
+/// loader does not know, such as linked code and heaps.
 fn image(address: usize) -> Option<usize> {
     let mut info = mem::MaybeUninit::<libc::Dl_info>::uninit();
     let address = ptr::with_exposed_provenance(address);
-    // SAFETY: a place for what is found; the address is not followed.
-    let found = gate::loading(|| unsafe { libc::dladdr(address, info.as_mut_ptr()) }) != 0;
+    // SAFETY: a place for the result; the address is not dereferenced.
+    let found = fork_guard::loading(|| unsafe { libc::dladdr(address, info.as_mut_ptr()) }) != 0;
     // SAFETY: it was found, and written.
     found.then(|| unsafe { info.assume_init() }.dli_fbase.addr())
 }
 
-/// [`SET_RAISED`] as linked code finds it where a runtime other than ours has it: `function` there.
+/// Raises an error in another runtime, as [`SET_RAISED`] for linked code; `function` is the runtime's own.
 pub(crate) unsafe extern "C" fn set_raised_in(
     raised: *mut TVMFFIObject,
     function: unsafe extern "C" fn(*mut TVMFFIObject),
 ) {
-    // SAFETY: an object of the caller's, or null.
+    // SAFETY: the caller's object, or null.
     let kept = unsafe { Reference::another(raised) };
     let kept = guarded(None, || kept.map(|raised| lasting(raised, Some(function as usize))));
     let raised = kept.as_ref().map_or(ptr::null_mut(), Reference::as_ptr);
-    // SAFETY: the runtime's own, which takes another reference, or null.
+    // SAFETY: the runtime's own function, which takes another reference, or null.
     unsafe { function(raised) };
 }
 
 unsafe extern "C" fn update_backtrace(error: *mut c_void, backtrace: *const TVMFFIByteArray, mode: i32) {
     guarded((), || {
-        // SAFETY: an error that was made here, as it is there that others find this function; nobody else has it meanwhile.
+        // SAFETY: an error that this crate made, as only those have this function; nobody else uses it meanwhile.
         let raised = unsafe { &mut *error.cast::<TVMFFIObject>().add(1).cast::<Raised>() };
-        // SAFETY: bytes of the caller's.
+        // SAFETY: the caller's bytes.
         let more = unsafe { bytes_of(&*backtrace) };
         let old = if mode == 0 { &[][..] } else { raised.backtrace.bytes() };
         raised.backtrace = Text::new(&[old, more].concat());
@@ -110,29 +113,30 @@ unsafe extern "C" fn update_backtrace(error: *mut c_void, backtrace: *const TVMF
 // ---- the error that a thread has raised ----
 
 thread_local! {
-    /// The error that was raised last, until it is taken.
+    /// The last error raised, until it is taken.
     static RAISED: Cell<Option<Reference>> = const { Cell::new(None) };
 }
 
-/// Whether a function is what [`LibraryBuilder::tvm_ffi`](crate::LibraryBuilder::tvm_ffi) gives under [`SET_RAISED`].
+/// Returns whether a function is the one that [`LibraryBuilder::tvm_ffi`](crate::LibraryBuilder::tvm_ffi) defines as
+/// [`SET_RAISED`].
 pub(crate) fn is_set_raised(function: u64) -> bool {
     function == set_raised as *const () as u64
 }
 
-/// Replaces what was there, which user code may end: nothing is borrowed meanwhile.
+/// Replaces the thread's error. User code may destroy the old one, so nothing is borrowed meanwhile.
 pub(super) fn set(error: Reference) {
-    // While a thread ends, nobody will ask for it.
+    // A thread that is ending does not take it.
     let _ = RAISED.try_with(|raised| drop(raised.replace(Some(error))));
 }
 
-/// Takes it.
+/// Takes the thread's error.
 pub(super) fn take() -> Option<Reference> {
     RAISED.try_with(Cell::take).ok().flatten()
 }
 
 /// [`SET_RAISED`] of this crate.
 pub(super) unsafe extern "C" fn set_raised(error: *mut TVMFFIObject) {
-    // SAFETY: an object of the caller's, or null. Another reference is taken, as the real one does.
+    // SAFETY: the caller's object, or null. Another reference is taken, as by the real function.
     let error = unsafe { Reference::another(error) };
     guarded((), || error.into_iter().for_each(|error| set(lasting(error, None))));
 }

@@ -1,19 +1,19 @@
-//! Results.
-#![allow(unsafe_code)] // reads the union, and what objects consist of
+//! Results of packed functions.
+#![allow(unsafe_code, reason = "reads the union, and what objects consist of")]
 
 use std::ffi::c_void;
 use std::fmt;
 
 use super::Any;
-use super::abi::{DLDataType, DLDevice, DLTensor, TVMFFIByteArray, TypeIndex};
-use super::object::{Reference, bytes_of};
-use crate::link::Hold;
+use crate::live::lifetime::loaded_library::CodeRef;
+use crate::tvm_ffi::abi::{DLDataType, DLDevice, DLTensor, TVMFFIByteArray, TypeIndex};
+use crate::tvm_ffi::ffi_object::{Reference, bytes_of};
 
-/// A result, whatever it is.
+/// A result of any type.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Value {
-    /// None: nothing.
+    /// None.
     None,
     /// A bool.
     Bool(bool),
@@ -21,7 +21,7 @@ pub enum Value {
     Int(i64),
     /// A float.
     Float(f64),
-    /// A pointer that nobody owns.
+    /// A pointer without an owner.
     Pointer(*mut c_void),
     /// An element type.
     DataType(DLDataType),
@@ -33,35 +33,36 @@ pub enum Value {
     Bytes(Vec<u8>),
     /// Any other object.
     Object(Object),
-    /// What a result must not be, since nobody would own it, or what is not known here.
+    /// A type that a result must not have, since it has no owner, or an unknown type.
     Other(TypeIndex),
 }
 
-/// An object that a function returned: a tensor, a function, a container. Dropping it lets go of it. It keeps the code of the library whose
-/// function returned it, as that has what ends it. What another library has made and this one passes on, that other library has to outlive.
+/// An object that a function returned: a tensor, a function, a container. Dropping it releases the reference. It keeps
+/// the code of the library whose function returned it, which contains the deleter. An object that another library made
+/// must be dropped before that library is unloaded.
 ///
-/// It may be passed on as an argument.
+/// It can be passed on as an argument.
 #[derive(Clone)]
 pub struct Object {
-    // Dropped in this order: the library may have the deleter.
+    // Dropped in this order: the deleter may be in the library.
     reference: Reference,
     #[expect(dead_code, reason = "held")]
-    code: Hold,
+    code: CodeRef,
 }
 
 impl Object {
-    /// What it is.
+    /// Returns its type.
     pub fn type_index(&self) -> TypeIndex {
         self.reference.type_index()
     }
 
-    /// The tensor, if it is one. Its memory is where its device says.
+    /// Returns the tensor, if it is one. Its device says which memory it has.
     pub fn tensor(&self) -> Option<&DLTensor> {
-        // SAFETY: a tensor's header is followed by that (`c_api.h`).
+        // SAFETY: this record follows a tensor's header (`c_api.h`).
         (self.type_index() == TypeIndex::TENSOR).then(|| unsafe { self.reference.body() })
     }
 
-    /// The object itself, as `TVMFFIObjectHandle`; valid as long as this one.
+    /// Returns the object as `TVMFFIObjectHandle`; valid while this one lives.
     pub fn as_ptr(&self) -> *mut c_void {
         self.reference.as_ptr().cast()
     }
@@ -78,15 +79,15 @@ impl fmt::Debug for Object {
 }
 
 impl Value {
-    /// Takes what a function of that code returned.
-    pub(super) fn returned(any: Any<'static>, code: &Hold) -> Self {
+    /// Takes the result of a function of that code.
+    pub(super) fn returned(any: Any<'static>, code: &CodeRef) -> Self {
         let raw = any.into_raw();
         if raw.type_index.is_object() {
-            // SAFETY: as the type index says; the result had the reference.
+            // SAFETY: an object by its type index; the result had the reference.
             let object = unsafe { Reference::owned(raw.value.v_obj) };
             return object.map_or(Self::Other(raw.type_index), |reference| Self::object(reference, code));
         }
-        // SAFETY: the type index says which it is, and all of the union has been written.
+        // SAFETY: the type index selects the field, and the whole union was written.
         unsafe {
             let small = || raw.value.v_bytes[..(raw.small_str_len as usize).min(8)].to_vec();
             match raw.type_index {
@@ -105,8 +106,8 @@ impl Value {
     }
 
     #[cold]
-    fn object(reference: Reference, code: &Hold) -> Self {
-        // SAFETY: headers of both are followed by that (`c_api.h`).
+    fn object(reference: Reference, code: &CodeRef) -> Self {
+        // SAFETY: this record follows the headers of both (`c_api.h`).
         let bytes = || unsafe { bytes_of(reference.body::<TVMFFIByteArray>()) }.to_vec();
         match reference.type_index() {
             TypeIndex::STR => Self::text(bytes()),
@@ -119,7 +120,7 @@ impl Value {
         String::from_utf8(bytes).map_or_else(|not| Self::Bytes(not.into_bytes()), Self::String)
     }
 
-    /// What it is.
+    /// Returns its type.
     pub fn type_index(&self) -> TypeIndex {
         match self {
             Self::None => TypeIndex::NONE,
@@ -137,16 +138,16 @@ impl Value {
     }
 }
 
-/// What the result of a call can be asked for as: exactly what it is, nothing is converted. `Option` takes None as well, and [`Value`]
-/// takes everything.
+/// A type that the result of a call can be requested as. The types must match exactly, without conversion. `Option`
+/// also accepts None, and [`Value`] accepts everything.
 pub trait FromValue: Sized {
-    /// What it wants, for errors.
+    /// The expected type, for errors.
     const EXPECTED: &'static str;
 
-    /// Takes the value, or gives it back.
+    /// Converts the value, or returns it.
     ///
     /// # Errors
-    /// The value, if it is something else.
+    /// The value, if it has another type.
     fn from_value(value: Value) -> Result<Self, Value>;
 }
 

@@ -1,19 +1,24 @@
-// What LLVM's C API does not reach, or not in all versions: linking layers with a memory manager of the caller's choice, objects for MCJIT,
-// look-ups of many names.
+// What LLVM's C API does not reach, or not in all versions: linking layers with a memory manager of the caller's
+// choice, objects for MCJIT, look-ups of many names.
 #include "llvm/Config/llvm-config.h"
 
 #include "llvm-c/Error.h"
 #include "llvm-c/ExecutionEngine.h"
+#include "llvm-c/LLJIT.h"
 #include "llvm-c/Orc.h"
 #include "llvm/ExecutionEngine/ExecutionEngine.h"
 #include "llvm/ExecutionEngine/JITLink/EHFrameSupport.h"
 #include "llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h"
+#include "llvm/ExecutionEngine/Orc/LLJIT.h"
 #include "llvm/ExecutionEngine/Orc/MapperJITLinkMemoryManager.h"
 #include "llvm/ExecutionEngine/Orc/MemoryMapper.h"
 #include "llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h"
 #include "llvm/Object/ObjectFile.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include <chrono>
+#if LLVM_VERSION_MAJOR == 20
+#include "llvm/ExecutionEngine/Orc/EHFrameRegistrationPlugin.h"
+#endif
 #if LLVM_VERSION_MAJOR >= 17 && LLVM_VERSION_MAJOR < 21
 #include "llvm/ExecutionEngine/Orc/EPCEHFrameRegistrar.h"
 #endif
@@ -26,8 +31,9 @@ static ExecutionSession &unwrapSession(LLVMOrcExecutionSessionRef Session) {
   return *reinterpret_cast<ExecutionSession *>(Session);
 }
 
-/// Unwind tables are registered as LLJIT's own layer has them (LLJIT.cpp). From 21 on its platform adds the plugin to any
-/// ObjectLinkingLayer; up to 16 LLJIT has no such layer for ELF on x86-64, and the plugin is what it gives those for Mach-O.
+/// Unwind tables are registered as LLJIT's own layer has them (LLJIT.cpp). From 21 on its platform adds the plugin to
+/// any ObjectLinkingLayer; up to 16 LLJIT has no such layer for ELF on x86-64, and the plugin is what it gives those
+/// for Mach-O.
 static Error registerFrames([[maybe_unused]] ExecutionSession &ES, [[maybe_unused]] ObjectLinkingLayer &Layer) {
 #if LLVM_VERSION_MAJOR < 17
   Layer.addPlugin(
@@ -75,6 +81,14 @@ EXPORTED LLVMErrorRef slabjit_stock_mapper_layer(LLVMOrcExecutionSessionRef Sess
 #endif
 }
 
+/// Runs the initialisers of a JITDylib, or, with `Down`, its finalisers, by the LLJIT's platform. The caller owns the
+/// error.
+EXPORTED LLVMErrorRef slabjit_stock_initialize(LLVMOrcLLJITRef Jit, LLVMOrcJITDylibRef Dylib, int Down) noexcept {
+  auto &JIT = *reinterpret_cast<LLJIT *>(Jit);
+  auto &JD = *reinterpret_cast<JITDylib *>(Dylib);
+  return wrap(Down ? JIT.deinitialize(JD) : JIT.initialize(JD));
+}
+
 /// Gives MCJIT an object in place of a module to compile. The bytes are copied. The caller owns the error.
 EXPORTED LLVMErrorRef slabjit_stock_mcjit_add_object(LLVMExecutionEngineRef Engine, const char *Bytes,
                                                      size_t Size) noexcept {
@@ -117,8 +131,8 @@ static Expected<std::unique_ptr<jitlink::LinkGraph>> makeGraph(StringRef Bytes) 
 #endif
 }
 
-/// What JITLink's in-process memory manager takes for each of `Count` objects, with `Live` more: seconds to give memory and to make it final,
-/// and to take it back. Graphs are made outside of that. The caller owns the error.
+/// What JITLink's in-process memory manager takes for each of `Count` objects, with `Live` more: seconds to give memory
+/// and to make it final, and to take it back. Graphs are made outside of that. The caller owns the error.
 EXPORTED LLVMErrorRef slabjit_stock_manager_time(const char *Bytes, size_t Size, size_t Live, size_t Count,
                                                  double Seconds[2]) noexcept {
   auto Manager = cantFail(jitlink::InProcessMemoryManager::Create());

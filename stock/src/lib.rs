@@ -1,10 +1,14 @@
 //! What slabjit is compared with: stock LLVM, where its C API does not reach. Extern declarations, and nothing else.
 //!
 //! The contract of every function is in `cpp/stock.cpp`.
-use std::ffi::c_char;
+#![cfg(slabjit_llvm)]
+#![warn(unreachable_pub)]
+
+use std::ffi::{c_char, c_int};
 
 use slabjit_llvm_wrap::llvm_sys::error::LLVMErrorRef;
 use slabjit_llvm_wrap::llvm_sys::execution_engine::LLVMExecutionEngineRef;
+use slabjit_llvm_wrap::llvm_sys::orc2::lljit::LLVMOrcLLJITRef;
 use slabjit_llvm_wrap::llvm_sys::orc2::{LLVMOrcExecutionSessionRef, LLVMOrcJITDylibRef, LLVMOrcObjectLayerRef};
 
 unsafe extern "C" {
@@ -34,6 +38,8 @@ unsafe extern "C" {
         count: usize,
         seconds: *mut [f64; 2],
     ) -> LLVMErrorRef;
+    /// Runs the initialisers of a JITDylib by the LLJIT's platform, or, with `down`, its finalisers.
+    pub fn slabjit_stock_initialize(jit: LLVMOrcLLJITRef, dylib: LLVMOrcJITDylibRef, down: c_int) -> LLVMErrorRef;
     /// Gives MCJIT an object in place of a module to compile.
     pub fn slabjit_stock_mcjit_add_object(
         engine: LLVMExecutionEngineRef,

@@ -1,4 +1,5 @@
-//! Thread-local variables have no address that could be given: what members import of them is defined by another object.
+//! Thread-local variables have no address that could be given: what members import of them is defined by another
+//! object.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -6,8 +7,9 @@ use std::process::Command;
 use crate::elf::Object;
 use crate::members::Archive;
 
-/// An object with every thread-local variable that members of an archive import, 16 bytes each: few enough for the room that
-/// the dynamic loader has left where code expects them at fixed offsets. Weak, as members define them too. None if there are none.
+/// An object with every thread-local variable that members of an archive import, 16 bytes each: few enough for the room
+/// that the dynamic loader has left where code expects them at fixed offsets. Weak, as members define them too. None if
+/// there are none.
 pub fn thread_locals(archive: &Archive) -> Result<Option<Vec<u8>>, String> {
     let objects: Vec<_> = archive.members.iter().filter_map(|member| Object::parse(&member.bytes)).collect();
     let names: BTreeSet<&str> = objects.iter().flat_map(Object::thread_local_imports).collect();
@@ -25,7 +27,8 @@ pub fn thread_locals(archive: &Archive) -> Result<Option<Vec<u8>>, String> {
 pub fn small() -> Result<Vec<u8>, String> {
     let call = if cfg!(target_arch = "x86_64") { "call callee" } else { "bl callee" };
     assemble(&format!(
-        ".text\n.globl small\nsmall: .cfi_startproc\n{call}\n.cfi_endproc\ncallee: .quad 0\n.data\n.balign 8\n.quad small\n"
+        ".text\n.globl small\nsmall: .cfi_startproc\n{call}\n.cfi_endproc\ncallee: .quad 0\n.data\n.balign 8\n.quad \
+         small\n"
     ))
 }
 

@@ -1,10 +1,11 @@
-//! Whether linked memory is what the object and its ABI say, here and with stock, and that equally much of both was looked at.
+//! Whether linked memory is what the object and its ABI say, here and with stock, and that equally much of both was
+//! looked at.
 //!
-//! Segments lie in another order with stock, so bytes cannot be compared with bytes where one refers to another. Instead each side
-//! is read back: a section whose address is known (it holds a symbol that was found) must have the object's own bytes wherever no
-//! relocation applies, and each field must mean the symbol it is for, by the formulas of the x86-64 psABI and of AAELF64, directly
-//! or through a GOT entry or stub. Addresses of sections without such a symbol follow from the fields that refer to them. What stock
-//! does not link is read back here alone.
+//! Segments lie in another order with stock, so bytes cannot be compared with bytes where one refers to another.
+//! Instead each side is read back: a section whose address is known (it holds a symbol that was found) must have the
+//! object's own bytes wherever no relocation applies, and each field must mean the symbol it is for, by the formulas of
+//! the x86-64 psABI and of AAELF64, directly or through a GOT entry or stub. Addresses of sections without such a
+//! symbol follow from the fields that refer to them. What stock does not link is read back here alone.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -94,8 +95,8 @@ enum Meaning {
     Address(u64),
     /// The symbol's address, or that of a stub that leads to it.
     Branch(u64),
-    /// A part of the symbol's address with the addend, or of its GOT entry's address. Instructions with the same symbol and addend
-    /// make one address together.
+    /// A part of the symbol's address with the addend, or of its GOT entry's address. Instructions with the same symbol
+    /// and addend make one address together.
     #[cfg_attr(target_arch = "x86_64", expect(dead_code, reason = "x86-64 has no such relocations"))]
     Half {
         through_got: bool,
@@ -345,7 +346,8 @@ fn extent(kind: u32) -> (usize, usize) {
     }
 }
 
-/// x86-64 psABI, "Relocation Types" and "Optimize GOTPCRELX Relocations". `before`: the object's bytes before the field.
+/// x86-64 psABI, "Relocation Types" and "Optimize GOTPCRELX Relocations". `before`: the object's bytes before the
+/// field.
 #[cfg(target_arch = "x86_64")]
 fn meaning(p: u64, a: u64, kind: u32, before: &[u8]) -> Result<Meaning, String> {
     let relative = || p.wrapping_add(i32_at(p)).wrapping_sub(a);

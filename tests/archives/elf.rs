@@ -1,5 +1,5 @@
-//! As much of an object as has to be known to give it its imports and to look at its memory. A reader of its own: what is
-//! looked for here are mistakes of the crate's.
+//! As much of an object as has to be known to give it its imports and to look at its memory. A reader of its own: what
+//! is looked for here are mistakes of the crate's.
 
 pub const SHT_NOBITS: u32 = 8;
 const SHT_SYMTAB: u32 = 2;

@@ -1,5 +1,5 @@
-//! Low addresses: code that was not compiled with `-fPIC` refers to things in 32 bits, so that what it imports and its own memory
-//! have to lie in the lowest 2 GiB on x86-64. On AArch64 they only have to be near each other.
+//! Low addresses: code that was not compiled with `-fPIC` refers to things in 32 bits, so that what it imports and its
+//! own memory have to lie in the lowest 2 GiB on x86-64. On AArch64 they only have to be near each other.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -52,8 +52,8 @@ pub fn near() -> usize {
 static LOW: AtomicBool = AtomicBool::new(false);
 static NEXT: AtomicUsize = AtomicUsize::new(BASE + (256 << 20));
 
-/// From now on, memory that this process maps anywhere is near the traps, other than what the crate maps (it makes its system
-/// calls itself): stock LLJIT's memory manager cannot be told where.
+/// From now on, memory that this process maps anywhere is near the traps, other than what the crate maps (it makes its
+/// system calls itself): stock LLJIT's memory manager cannot be told where.
 pub fn map_low() {
     LOW.store(true, Ordering::Relaxed);
 }

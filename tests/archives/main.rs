@@ -1,18 +1,19 @@
 //! Real objects: links every member of archives one by one, and does the same with stock LLJIT of the same LLVM.
 //!
-//! `cargo test --test archives -- --archives [options] ARCHIVE...` prints a table: linked, refused by cause, failed without a
-//! named cause; and what stock links that is not linked here. Nothing of an object runs: every undefined name has the address
-//! of a trap, and initialisers are not called. `ci/archives` gets the archives.
+//! `cargo test --test archives -- --archives [options] ARCHIVE...` prints a table: linked, refused by cause, failed
+//! without a named cause; and what stock links that is not linked here. Nothing of an object runs: every undefined name
+//! has the address of a trap, and initialisers are not called. `ci/archives` gets the archives.
 //!
 //! LLVM 15 and 16 have no stock LLJIT that links such objects with JITLink: there stock is left out.
 //!
-//! Options: `--jobs N` processes at a time (all cores); `--sample K` takes every Kth member; `--contents K` compares what is in memory
-//! for every Kth of those (default: all; 0: none); `--timeout S` seconds for one member (60); `--only TEXT` takes members whose name contains it;
-//! `--list` prints each member with what became of it; `--no-stock` leaves stock out.
+//! Options: `--jobs N` processes at a time (all cores); `--sample K` takes every Kth member; `--contents K` compares
+//! what is in memory for every Kth of those (default: all; 0: none); `--timeout S` seconds for one member (60); `--only
+//! TEXT` takes members whose name contains it; `--list` prints each member with what became of it; `--no-stock` leaves
+//! stock out.
 //!
-//! The exit code is 0 if nothing failed, all contents are right, and whatever stock links is linked here too, as is what uses
-//! thread-local storage or indirect functions. Some of that needs more room than glibc has for it unless it is told so:
-//! `GLIBC_TUNABLES=glibc.rtld.optional_static_tls=BYTES`.
+//! The exit code is 0 if nothing failed, all contents are right, and whatever stock links is linked here too, as is
+//! what uses thread-local storage or indirect functions. Some of that needs more room than glibc has for it unless it
+//! is told so: `GLIBC_TUNABLES=glibc.rtld.optional_static_tls=BYTES`.
 //!
 //! Without `--archives` it runs the tests of itself.
 
@@ -35,7 +36,8 @@ use std::process::ExitCode;
 
 use worker::Options;
 
-/// The dynamic loader aligns static thread-local storage as the program wants it, and takes in no library that wants more.
+/// The dynamic loader aligns static thread-local storage as the program wants it, and takes in no library that wants
+/// more.
 #[repr(align(64))]
 struct Aligned(Cell<u8>);
 

@@ -10,7 +10,8 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::low;
 
-/// Adds a member and another object, and links both. `linked` is called as soon as it is linked, before anything of it could run.
+/// Adds a member and another object, and links both. `linked` is called as soon as it is linked, before anything of it
+/// could run.
 pub fn link(
     name: &str,
     bytes: &[u8],
@@ -25,10 +26,10 @@ pub fn link(
     };
     let engine = JitEngine::builder().arena_placement(place).arena_size(512 << 20).build()?;
     let given = |builder: slabjit::LibraryBuilder, (name, address): (&String, &usize)| {
-        builder.symbol(name, std::ptr::without_provenance(*address))
+        // SAFETY: nothing runs that could use the addresses.
+        unsafe { builder.symbol(name, std::ptr::without_provenance(*address)) }
     };
-    // SAFETY: no shared libraries; nothing runs that could use the addresses.
-    let library = unsafe { imports.iter().fold(engine.library("member"), given).build()? };
+    let library = imports.iter().fold(engine.library("member"), given).build()?;
     library.add_object_named(name, bytes)?;
     companion.map_or(Ok(()), |bytes| library.add_object_named("companion", bytes))?;
     tracing::subscriber::with_default(Linked(Box::new(linked)), || {

@@ -1,6 +1,6 @@
 //! What became of a member on one side.
 
-use slabjit::Error;
+use slabjit::{Error, LibraryError, LinkError, MemoryError, ObjectError};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -20,29 +20,36 @@ impl Outcome {
         matches!(self, Self::Refused(cause) if ours.iter().any(|variant| cause.starts_with(variant)))
     }
 
-    /// For ours: which it is, and a text that is the same for the same cause.
+    /// For ours: a text that is the same for the same cause.
     pub fn of_error(error: &Error) -> Self {
-        let debug = format!("{error:?}");
-        let variant: String = debug.chars().take_while(char::is_ascii_alphanumeric).collect();
         match error {
-            Error::ThreadLocal { what, .. } => Self::Refused(format!("{variant}: {}", general(what))),
-            Error::StaticThreadLocal { bytes, alignment, .. } => {
-                Self::Refused(format!("{variant}: no room for {bytes} bytes (aligned to {alignment})"))
+            Error::Link(LinkError::ThreadLocal { what, .. }) => {
+                Self::Refused(format!("ThreadLocal: {}", general(what)))
             }
-            Error::UnsupportedRelocation { relocation, reason, .. } => {
-                Self::Refused(format!("{variant} {relocation}: {}", general(reason)))
+            Error::Link(LinkError::StaticThreadLocal { bytes, alignment, .. }) => {
+                Self::Refused(format!("StaticThreadLocal: no room for {bytes} bytes (aligned to {alignment})"))
             }
-            Error::ReferencesOutOfRange { references, .. } => {
+            Error::Object(ObjectError::UnsupportedRelocation { relocation, reason, .. }) => {
+                Self::Refused(format!("UnsupportedRelocation {relocation}: {}", general(reason)))
+            }
+            Error::Link(LinkError::ReferencesOutOfRange { references, .. }) => {
                 let first = references.first().map_or("", |r| r.relocation.as_str());
-                Self::Refused(format!("{variant} {first}"))
+                Self::Refused(format!("ReferencesOutOfRange {first}"))
             }
-            Error::Malformed { problem, .. } => Self::Refused(format!("{variant}: {}", general(problem))),
+            Error::Object(ObjectError::Malformed { problem, .. }) => {
+                Self::Refused(format!("Malformed: {}", general(problem)))
+            }
             // All names are given, and nothing is named that is not there.
-            Error::Link { .. }
-            | Error::UndefinedSymbols { .. }
-            | Error::SymbolNotFound { .. }
-            | Error::System { .. } => Self::Failed(error.to_string()),
-            _ => Self::Refused(variant),
+            Error::Link(LinkError::Failed { .. })
+            | Error::Link(LinkError::UndefinedSymbols { .. })
+            | Error::Library(LibraryError::SymbolNotFound { .. })
+            | Error::Memory(MemoryError::System { .. }) => Self::Failed(error.to_string()),
+            Error::Object(ObjectError::Truncated { what, .. }) => {
+                Self::Refused(format!("Truncated: {}", general(what)))
+            }
+            Error::Object(ObjectError::NotAnObject { .. }) => Self::Refused("NotAnObject".to_owned()),
+            Error::Object(ObjectError::IndirectFunction { .. }) => Self::Refused("IndirectFunction".to_owned()),
+            _ => Self::Refused(general(&error.to_string())),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! A member through stock LLJIT as its C API makes it (JITLink, in-process memory manager), in a JITDylib with nothing else in it.
-#![allow(non_snake_case)]
+//! A member through stock LLJIT as its C API makes it (JITLink, in-process memory manager), in a JITDylib with nothing
+//! else in it.
+#![allow(non_snake_case, reason = "locals are named as the fields of LLVM's structures")]
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_void};

@@ -84,8 +84,8 @@ pub fn run(archives: &[Archive], options: &Options) -> Result<Vec<Findings>, Str
     Ok(all)
 }
 
-/// Under qemu-user, translating libLLVM's code takes most of the time: what this process has run, its children find translated.
-/// Elsewhere they find LLVM as it was loaded.
+/// Under qemu-user, translating libLLVM's code takes most of the time: what this process has run, its children find
+/// translated. Elsewhere they find LLVM as it was loaded.
 fn warm_up() -> Result<(), String> {
     if std::env::var_os("SLABJIT_TEST_RUNNER").is_none() {
         return Ok(());

@@ -1,4 +1,5 @@
-// A handler of a removed library does not run: not at removal, and not later. That it runs at quick_exit is in lifetime.rs.
+// A handler of a removed library does not run: not at removal, and not later. That it runs at quick_exit is in
+// lifetime.rs.
 //# call: registered() = 0
 //# trace: |
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-// Handlers run at removal, the last registered first; those registered at run time too. Finalisers come before them, as in dlclose.
+// Handlers run at removal, the last registered first; those registered at run time too. Finalisers come before them, as
+// in dlclose.
 //# call: register_more() = 0
 //# trace: 0 | -5 -3 -2 -1
 #include <stdlib.h>

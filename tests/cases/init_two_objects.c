@@ -1,4 +1,5 @@
-// Priorities are those of all objects that are linked together; what has the same is initialised in the order of the objects.
+// Priorities are those of all objects that are linked together; what has the same is initialised in the order of the
+// objects.
 //# with: init_other_object.c
 //# call: ready() = 1
 //# trace: 1 2 3 4 5 6 | -6 -5 -4 -3 -2 -1

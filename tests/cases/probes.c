@@ -1,5 +1,6 @@
 //# call: watched(4) = 5
-// SystemTap's probes, as in libstdc++ and CPython: notes that are not mapped, with relocations, which LLVM 15 and 16 refuse.
+// SystemTap's probes, as in libstdc++ and CPython: notes that are not mapped, with relocations, which LLVM 15 and 16
+// refuse.
 int counter = 1;
 int watched(int x) {
     __asm__ volatile("990: nop\n"

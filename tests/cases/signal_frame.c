@@ -1,5 +1,6 @@
 //# call: signal_frames() = 1
-// Unwinders take the return address of what a signal has interrupted as it is, and say so: the table's `S` has to be there.
+// Unwinders take the return address of what a signal has interrupted as it is, and say so: the table's `S` has to be
+// there.
 #include <unwind.h>
 static int found;
 static _Unwind_Reason_Code frame(struct _Unwind_Context *context, void *argument) {

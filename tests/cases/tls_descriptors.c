@@ -1,4 +1,5 @@
-// Variables found through descriptors, in dynamic and in static storage; calls through descriptors leave all other registers alone.
+// Variables found through descriptors, in dynamic and in static storage; calls through descriptors leave all other
+// registers alone.
 //# arch: x86_64 (where descriptors are asked for; on AArch64 they are the default, and every other case has them)
 //# compile: -mtls-dialect=gnu2 -ftls-model=global-dynamic
 //# with: tls_other.c
@@ -20,8 +21,8 @@ int many(int p, int q, int r, int s) {
 }
 __attribute__((noinline)) static double one(double x) { return x; }
 int vectors(void) {
-    // Sums that live in vector registers while descriptors are called; the first call of a thread has its block made, which
-    // changes such registers.
+    // Sums that live in vector registers while descriptors are called; the first call of a thread has its block made,
+    // which changes such registers.
     double s = one(1), t = one(2), u = one(3);
     for (int i = 0; i < 10; i++) {
         here += 1;

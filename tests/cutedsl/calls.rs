@@ -1,5 +1,9 @@
-//! Each kernel in each form, with stubs for all that it imports of CUDA and TVM-FFI: what it asks for is what its source says.
-#![allow(unsafe_code)] // builds libraries with stubs of the types that the objects declare, and calls what ci/cutedsl.d has
+//! Each kernel in each form, with stubs for all that it imports of CUDA and TVM-FFI: what it asks for is what its
+//! source says.
+#![allow(
+    unsafe_code,
+    reason = "builds libraries with stubs of the types that the objects declare, and calls what ci/cutedsl.d has"
+)]
 
 use std::ffi::c_int;
 
@@ -29,9 +33,9 @@ fn load(engine: &JitEngine, objects: &[(&str, Vec<u8>)]) -> Library {
     let plans = objects.iter().map(|(_, bytes)| engine.check_object(bytes).unwrap()).collect::<Vec<_>>();
     let imports = plans.iter().flat_map(|plan| &plan.imports);
     let stubs = imports.filter_map(|import| Some((&import.name, cuda::stub(&import.name)?)));
-    let builder = stubs.fold(engine.library("kernel"), |builder, (name, stub)| builder.symbol(name, stub));
     // SAFETY: the stubs have the types that the objects take them for.
-    let library = unsafe { builder.build().unwrap() };
+    let builder = stubs.fold(engine.library("kernel"), |builder, (name, stub)| unsafe { builder.symbol(name, stub) });
+    let library = builder.build().unwrap();
     objects.iter().for_each(|(name, bytes)| library.add_object_named(name, bytes).unwrap());
     assert_eq!(library.undefined_symbols().unwrap(), [], "there are no stubs for these");
     library
@@ -95,7 +99,7 @@ fn c_form(compiled: &Compiled) {
             assert_loaded_once(engine, kernel, &asked);
             assert_eq!(asked.launches, (kernel.launches)());
             assert_eq!(asked.unloaded, [1]);
-            assert_eq!(library.remove().unwrap(), Removal::Freed);
+            assert_eq!(library.remove(), Removal::Freed);
         });
     }
 }
@@ -116,7 +120,7 @@ fn tvm_ffi_form(compiled: &Compiled) {
                     assert_eq!(asked.launches, [(kernel.launches)(), (kernel.launches)()].concat());
                     assert_eq!(asked.raised, []);
                 });
-                assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 });
+                assert_eq!(library.remove(), Removal::Waiting { holders: 1 });
                 assert!(cuda::with_asked(|asked| asked.unloaded.is_empty()), "its function can still be called");
                 drop(function);
                 // Its finaliser.
@@ -145,7 +149,7 @@ fn wrong_arguments_are_refused(compiled: &Compiled) {
                 assert_refused(kernel, &function, &offset, "ValueError");
             }
             drop(function);
-            assert_eq!(library.remove().unwrap(), Removal::Freed);
+            assert_eq!(library.remove(), Removal::Freed);
         });
     }
 }
@@ -168,7 +172,7 @@ fn errors_of_launches_come_back(compiled: &Compiled) {
             run(&library, &format!("{}_load", kernel.name));
             cuda::fail_launches(LAUNCH_FAILURE);
             assert_eq!((kernel.call)(&library), LAUNCH_FAILURE);
-            assert_eq!(library.remove().unwrap(), Removal::Freed);
+            assert_eq!(library.remove(), Removal::Freed);
 
             cuda::reset(LAUNCH_FAILURE);
             let library = load(engine, &[("kernel.o", compiled.bytes(kernel.name, Form::TvmFfi))]);
@@ -181,7 +185,7 @@ fn errors_of_launches_come_back(compiled: &Compiled) {
             assert_eq!(kind, "RuntimeError");
             assert!(message.contains(cuda::ERROR_NAME.to_str().unwrap()), "{message}");
             drop(function);
-            assert_eq!(library.remove().unwrap(), Removal::Freed);
+            assert_eq!(library.remove(), Removal::Freed);
         });
     }
 }

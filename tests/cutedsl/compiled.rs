@@ -45,8 +45,8 @@ impl Compiled {
         &self.folder
     }
 
-    /// Whether this is one of those that write function pointers into a second section called `.text` (CUTLASS#3162), where they
-    /// refer to functions by TVM-FFI's form.
+    /// Whether this is one of those that write function pointers into a second section called `.text` (CUTLASS#3162),
+    /// where they refer to functions by TVM-FFI's form.
     pub fn has_two_texts(&self) -> bool {
         self.is_4_4()
     }
@@ -56,7 +56,8 @@ impl Compiled {
         if self.is_4_4() { 0 } else { 64 }
     }
 
-    /// Whether its runtime keeps its lock when it cannot load a kernel, so that each further call of any kernel of the process waits forever.
+    /// Whether its runtime keeps its lock when it cannot load a kernel, so that each further call of any kernel of the
+    /// process waits forever.
     pub fn fails_once(&self) -> bool {
         self.is_4_4()
     }

@@ -1,8 +1,8 @@
 //! Stubs for what the objects import, and what a thread's calls of them were.
 //!
-//! Each is called by an object, which passes what the function of that name takes: by NVIDIA's documentation of the CUDA runtime,
-//! `tvm/ffi/c_api.h`, and what the objects do with `cuda_dialect_…`. That is every safety contract here.
-#![allow(unsafe_code)] // places for results, texts and arguments are the caller's
+//! Each is called by an object, which passes what the function of that name takes: by NVIDIA's documentation of the
+//! CUDA runtime, `tvm/ffi/c_api.h`, and what the objects do with `cuda_dialect_…`. That is every safety contract here.
+#![allow(unsafe_code, reason = "places for results, texts and arguments are the caller's")]
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_void};

@@ -1,5 +1,5 @@
 //! The kernels of `ci/cutedsl.d`: how each is called in both forms, and what it has to launch then, by its source.
-#![allow(unsafe_code)] // calls of what ci/cutedsl.d declares
+#![allow(unsafe_code, reason = "calls of what ci/cutedsl.d declares")]
 
 use std::ffi::{c_int, c_void};
 
@@ -69,7 +69,8 @@ pub struct Kernel {
     pub name: &'static str,
     /// Calls the C form with [`STREAM`].
     pub call: fn(&Library) -> c_int,
-    /// The same arguments for the other form, with so many bytes between addresses and first elements; the tensors have to outlive them.
+    /// The same arguments for the other form, with so many bytes between addresses and first elements; the tensors have
+    /// to outlive them.
     pub arguments: fn(u64) -> (Vec<Any>, Vec<Tensor>),
     /// What that launches.
     pub launches: fn() -> Vec<Launch>,

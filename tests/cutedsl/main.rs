@@ -1,8 +1,9 @@
 //! Real objects of CuTe DSL: kernels of this project, compiled by NVIDIA's compiler without a GPU, and loaded here.
 //!
-//! `ci/cutedsl` makes the objects, and names their folders in `SLABJIT_CUTEDSL`; without that, everything is skipped. With stubs for what
-//! they import of CUDA's runtime and of TVM-FFI, each is called in both forms, and what it asks for is compared with the kernel's source
-//! (`ci/cutedsl.d`). With the compiler's own runtime library all imports resolve, and a call says that there is no driver.
+//! `ci/cutedsl` makes the objects, and names their folders in `SLABJIT_CUTEDSL`; without that, everything is skipped.
+//! With stubs for what they import of CUDA's runtime and of TVM-FFI, each is called in both forms, and what it asks for
+//! is compared with the kernel's source (`ci/cutedsl.d`). With the compiler's own runtime library all imports resolve,
+//! and a call says that there is no driver.
 
 mod calls;
 mod compiled;

@@ -1,12 +1,12 @@
 //! CUTLASS#3075 with the real runtime: it is open, and what it exports is not found.
-#![allow(unsafe_code)] // opens the runtime; links, and runs nothing
+#![allow(unsafe_code, reason = "opens the runtime; links, and runs nothing")]
 
 use std::ffi::CString;
 use std::path::Path;
 use std::process::Command;
 
 use libloading::os::unix::{Library as Raw, RTLD_LOCAL, RTLD_NOW};
-use slabjit::{Error, JitEngine, Library, LibraryBuilder, Provider};
+use slabjit::{Error, JitEngine, Library, LibraryBuilder, LinkError, Provider};
 
 use crate::Test;
 use crate::compiled::{Compiled, Form};
@@ -38,13 +38,11 @@ fn stock(compiled: &Compiled) -> Result<u64, String> {
 }
 
 fn ours(builder: LibraryBuilder, compiled: &Compiled) -> Result<Library, Error> {
-    // SAFETY: the runtime's initialisers may run, the object has none.
-    unsafe {
-        let library = builder.build()?;
-        library.add_object(compiled.bytes(KERNEL, Form::C))?;
-        library.initialize()?;
-        Ok(library)
-    }
+    let library = builder.build()?;
+    library.add_object(compiled.bytes(KERNEL, Form::C))?;
+    // SAFETY: the object has no initialisers.
+    unsafe { library.initialize()? };
+    Ok(library)
 }
 
 #[track_caller]
@@ -67,10 +65,11 @@ fn runtime_is_open(compiled: &Compiled) {
     assert!(said.contains("Symbols not found") && said.contains("_cudaLibraryLoadData"), "{said}");
     // The same, with what to do about it.
     let error = ours(engine.library("without"), compiled).unwrap_err();
-    let Error::UndefinedSymbols { symbols, .. } = &error else { panic!("{error}") };
+    let Error::Link(LinkError::UndefinedSymbols { symbols, .. }) = &error else { panic!("{error}") };
     assert!(symbols.iter().all(|symbol| symbol.exported_by == [runtime.clone()]), "{error}");
 
-    let given = ours(engine.library("given").shared_library(&runtime), compiled).unwrap();
+    // SAFETY: its initialisers have run already.
+    let given = ours(unsafe { engine.library("given").shared_library(&runtime) }, compiled).unwrap();
     assert_provider(&given, &Provider::SharedLibrary { path: runtime.clone() });
     // SAFETY: its initialisers have run already.
     unsafe { engine.preload_global(&runtime).unwrap() };

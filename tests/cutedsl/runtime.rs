@@ -1,10 +1,11 @@
-//! With the runtime libraries that the compiler comes with: `libcute_dsl_runtime.so`, and TVM-FFI's for objects of that form.
-#![allow(unsafe_code)] // opens them, and calls objects that they are for
+//! With the runtime libraries that the compiler comes with: `libcute_dsl_runtime.so`, and TVM-FFI's for objects of that
+//! form.
+#![allow(unsafe_code, reason = "opens them, and calls objects that they are for")]
 
 use std::ffi::{c_int, c_void};
 use std::path::Path;
 
-use slabjit::{Error, JitEngine, Library, LibraryBuilder, Provider};
+use slabjit::{Error, JitEngine, Library, LibraryBuilder, LinkError, Provider};
 
 use crate::Test;
 use crate::compiled::{Compiled, Form};
@@ -20,13 +21,15 @@ pub const TESTS: &[Test] = &[
 
 /// What a form needs.
 fn with_runtime(builder: LibraryBuilder, compiled: &Compiled, form: Form) -> LibraryBuilder {
-    let builder = builder.shared_library(compiled.runtime());
-    if form == Form::C { builder } else { builder.shared_library(compiled.tvm_ffi()) }
+    // SAFETY: the initialisers of both may run; they are what the objects are made for.
+    unsafe {
+        let builder = builder.shared_library(compiled.runtime());
+        if form == Form::C { builder } else { builder.shared_library(compiled.tvm_ffi()) }
+    }
 }
 
 fn load(builder: LibraryBuilder, compiled: &Compiled, kernel: &str, form: Form) -> Library {
-    // SAFETY: the runtime's initialisers may run; it is what the objects are made for.
-    let library = unsafe { builder.build().unwrap() };
+    let library = builder.build().unwrap();
     library.add_object_named("kernel.o", compiled.bytes(kernel, form)).unwrap();
     library
 }
@@ -63,7 +66,7 @@ fn what_is_missing_is_named(compiled: &Compiled) {
         let library = load(builder, compiled, "saxpy", form);
         // SAFETY: nothing is linked.
         let error = unsafe { library.initialize() }.unwrap_err();
-        let Error::UndefinedSymbols { symbols, .. } = &error else { panic!("{error}") };
+        let Error::Link(LinkError::UndefinedSymbols { symbols, .. }) = &error else { panic!("{error}") };
         assert!(symbols.iter().any(|symbol| symbol.name == "_cudaLibraryLoadData"), "{error}");
         for symbol in symbols {
             let exports = if symbol.name.starts_with("TVMFFI") { &tvm_ffi } else { &runtime };
@@ -86,7 +89,9 @@ fn without_a_driver_a_call_is_an_error(compiled: &Compiled) {
         // What the header takes from CUDA itself, and the rest from the runtime.
         let of_cuda = ["cudaGetDeviceCount", "cudaLibraryUnload", "cudaGetErrorName", "cudaGetErrorString"];
         let builder = with_runtime(engine.library("kernel"), compiled, Form::C);
-        let builder = of_cuda.iter().fold(builder, |builder, name| builder.symbol(name, cuda::stub(name).unwrap()));
+        // SAFETY: the stubs have the types that the header takes them for.
+        let give = |builder: LibraryBuilder, name: &&str| unsafe { builder.symbol(name, cuda::stub(name).unwrap()) };
+        let builder = of_cuda.iter().fold(builder, give);
         let library = load(builder, compiled, kernel.name, Form::C);
         library.add_object_named("host.o", compiled.host(kernel.name)).unwrap();
         type CudaInit = unsafe extern "C" fn(*mut *mut c_void);

@@ -92,11 +92,11 @@ fn stock_refuses_what_is_prepared_here(compiled: &Compiled) {
             let linked = jit.add(jit.main(), &bytes);
             let linked = linked.and_then(|_| jit.look_up(&CString::new(symbol).unwrap()));
             match linked {
-                Err(said) if two_texts && version >= 17 => {
+                Err(said) if two_texts && version >= 18 => {
                     assert!(said.contains(".text is present more than once with different permissions"), "{said}");
                 }
                 // Before, the first section's permissions hold for both.
-                Ok(address) if !two_texts || version < 17 => assert_ne!(address, 0),
+                Ok(address) if !two_texts || version < 18 => assert_ne!(address, 0),
                 other => panic!("{} in form {form:?}: {other:?}", kernel.name),
             }
         }

@@ -1,5 +1,5 @@
 //! TVM-FFI's packed calling convention, as far as these kernels need it (`tvm/ffi/c_api.h`, `dlpack.h`).
-#![allow(unsafe_code)] // calls of what the caller vouches for
+#![allow(unsafe_code, reason = "calls of what the caller vouches for")]
 
 use std::ffi::{c_int, c_void};
 use std::path::Path;
@@ -93,7 +93,8 @@ pub type Packed = unsafe extern "C" fn(*mut c_void, *const Any, i32, *mut Any) -
 /// A kernel's function of this convention.
 #[track_caller]
 pub fn function(library: &Library, kernel: &str) -> Symbol<Packed> {
-    // SAFETY: every `__tvm_ffi_<name>` has this type; the objects have no initialisers, and a finaliser of the compiler's own.
+    // SAFETY: every `__tvm_ffi_<name>` has this type; the objects have no initialisers, and a finaliser of the
+    // compiler's own.
     unsafe { library.get(&format!("__tvm_ffi_{kernel}")).unwrap_or_else(|e| panic!("{e}")) }
 }
 

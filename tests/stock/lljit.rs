@@ -1,4 +1,4 @@
-//! Stock LLJIT as its C API makes it, for what is compared with it: tests, benches and examples include this file.
+//! Stock LLJIT as its C API makes it, for what is compared with it: tests, benches and tools include this file.
 //!
 //! Nothing of it is disposed of: it is there until its process ends.
 #![allow(dead_code, reason = "each of those that include it uses some of it")]
@@ -31,8 +31,9 @@ pub enum Linker {
     RuntimeDyld,
 }
 
-/// Before LLVM 17, LLJIT links ELF objects of our machines with RuntimeDyld (LLJITBuilderState::prepareForConstruction), and the C API
-/// has no other layer ([`Linker::InProcess`] is of slabjit-stock).
+/// Before LLVM 17, LLJIT links ELF objects of our machines with RuntimeDyld
+/// (LLJITBuilderState::prepareForConstruction), and the C API has no other layer ([`Linker::InProcess`] is of
+/// slabjit-stock).
 pub fn is_jitlink() -> bool {
     let version = slabjit::llvm_version_string();
     version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= 17)
@@ -208,7 +209,8 @@ extern "C" fn in_process(
     _: *const c_char,
 ) -> LLVMOrcObjectLayerRef {
     let mut layer = ptr::null_mut();
-    // SAFETY: called by the builder with its session. There is no other way out for an error than to abort, which `expect` does here.
+    // SAFETY: called by the builder with its session. There is no other way out for an error than to abort, which
+    // `expect` does here.
     unsafe { check(slabjit_stock::slabjit_stock_in_process_layer(session, &mut layer)) }.expect("a layer");
     layer
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::common::{self, Checked, compile_bytes};
 use slabjit::{
-    EngineStats, Error, JitEngine, Library, LibraryBuilder, Limits, LinkPlan, ObjectInput, ObjectPlugin, ObjectReport,
-    Removal, SectionConflicts, Symbol,
+    EngineStats, Error, JitEngine, Library, LibraryBuilder, LibraryError, Limits, LinkPlan, ObjectError, ObjectInput,
+    ObjectPlugin, ObjectReport, Removal, SectionConflicts, Symbol,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -45,14 +45,15 @@ common::tests![
     plugin_sees_every_object,
     plugin_may_rewrite,
     plugin_may_refuse,
+    debug_is_display_and_sources,
     explain_address,
     objects_without_a_name_are_told_apart,
     symbol_address_is_the_function,
     features_are_those_of_the_readme,
 ];
 
-/// cargo switches a feature on for all that depend on the crate. So each is one that a user may want, as the README lists them; what only
-/// tests and fuzzers want is a `--cfg`.
+/// cargo switches a feature on for all that depend on the crate. So each is one that a user may want, as the README
+/// lists them; what only tests and fuzzers want is a `--cfg`.
 fn features_are_those_of_the_readme() {
     let manifest = include_str!("../../Cargo.toml");
     let features = manifest.split("[features]").nth(1).unwrap().split("\n[").next().unwrap();
@@ -83,7 +84,10 @@ fn objects_without_a_name_are_told_apart() {
         assert_eq!(told.library, told.object);
         common::freed(library);
         let removed = library.add_object(&bytes).unwrap_err();
-        assert!(matches!(&removed, Error::Removed { library } if **library == *told.library), "{removed}");
+        assert!(
+            matches!(&removed, Error::Library(LibraryError::Removed { library }) if **library == *told.library),
+            "{removed}"
+        );
         library.name()
     });
     assert!(names[0] != names[1] && names.iter().all(|name| !name.is_empty()), "{names:?}");
@@ -117,14 +121,18 @@ fn limit_of_object_bytes() {
     limited_by(
         &bytes,
         |l| l.object_bytes = 4000,
-        |e| matches!(e, Error::ObjectTooLarge { limit: 4000, bytes: 5001.., .. }),
+        |e| matches!(e, Error::Object(ObjectError::ObjectTooLarge { limit: 4000, bytes: 5001.., .. })),
     );
 }
 
 fn limit_of_sections() {
     let source = (0..50).map(|i| format!("int f{i}(void) {{ return {i}; }}")).collect::<String>();
     let bytes = compile_bytes("sections.c", &source, &["-ffunction-sections"]);
-    limited_by(&bytes, |l| l.sections = 40, |e| matches!(e, Error::TooManySections { limit: 40, count: 50.., .. }));
+    limited_by(
+        &bytes,
+        |l| l.sections = 40,
+        |e| matches!(e, Error::Object(ObjectError::TooManySections { limit: 40, count: 50.., .. })),
+    );
 }
 
 fn limit_of_relocations() {
@@ -133,7 +141,7 @@ fn limit_of_relocations() {
     limited_by(
         &bytes,
         |l| l.relocations = 99,
-        |e| matches!(e, Error::TooManyRelocations { limit: 99, count: 100.., .. }),
+        |e| matches!(e, Error::Object(ObjectError::TooManyRelocations { limit: 99, count: 100.., .. })),
     );
 }
 
@@ -144,7 +152,7 @@ fn limit_of_decompressed_bytes() {
     limited_by(
         &bytes,
         |l| l.decompressed_bytes = 999_999,
-        |e| matches!(e, Error::DecompressedTooLarge { bytes: 1_000_000.., .. }),
+        |e| matches!(e, Error::Object(ObjectError::DecompressedTooLarge { bytes: 1_000_000.., .. })),
     );
 }
 
@@ -155,7 +163,12 @@ fn limit_of_mapped_bytes() {
         limited_by(
             &bytes,
             |l| l.mapped_bytes = 1 << 20,
-            |e| matches!(e, Error::MappedTooLarge { limit: 0x10_0000, bytes: 0x10_0001..0x10_1000, .. }),
+            |e| {
+                matches!(
+                    e,
+                    Error::Object(ObjectError::MappedTooLarge { limit: 0x10_0000, bytes: 0x10_0001..0x10_1000, .. })
+                )
+            },
         );
     }
 }
@@ -166,7 +179,12 @@ fn limit_of_working_bytes() {
     limited_by(
         &bytes,
         |l| l.working_bytes = 200_000,
-        |e| matches!(e, Error::WorkingMemoryTooLarge { limit: 200_000, bytes: 256_000..1_000_000, .. }),
+        |e| {
+            matches!(
+                e,
+                Error::Object(ObjectError::WorkingMemoryTooLarge { limit: 200_000, bytes: 256_000..1_000_000, .. })
+            )
+        },
     );
 }
 
@@ -175,7 +193,11 @@ fn limit_of_work() {
     let source =
         format!("extern int {name} __attribute__((weak)); int *table[] = {{{}}};", format!("&{name}, ").repeat(100));
     let bytes = compile_bytes("work.c", &source, &[]);
-    limited_by(&bytes, |l| l.work = 99_999, |e| matches!(e, Error::TooMuchWork { limit: 99_999, work: 100_000, .. }));
+    limited_by(
+        &bytes,
+        |l| l.work = 99_999,
+        |e| matches!(e, Error::Object(ObjectError::TooMuchWork { limit: 99_999, work: 100_000, .. })),
+    );
 }
 
 // ---- preparation ----
@@ -214,7 +236,10 @@ fn section_conflicts_harmonize() {
 
 fn section_conflicts_reject() {
     let error = with_policy(SectionConflicts::Reject).unwrap_err();
-    assert!(matches!(&error, Error::SectionConflict { section, count: 2, .. } if section == ".text"), "{error:?}");
+    assert!(
+        matches!(&error, Error::Object(ObjectError::SectionConflict { section, count: 2, .. }) if section == ".text"),
+        "{error:?}"
+    );
 }
 
 fn check_runs_nothing_and_keeps_nothing() {
@@ -280,8 +305,7 @@ fn plugin_sees_every_object() {
     let archive = common::once_per(&["archive", "seen"], "a", |path| {
         common::tool("ar", &["rcs".as_ref(), path.as_os_str(), member.as_os_str()]);
     });
-    // SAFETY: no shared libraries.
-    let library = unsafe { engine.library("seen").build().unwrap() };
+    let library = engine.library("seen").build().unwrap();
     library.add_object(compile_bytes("seen.c", "int member(void); int value(void) { return member(); }", &[])).unwrap();
     library.add_archive_file(archive).unwrap();
     assert_eq!(seen.load(Ordering::Relaxed), 1);
@@ -309,9 +333,65 @@ fn plugin_may_refuse() {
     let (engine, _) = with_plugin();
     let error =
         engine.add_object(compile_bytes("unwanted.c", "const char text[] = \"unwanted_word\";", &[])).unwrap_err();
-    assert!(matches!(&error, Error::Plugin { plugin, .. } if plugin == "test-plugin"), "{error:?}");
+    assert!(
+        matches!(&error, Error::Object(ObjectError::Plugin { plugin, .. }) if plugin == "test-plugin"),
+        "{error:?}"
+    );
     assert!(error.to_string().contains("there is an unwanted word"), "{error}");
     engine.assert_usable();
+    engine.finish();
+}
+
+/// A plugin's error, which has a source.
+#[derive(Debug)]
+struct Unsigned(std::num::ParseIntError);
+
+impl std::fmt::Display for Unsigned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("it is not signed")
+    }
+}
+
+impl std::error::Error for Unsigned {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+struct Refuses;
+
+impl ObjectPlugin for Refuses {
+    fn name(&self) -> &str {
+        "refuses"
+    }
+
+    fn prepare<'data>(
+        &self,
+        _: ObjectInput<'data>,
+        _: &mut ObjectReport,
+    ) -> Result<Cow<'data, [u8]>, Box<dyn std::error::Error + Send + Sync>> {
+        Err(Box::new(Unsigned("x".parse::<u8>().unwrap_err())))
+    }
+}
+
+/// `fn main() -> slabjit::Result<()>` prints `Debug`.
+fn debug_is_display_and_sources() {
+    let engine = Checked::new();
+    let error = engine.add_object([]).unwrap_err();
+    assert!(error.to_string().contains("is empty; expected"), "{error}");
+    assert_eq!(format!("{error:?}"), error.to_string());
+    // `Display` says what its source says.
+    let error = engine.add_object_file("/nowhere/missing.o").unwrap_err();
+    assert!(std::error::Error::source(&error).is_some());
+    assert_eq!(format!("{error:?}"), error.to_string());
+    engine.finish();
+
+    let engine = Checked::of(JitEngine::builder().plugin(Refuses).build().unwrap());
+    let bytes = compile_bytes("unsigned.c", "int f(void) { return 1; }", &[]);
+    let error = engine.add_object_named("unsigned.o", &bytes).unwrap_err();
+    let expected = "plugin 'refuses' refused 'unsigned.o': it is not signed";
+    assert_eq!(error.to_string(), expected);
+    assert_eq!(format!("{error:?}"), format!("{expected}\ncaused by: invalid digit found in string"));
     engine.finish();
 }
 

@@ -1,4 +1,5 @@
-//! Bad input: each an `Err` of its own variant that names the object and the cause; `stats()` is unchanged and the engine goes on.
+//! Bad input: each an `Err` of its own variant that names the object and the cause; `stats()` is unchanged and the
+//! engine goes on.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,7 @@ use crate::common::{
     self, Checked, Random, compile, compile_bytes, compile_with, good_object, link_shared, once_per, temporary, tool,
 };
 use crate::target::{by_arch, by_qemu};
-use slabjit::{Error, JitEngine, Library};
+use slabjit::{Error, JitEngine, Library, LinkError, MemoryError, ObjectError};
 
 common::tests![
     missing,
@@ -105,27 +106,33 @@ fn folder() {
 }
 
 fn empty() {
-    refused(&file("empty.o", b""), |e| matches!(e, Error::EmptyObject { .. }), &["empty"]);
+    refused(&file("empty.o", b""), |e| matches!(e, Error::Object(ObjectError::Empty { .. })), &["empty"]);
     let engine = Checked::new();
-    assert!(matches!(engine.add_object([]).err(), Some(Error::EmptyObject { .. })));
+    assert!(matches!(engine.add_object([]).err(), Some(Error::Object(ObjectError::Empty { .. }))));
     engine.finish();
 }
 
 fn random_bytes() {
     let mut random = Random::new(1);
     let bytes: Vec<u8> = (0..4096).map(|_| random.next() as u8).collect();
-    refused(&file("random.o", &bytes), |e| matches!(e, Error::NotAnObject { .. }), &["not an ELF object"]);
+    refused(
+        &file("random.o", &bytes),
+        |e| matches!(e, Error::Object(ObjectError::NotAnObject { .. })),
+        &["not an ELF object"],
+    );
     // And with a header that looks right.
     let mut bytes = bytes;
     bytes[..64].copy_from_slice(&std::fs::read(good_object()).unwrap()[..64]);
-    let is_expected = |e: &Error| matches!(e, Error::Malformed { .. } | Error::Truncated { .. });
+    let is_expected = |e: &Error| {
+        matches!(e, Error::Object(ObjectError::Malformed { .. }) | Error::Object(ObjectError::Truncated { .. }))
+    };
     refused(&file("random-body.o", &bytes), is_expected, &[]);
 }
 
 fn text_file() {
     refused(
         &file("text.o", b"int main(void) { return 0; }\n"),
-        |e| matches!(e, Error::NotAnObject { .. }),
+        |e| matches!(e, Error::Object(ObjectError::NotAnObject { .. })),
         &["69 6e 74"],
     );
 }
@@ -143,7 +150,7 @@ fn truncated_everywhere() {
         });
         match result {
             Ok(sum) => assert_eq!(sum, 42, "cut at {length}"),
-            Err(Error::Truncated { len, .. }) => {
+            Err(Error::Object(ObjectError::Truncated { len, .. })) => {
                 assert_eq!(len, length as u64);
                 refused += 1;
             }
@@ -163,12 +170,17 @@ fn archive_as_object() {
     let archive = once_per(&["archive"], "a", |path| {
         tool("ar", &["rcs".as_ref(), path.as_os_str(), good_object().as_os_str()]);
     });
-    refused(&archive, |e| matches!(e, Error::ArchiveNotObject { .. }), &["archive", "add_archive"]);
+    refused(
+        &archive,
+        |e| matches!(e, Error::Object(ObjectError::ArchiveNotObject { .. })),
+        &["archive", "add_archive"],
+    );
 }
 
 fn shared_object_as_object() {
     let shared = link_shared("linked.so", &[&good_object()], &[]);
-    let is_expected = |e: &Error| matches!(e, Error::LinkedFileNotObject { kind: "shared object", .. });
+    let is_expected =
+        |e: &Error| matches!(e, Error::Object(ObjectError::LinkedFileNotObject { kind: "shared object", .. }));
     refused(&shared, is_expected, &["shared object", "shared_library"]);
 }
 
@@ -177,20 +189,21 @@ fn executable_as_object() {
     let executable = once_per(&["executable"], "exe", |path| {
         tool("gcc", &["-no-pie".as_ref(), main.as_os_str(), "-o".as_ref(), path.as_os_str()]);
     });
-    let is_expected = |e: &Error| matches!(e, Error::LinkedFileNotObject { kind: "executable", .. });
+    let is_expected =
+        |e: &Error| matches!(e, Error::Object(ObjectError::LinkedFileNotObject { kind: "executable", .. }));
     refused(&executable, is_expected, &["executable"]);
 }
 
 fn bitcode_as_object() {
     let bitcode = compile_with("clang-22", "bitcode.c", "int f(void) { return 1; }", &["-emit-llvm"]);
-    refused(&bitcode, |e| matches!(e, Error::BitcodeNotObject { .. }), &["bitcode"]);
+    refused(&bitcode, |e| matches!(e, Error::Object(ObjectError::BitcodeNotObject { .. })), &["bitcode"]);
     let lto = compile_with("clang-19", "thin.c", "int f(void) { return 1; }", &["-flto=thin"]);
-    refused(&lto, |e| matches!(e, Error::BitcodeNotObject { .. }), &["bitcode", "-flto"]);
+    refused(&lto, |e| matches!(e, Error::Object(ObjectError::BitcodeNotObject { .. })), &["bitcode", "-flto"]);
 }
 
 fn slim_lto_as_object() {
     let slim = compile("slim.c", "int f(void) { return 1; }", &["-flto", "-fno-fat-lto-objects"]);
-    refused(&slim, |e| matches!(e, Error::SlimLtoObject { .. }), &["LTO", "-ffat-lto-objects"]);
+    refused(&slim, |e| matches!(e, Error::Object(ObjectError::SlimLtoObject { .. })), &["LTO", "-ffat-lto-objects"]);
     // A fat one has machine code, and loads.
     let fat = compile("fat.c", "int f(void) { return 42; }", &["-flto", "-ffat-lto-objects"]);
     let engine = Checked::new();
@@ -215,40 +228,46 @@ fn no_symbol_table() {
     }
     refused(
         &file("nosymtab.o", &bytes),
-        |e| matches!(e, Error::NoSymbolTable { .. }),
+        |e| matches!(e, Error::Object(ObjectError::NoSymbolTable { .. })),
         &["no symbol table", ".rela.text"],
     );
 }
 
 /// The one of the two architectures that this is not.
 fn other_architecture() {
-    let is_expected = |e: &Error| matches!(e, Error::WrongMachine { machine, .. } if *machine == by_arch(183, 62));
+    let is_expected = |e: &Error| matches!(e, Error::Object(ObjectError::WrongMachine { machine, .. }) if *machine == by_arch(183, 62));
     let target = by_arch("aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu");
     refused(&foreign(target), is_expected, &["AArch64", "x86-64"]);
 }
 
 fn aarch64_big_endian() {
-    let is_expected = |e: &Error| matches!(e, Error::WrongEncoding { .. } | Error::WrongMachine { .. });
+    let is_expected = |e: &Error| {
+        matches!(e, Error::Object(ObjectError::WrongEncoding { .. }) | Error::Object(ObjectError::WrongMachine { .. }))
+    };
     refused(&foreign("aarch64_be-unknown-linux-gnu"), is_expected, &[]);
 }
 
 fn i386() {
-    let is_expected = |e: &Error| matches!(e, Error::WrongClass { .. } | Error::WrongMachine { .. });
+    let is_expected = |e: &Error| {
+        matches!(e, Error::Object(ObjectError::WrongClass { .. }) | Error::Object(ObjectError::WrongMachine { .. }))
+    };
     refused(&foreign("i386-unknown-linux-gnu"), is_expected, &["386"]);
 }
 
 fn riscv() {
-    let is_expected = |e: &Error| matches!(e, Error::WrongMachine { machine: 243, .. });
+    let is_expected = |e: &Error| matches!(e, Error::Object(ObjectError::WrongMachine { machine: 243, .. }));
     refused(&foreign("riscv64-unknown-linux-gnu"), is_expected, &["RISC-V"]);
 }
 
 fn powerpc() {
-    let is_expected = |e: &Error| matches!(e, Error::WrongMachine { machine: 21, .. });
+    let is_expected = |e: &Error| matches!(e, Error::Object(ObjectError::WrongMachine { machine: 21, .. }));
     refused(&foreign("powerpc64le-unknown-linux-gnu"), is_expected, &["PowerPC"]);
 }
 
 fn powerpc_big_endian() {
-    let is_expected = |e: &Error| matches!(e, Error::WrongMachine { .. } | Error::WrongEncoding { .. });
+    let is_expected = |e: &Error| {
+        matches!(e, Error::Object(ObjectError::WrongMachine { .. }) | Error::Object(ObjectError::WrongEncoding { .. }))
+    };
     refused(&foreign("powerpc64-unknown-linux-gnu"), is_expected, &["big-endian"]);
 }
 
@@ -259,35 +278,47 @@ fn big_endian() {
     for field in [16..18, 18..20, 20..24] {
         bytes[field].reverse();
     }
-    refused(&file("big-endian.o", &bytes), |e| matches!(e, Error::WrongEncoding { .. }), &["big-endian"]);
+    refused(
+        &file("big-endian.o", &bytes),
+        |e| matches!(e, Error::Object(ObjectError::WrongEncoding { .. })),
+        &["big-endian"],
+    );
 }
 
 /// This machine with 32-bit pointers.
 fn narrow_pointers() {
     let target = by_arch("x86_64-unknown-linux-gnux32", "aarch64-unknown-linux-gnu_ilp32");
-    refused(&foreign(target), |e| matches!(e, Error::WrongClass { .. }), &["32-bit", by_arch("-mx32", "ILP32")]);
+    refused(
+        &foreign(target),
+        |e| matches!(e, Error::Object(ObjectError::WrongClass { .. })),
+        &["32-bit", by_arch("-mx32", "ILP32")],
+    );
 }
 
 fn coff() {
-    let is_expected = |e: &Error| matches!(e, Error::ForeignFormat { format: "COFF", .. });
+    let is_expected = |e: &Error| matches!(e, Error::Object(ObjectError::ForeignFormat { format: "COFF", .. }));
     refused(&foreign("x86_64-pc-windows-msvc"), is_expected, &["COFF"]);
 }
 
 fn mach_o() {
-    let is_expected = |e: &Error| matches!(e, Error::ForeignFormat { format: "Mach-O", .. });
+    let is_expected = |e: &Error| matches!(e, Error::Object(ObjectError::ForeignFormat { format: "Mach-O", .. }));
     refused(&foreign("x86_64-apple-darwin"), is_expected, &["Mach-O"]);
     refused(&foreign("arm64-apple-darwin"), is_expected, &["Mach-O"]);
 }
 
 fn web_assembly() {
-    let is_expected = |e: &Error| matches!(e, Error::ForeignFormat { format: "WebAssembly", .. });
+    let is_expected = |e: &Error| matches!(e, Error::Object(ObjectError::ForeignFormat { format: "WebAssembly", .. }));
     refused(&foreign("wasm32-unknown-unknown"), is_expected, &["WebAssembly"]);
 }
 
 fn other_os_abi() {
     let mut bytes = std::fs::read(good_object()).unwrap();
     bytes[7] = 9; // EI_OSABI: FreeBSD
-    refused(&file("freebsd.o", &bytes), |e| matches!(e, Error::WrongOsAbi { abi: 9, .. }), &["OS/ABI 9"]);
+    refused(
+        &file("freebsd.o", &bytes),
+        |e| matches!(e, Error::Object(ObjectError::WrongOsAbi { abi: 9, .. })),
+        &["OS/ABI 9"],
+    );
 }
 
 // ---- names ----
@@ -297,7 +328,9 @@ fn undefined_symbols_are_all_listed() {
                   int f(void) { return missing_one() + missing_two + missing_three + abs(-1); }";
     let path = compile("undefined.c", source, &[]);
     let engine = Checked::new();
-    let Error::UndefinedSymbols { symbols, .. } = error_of(&engine, &path) else { panic!("another variant") };
+    let Error::Link(LinkError::UndefinedSymbols { symbols, .. }) = error_of(&engine, &path) else {
+        panic!("another variant")
+    };
     let mut names: Vec<_> = symbols.iter().map(|s| s.name.as_str()).collect();
     names.sort_unstable();
     assert_eq!(names, ["missing_one", "missing_three", "missing_two"]);
@@ -311,14 +344,13 @@ fn undefined_then_provided() {
     let user = compile("user.c", "int provided(int); int f(int x) { return provided(x) + 1; }", &[]);
     let provider = compile("provider.c", "int provided(int x) { return x * 2; }", &[]);
     let engine = Checked::new();
-    // SAFETY: no shared libraries.
-    let library: Library = unsafe { engine.library("late").build().unwrap() };
+    let library: Library = engine.library("late").build().unwrap();
     library.add_object_file(&user).unwrap();
     for _ in 0..2 {
         // SAFETY: `f` is int(int).
         let error = unsafe { library.get::<extern "C" fn(i32) -> i32>("f") }.err().unwrap();
         assert!(
-            matches!(&error, Error::UndefinedSymbols { symbols, .. } if symbols[0].name == "provided"),
+            matches!(&error, Error::Link(LinkError::UndefinedSymbols { symbols, .. }) if symbols[0].name == "provided"),
             "{error:?}"
         );
     }
@@ -333,12 +365,14 @@ fn duplicate_definitions() {
     let first = compile("first_twice.c", "int twice(void) { return 1; }", &[]);
     let second = compile("second_twice.c", "int twice(void) { return 2; } int other(void) { return 3; }", &[]);
     let engine = Checked::new();
-    // SAFETY: no shared libraries.
-    let library = unsafe { engine.library("duplicates").build().unwrap() };
+    let library = engine.library("duplicates").build().unwrap();
     library.add_object_file(&first).unwrap();
     // SAFETY: nothing runs in these objects.
     let error = library.add_object_file(&second).and_then(|_| unsafe { library.initialize() }).err().unwrap();
-    assert!(matches!(&error, Error::DuplicateDefinition { symbol, .. } if symbol == "twice"), "{error:?}");
+    assert!(
+        matches!(&error, Error::Link(LinkError::DuplicateDefinition { symbol, .. }) if symbol == "twice"),
+        "{error:?}"
+    );
     for part in ["twice", "duplicates", "first_twice.o", "second_twice.o"] {
         assert!(error.to_string().contains(part), "{part} is not in: {error}");
     }
@@ -375,37 +409,45 @@ fn with_relocation(name: &str, change: impl Fn(&mut [u8])) -> PathBuf {
 
 fn unknown_relocation() {
     let path = with_relocation("unknown-relocation.o", |rela| rela[8..12].copy_from_slice(&200u32.to_le_bytes()));
-    let is_expected = |e: &Error| matches!(e, Error::UnsupportedRelocation { .. });
+    let is_expected = |e: &Error| matches!(e, Error::Object(ObjectError::UnsupportedRelocation { .. }));
     let offset = by_arch("0x3", "0x0");
     refused(&path, is_expected, &["'.text'", offset, "200", "far_away"]);
 }
 
 fn relocation_beyond_its_section() {
     let path = with_relocation("relocation-outside.o", |rela| rela[..8].copy_from_slice(&0x1_0000u64.to_le_bytes()));
-    refused(&path, |e| matches!(e, Error::Malformed { .. }), &[".text", "0x10000"]);
+    refused(&path, |e| matches!(e, Error::Object(ObjectError::Malformed { .. })), &[".text", "0x10000"]);
 }
 
 fn symbol_beyond_the_table() {
     let path = with_relocation("symbol-outside.o", |rela| rela[12..16].copy_from_slice(&9999u32.to_le_bytes()));
-    refused(&path, |e| matches!(e, Error::Malformed { .. }), &["9999"]);
+    refused(&path, |e| matches!(e, Error::Object(ObjectError::Malformed { .. })), &["9999"]);
 }
 
 fn section_beyond_the_file() {
     let mut bytes = std::fs::read(good_object()).unwrap();
     let text = section_headers(&bytes)[1];
     bytes[text + 0x20..text + 0x28].copy_from_slice(&0x100_0000u64.to_le_bytes());
-    refused(&file("section-outside.o", &bytes), |e| matches!(e, Error::Truncated { .. }), &["'.text'"]);
+    refused(
+        &file("section-outside.o", &bytes),
+        |e| matches!(e, Error::Object(ObjectError::Truncated { .. })),
+        &["'.text'"],
+    );
 }
 
 fn thread_local() {
     let path = compile("tls_absolute.s", ".globl counter\n.type counter, %tls_object\ncounter = 5\n", &[]);
-    refused(&path, |e| matches!(e, Error::ThreadLocal { .. }), &["thread-local", "'counter'", "absolute"]);
+    refused(
+        &path,
+        |e| matches!(e, Error::Link(LinkError::ThreadLocal { .. })),
+        &["thread-local", "'counter'", "absolute"],
+    );
 }
 
 fn indirect_function() {
     let source = ".data\n.globl chosen\n.type chosen, %gnu_indirect_function\nchosen: .quad 0\n";
     let path = compile("ifunc.s", source, &[]);
-    refused(&path, |e| matches!(e, Error::IndirectFunction { .. }), &["chosen", "IFUNC"]);
+    refused(&path, |e| matches!(e, Error::Object(ObjectError::IndirectFunction { .. })), &["chosen", "IFUNC"]);
 }
 
 // ---- linking and running ----
@@ -414,7 +456,8 @@ fn arena_exhausted() {
     let big = compile("big.c", "char big_buffer[48 << 20]; char *f(void) { return big_buffer; }", &[]);
     let engine = Checked::of(JitEngine::builder().arena_size(16 << 20).build().unwrap());
     let error = error_of(&engine, &big);
-    let Error::ArenaExhausted { section, section_bytes, requested, arena_bytes, .. } = &error else {
+    let Error::Memory(MemoryError::ArenaExhausted { section, section_bytes, requested, arena_bytes, .. }) = &error
+    else {
         panic!("{error:?}")
     };
     assert_eq!((section.as_str(), *section_bytes), (".bss", 48 << 20));
@@ -448,13 +491,13 @@ fn throwing(name: &str, thrown: &str) -> Error {
 
 fn initializer_throws() {
     let error = throwing("throws.cc", "5");
-    assert!(matches!(error, Error::InitializerFailed { .. }), "{error:?}");
+    assert!(matches!(error, Error::Link(LinkError::InitializerFailed { .. })), "{error:?}");
     assert!(error.to_string().contains("throws.o"), "{error}");
 }
 
 fn initializer_throws_class() {
     let error = throwing("throws_class.cc", "std::runtime_error(\"no device\")");
-    assert!(matches!(error, Error::InitializerFailed { .. }), "{error:?}");
+    assert!(matches!(error, Error::Link(LinkError::InitializerFailed { .. })), "{error:?}");
     assert!(error.to_string().contains("throws_class.o"), "{error}");
 }
 
@@ -472,7 +515,8 @@ fn headers_and_tables(whole: &[u8]) -> Vec<usize> {
     places
 }
 
-/// Headers and tables damaged at random: an error, or an object that loads; never a crash of the loader. Nothing of it is run.
+/// Headers and tables damaged at random: an error, or an object that loads; never a crash of the loader. Nothing of it
+/// is run.
 fn random_damage() {
     let whole =
         compile_bytes("damaged.c", "extern int x; static int y[3]; int *f(int i) { return i ? &x : y; }", &["-g"]);
@@ -505,8 +549,8 @@ fn random_damage() {
     engine.finish();
 }
 
-/// The same for thread-local variables and indirect functions, and linked: together with an object whose link fails at its end, so
-/// that nothing runs.
+/// The same for thread-local variables and indirect functions, and linked: together with an object whose link fails at
+/// its end, so that nothing runs.
 fn random_damage_that_is_linked() {
     let source = "__thread int a = 3, zero; static __thread char b[40] = {1, 2}; extern __thread int process_errno __asm__(\"errno\") __attribute__((tls_model(\"global-dynamic\")));
         static int one(void) { return 1; } static int two(void) { return 2; } static int (*pick(void))(void) { return a ? one : two; }
@@ -535,7 +579,7 @@ fn random_damage_that_is_linked() {
             let added = library.add_object(&bytes).and_then(|_| library.add_object(&failing));
             // SAFETY: it fails before anything runs.
             let error = added.and_then(|_| unsafe { library.initialize() }).expect_err("a reference that cannot reach");
-            linked += i32::from(matches!(error, Error::ReferencesOutOfRange { .. }));
+            linked += i32::from(matches!(error, Error::Link(LinkError::ReferencesOutOfRange { .. })));
             common::freed(&library);
             engine.assert_unchanged();
         }

@@ -1,6 +1,6 @@
 //! `add_objects`: objects that come together, all or none, and are linked together.
 
-use slabjit::{Error, JitEngine, Library};
+use slabjit::{Error, JitEngine, Library, LibraryError, LinkError};
 
 use crate::common::{self, Checked, call, compile_bytes, freed, mappings, packed};
 use crate::target::not_under_qemu;
@@ -18,8 +18,7 @@ common::tests![
 ];
 
 fn library(engine: &JitEngine) -> Library {
-    // SAFETY: no shared library is opened, no symbol given.
-    unsafe { engine.library("batch").build().unwrap() }
+    engine.library("batch").build().unwrap()
 }
 
 fn object(name: &str, source: &str) -> Vec<u8> {
@@ -29,7 +28,7 @@ fn object(name: &str, source: &str) -> Vec<u8> {
 fn missing(library: &Library, name: &str) -> bool {
     // SAFETY: nothing is called.
     let got = unsafe { library.get::<extern "C" fn() -> i32>(name) };
-    matches!(got, Err(Error::SymbolNotFound { .. }))
+    matches!(got, Err(Error::Library(LibraryError::SymbolNotFound { .. })))
 }
 
 fn objects_that_come_together_find_each_other() {
@@ -61,13 +60,15 @@ fn one_that_is_refused_keeps_the_others_out() {
     let again = object("again", "int one(void) { return 100; }");
     let library = library(&engine);
     let refused = library.add_objects([&one, &two, &again]).unwrap_err();
-    let Error::DuplicateDefinition { symbol, first, second, .. } = &refused else { panic!("{refused}") };
+    let Error::Link(LinkError::DuplicateDefinition { symbol, first, second, .. }) = &refused else {
+        panic!("{refused}")
+    };
     assert_eq!(symbol, "one");
     assert_ne!(first, second, "{refused}");
     assert!(missing(&library, "one") && missing(&library, "two"));
     for torn in [&two[..two.len() / 2], b"no object", &[]] {
         let refused = library.add_objects([&one[..], torn]).unwrap_err();
-        assert!(!matches!(refused, Error::DuplicateDefinition { .. }), "{refused}");
+        assert!(!matches!(refused, Error::Link(LinkError::DuplicateDefinition { .. })), "{refused}");
         assert!(engine.add_objects([torn, &one[..]]).is_err());
     }
     library.add_objects([&two, &again]).unwrap();
@@ -89,7 +90,10 @@ fn what_was_there_before_is_as_it_was() {
         "__attribute__((weak, visibility(\"hidden\"))) int seen(void) { return 6; } int own(void) { return seen(); }",
     );
     let clash = object("clash", "int ask(void) { return 3; }");
-    assert!(matches!(library.add_objects([&strong, &hides, &clash]), Err(Error::DuplicateDefinition { .. })));
+    assert!(matches!(
+        library.add_objects([&strong, &hides, &clash]),
+        Err(Error::Link(LinkError::DuplicateDefinition { .. }))
+    ));
     assert_eq!((call(&library, "ask"), call(&library, "seen")), (1, 5));
     freed(&library);
     engine.finish();
@@ -108,7 +112,7 @@ fn many_names_come_and_go_again() {
         let clash = object("clash", "int fresh0(void) { return -1; }");
         for _ in 0..3 {
             let batch = [named("fresh", 30, 200), named("more", 5, 300), clash.clone()];
-            assert!(matches!(library.add_objects(batch), Err(Error::DuplicateDefinition { .. })));
+            assert!(matches!(library.add_objects(batch), Err(Error::Link(LinkError::DuplicateDefinition { .. }))));
             assert!(missing(&library, "fresh29") && missing(&library, "more0"));
         }
         // At first as few as need no table, or no larger one.
@@ -162,7 +166,7 @@ fn a_library_that_is_removed_takes_nothing() {
     let library = library(&engine);
     freed(&library);
     let object = object("late", "int late(void) { return 1; }");
-    assert!(matches!(library.add_objects([&object, &object]), Err(Error::Removed { .. })));
+    assert!(matches!(library.add_objects([&object, &object]), Err(Error::Library(LibraryError::Removed { .. }))));
     engine.finish();
 }
 
@@ -187,7 +191,7 @@ fn one_that_cannot_be_linked_keeps_all_from_running() {
     library.add_objects([&good, &wants, &other]).unwrap();
     // SAFETY: the initialisers may be run.
     let refused = unsafe { library.initialize() }.unwrap_err();
-    assert!(matches!(refused, Error::UndefinedSymbols { .. }), "{refused}");
+    assert!(matches!(refused, Error::Link(LinkError::UndefinedSymbols { .. })), "{refused}");
     assert_eq!(RUNS.load(std::sync::atomic::Ordering::Relaxed), 0);
     library.add_object(object("lacking", "int lacking(void) { return 8; }")).unwrap();
     assert_eq!((call(&library, "wants"), call(&library, "good")), (8, 7));

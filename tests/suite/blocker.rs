@@ -10,7 +10,8 @@ pub const SMALLEST_ARENA: usize = 8 << 20;
 /// The heap and the stack go on growing: room that is left free, as the engine leaves it.
 const HEAP_ROOM: usize = 64 << 20;
 const STACK_ROOM: usize = 128 << 20;
-/// Behind the last address that user code may have with 47 bits (x86-64 with four levels of page tables), less one page.
+/// Behind the last address that user code may have with 47 bits (x86-64 with four levels of page tables), less one
+/// page.
 const TOP: usize = (1 << 47) - (64 << 10);
 
 /// Taken addresses: PROT_NONE, without memory behind them. Free again on drop.
@@ -27,8 +28,8 @@ pub fn occupy(range: Range<usize>) -> Blocker {
     blocker
 }
 
-/// Leaves no room for an arena that has a byte less than `distance` away from the executable or from a library of the process:
-/// the arena of an engine that may lie anywhere is then at least so far from all of the process's symbols.
+/// Leaves no room for an arena that has a byte less than `distance` away from the executable or from a library of the
+/// process: the arena of an engine that may lie anywhere is then at least so far from all of the process's symbols.
 pub fn keep_away(distance: usize) -> Blocker {
     let mut blocker = Blocker::default();
     for file in files() {
@@ -94,7 +95,8 @@ impl Drop for Blocker {
 /// The free pieces of a range, without what heap and stack may need.
 fn free(range: &Range<usize>) -> Vec<Range<usize>> {
     let mut pieces = Vec::new();
-    // What a process may not map at all: the first pages (vm.mmap_min_addr is 64 KiB nearly everywhere), and what is above.
+    // What a process may not map at all: the first pages (vm.mmap_min_addr is 64 KiB nearly everywhere), and what is
+    // above.
     let mut from = range.start.max(64 << 10);
     let end = range.end.min(TOP);
     for mapping in mappings() {

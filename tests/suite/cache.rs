@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant, SystemTime};
 
-use slabjit::{CacheKey, CachedObject, Error, ObjectCache};
+use slabjit::{CacheError, CacheKey, CachedObject, Error, ObjectCache};
 
 use crate::common::{self, Checked, Random, call, child_command, compile_bytes, freed, open_files, temporary};
 use crate::target::{by_qemu, not_under_qemu};
@@ -58,8 +58,8 @@ fn compiled_though(cache: &ObjectCache, key: &str, bytes: usize) -> Error {
     problems.remove(0)
 }
 
-/// A limit on the size of files, as a batch system sets it: for us much like a full disk. The signal that the kernel sends to who goes beyond
-/// it would end the process.
+/// A limit on the size of files, as a batch system sets it: for us much like a full disk. The signal that the kernel
+/// sends to who goes beyond it would end the process.
 fn file_size_limit() {
     if not_under_qemu("RLIMIT_FSIZE would hold for qemu itself") {
         return;
@@ -70,7 +70,7 @@ fn file_size_limit() {
     for bytes in [10_001, 50_000] {
         let error = compiled_though(&cache, "large", bytes);
         assert!(
-            matches!(&error, Error::CacheFull { source, .. } if source.raw_os_error() == Some(libc::EFBIG)),
+            matches!(&error, Error::Cache(CacheError::Full { source, .. }) if source.raw_os_error() == Some(libc::EFBIG)),
             "{error}"
         );
         assert!(error.to_string().contains("ulimit -f"), "{error}");
@@ -81,7 +81,7 @@ fn file_size_limit() {
     assert_eq!(cache.get(&exactly).unwrap().as_deref(), Some(&most[..]));
     // Nothing at all: not even the entry.
     common::limit(libc::RLIMIT_FSIZE, 0);
-    assert!(matches!(cache.put(&CacheKey::new(["other"]), b"").unwrap_err(), Error::CacheFull { .. }));
+    assert!(matches!(cache.put(&CacheKey::new(["other"]), b"").unwrap_err(), Error::Cache(CacheError::Full { .. })));
     assert_eq!(cache.get(&CacheKey::new(["small"])).unwrap().as_deref(), Some(&b"small"[..]));
     common::limit(libc::RLIMIT_FSIZE, unlimited);
     cache.put(&CacheKey::new(["large"]), &most.repeat(5)).unwrap();
@@ -110,7 +110,7 @@ fn full_disk() {
     cache.put(&good, b"good").unwrap();
     let error = compiled_though(&cache, "large", 1 << 20);
     assert!(
-        matches!(&error, Error::CacheFull { source, .. } if source.raw_os_error() == Some(libc::ENOSPC)),
+        matches!(&error, Error::Cache(CacheError::Full { source, .. }) if source.raw_os_error() == Some(libc::ENOSPC)),
         "{error}"
     );
     assert!(error.to_string().contains("free space"), "{error}");
@@ -122,7 +122,7 @@ fn full_disk() {
 /// It says so by an error of its own, and is no full disk.
 #[track_caller]
 fn assert_read_only(error: &Error) {
-    let refused = matches!(error, Error::CacheReadOnly { source, .. } if source.raw_os_error() == Some(libc::EROFS));
+    let refused = matches!(error, Error::Cache(CacheError::ReadOnly { source, .. }) if source.raw_os_error() == Some(libc::EROFS));
     assert!(refused && error.to_string().contains("mount it writable"), "{error:?}");
 }
 
@@ -153,11 +153,11 @@ fn read_only_disk() {
         // What cannot be moved aside is refused each time, and the object is handed out still.
         for _ in 0..2 {
             let error = cache.get(&bad).unwrap_err();
-            assert!(matches!(&error, Error::CacheFile { moved_to: Err(_), .. }), "{error}");
+            assert!(matches!(&error, Error::Cache(CacheError::File { moved_to: Err(_), .. })), "{error}");
         }
         let made = cache.get_or_compile(&bad, || Ok::<_, ()>(b"bad".to_vec())).unwrap();
         assert!(made.bytes == b"bad" && !made.found && made.problems.len() == 2, "{made:?}");
-        assert!(matches!(made.problems[0], Error::CacheFile { .. }), "{made:?}");
+        assert!(matches!(made.problems[0], Error::Cache(CacheError::File { .. })), "{made:?}");
         assert_read_only(&made.problems[1]);
     }
     // Not even the folder for temporary files is there.
@@ -242,15 +242,15 @@ fn worker() {
         let object = cache.get_or_compile(&cache_key, || Ok::<_, ()>(object_of(key, seed))).unwrap();
         assert_is_of(key, &object.bytes);
         for problem in object.problems {
-            assert!(matches!(problem, Error::CacheFile { .. }), "{problem}");
+            assert!(matches!(problem, Error::Cache(CacheError::File { .. })), "{problem}");
             problems += 1;
         }
     }
     println!("{problems} problems");
 }
 
-/// Starts workers, and has something happen again and again until they have all ended. Returns those that were not killed, with
-/// what they printed.
+/// Starts workers, and has something happen again and again until they have all ended. Returns those that were not
+/// killed, with what they printed.
 fn with_workers(folder: &Path, workers: usize, mut meanwhile: impl FnMut(&mut [Child])) -> Vec<String> {
     let ready = folder.with_extension("ready");
     fs::create_dir(&ready).unwrap();

@@ -204,7 +204,8 @@ fn errors_speak_the_words_of_the_command_line() {
     let (shared, folder) = (shared.to_str().unwrap(), shared.parent().unwrap().to_str().unwrap());
     let missing = object(
         "missing_word.c",
-        "int exported_word(void), __cpu_word(void), TVMFFIWord(void); int main(void) { return exported_word() + __cpu_word() + TVMFFIWord(); }",
+        "int exported_word(void), __cpu_word(void), TVMFFIWord(void); int main(void) { return exported_word() + \
+         __cpu_word() + TVMFFIWord(); }",
     );
     let far = object("far_word.s", uses_far());
     let large = |name: &str| {

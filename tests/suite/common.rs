@@ -91,7 +91,7 @@ pub struct ChildEnd {
     /// Its standard output.
     pub stdout: String,
     /// Its standard error.
-    #[expect(dead_code, reason = "shown by Debug")]
+    #[cfg_attr(not(feature = "inkwell"), expect(dead_code, reason = "shown by Debug"))]
     pub stderr: String,
 }
 
@@ -111,7 +111,8 @@ pub fn child_with(name: &str, environment: &[(&str, &str)]) -> ChildEnd {
     }
 }
 
-/// Runs a process to its end. Children that it leaves behind are killed: one that hangs keeps the pipes open, and would be waited for.
+/// Runs a process to its end. Children that it leaves behind are killed: one that hangs keeps the pipes open, and would
+/// be waited for.
 fn output(command: &mut Command) -> Output {
     let child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
@@ -175,8 +176,8 @@ pub struct Mapping {
     pub name: String,
 }
 
-/// Every mapping of this process. Without the `x` of `r-x` under qemu-user, which shows neighbours that are `r-x` and `r--` as
-/// one, with the access of the first: neither is executable for the host.
+/// Every mapping of this process. Without the `x` of `r-x` under qemu-user, which shows neighbours that are `r-x` and
+/// `r--` as one, with the access of the first: neither is executable for the host.
 pub fn mappings() -> Vec<Mapping> {
     let text = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mapping = |line: &str| {
@@ -307,7 +308,8 @@ pub fn something_packed(engine: &JitEngine) -> Option<Library> {
     })
 }
 
-/// The signal of a call of code that was removed: pages that are gone, or a trap in the place of code that others are next to.
+/// The signal of a call of code that was removed: pages that are gone, or a trap in the place of code that others are
+/// next to.
 pub fn stale_signal() -> i32 {
     match packed() {
         false => libc::SIGSEGV,
@@ -322,8 +324,8 @@ impl Checked {
         Self::of(JitEngine::new().unwrap())
     }
 
-    /// A new engine for a single case. qemu-user 7.2 keeps 32 bytes for every page that was ever mapped, accessible or not, so
-    /// that the usual arena would cost it 16 MiB each time.
+    /// A new engine for a single case. qemu-user 7.2 keeps 32 bytes for every page that was ever mapped, accessible or
+    /// not, so that the usual arena would cost it 16 MiB each time.
     pub fn for_a_case() -> Self {
         if target::under_qemu() {
             Self::of(JitEngine::builder().arena_size(64 << 20).build().unwrap())
@@ -394,7 +396,7 @@ pub fn call(library: &Library, name: &str) -> i32 {
 /// Removes a library that nothing else holds.
 #[track_caller]
 pub fn freed(library: &Library) {
-    assert_eq!(library.remove().unwrap(), Removal::Freed);
+    assert_eq!(library.remove(), Removal::Freed);
 }
 
 /// A small object: `int add(int, int)`, a string, data and `.bss`.
@@ -449,8 +451,8 @@ pub fn once_per(key: &[&str], extension: &str, make: impl FnOnce(&Path)) -> Path
     path.clone()
 }
 
-/// Compiles C, C++ or assembly with gcc at -O1, position independent; the kind is told by the name's extension, and the object
-/// is called after it.
+/// Compiles C, C++ or assembly with gcc at -O1, position independent; the kind is told by the name's extension, and the
+/// object is called after it.
 #[track_caller]
 pub fn compile(name: &str, source: &str, flags: &[&str]) -> PathBuf {
     compile_with("gcc", name, source, flags)

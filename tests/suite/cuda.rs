@@ -1,5 +1,5 @@
-//! Devices, with a driver of our own (`tests/cuda/fake.c`) in the place of NVIDIA's: it is found as that is, by its name, in a process of
-//! its own.
+//! Devices, with a driver of our own (`tests/cuda/fake.c`) in the place of NVIDIA's: it is found as that is, by its
+//! name, in a process of its own.
 
 use std::ffi::{CStr, CString, c_void};
 use std::fmt::{Debug, Write as _};
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use slabjit::cuda::{Current, Device, Driver, TuningStream, Work};
 use slabjit::{
-    Argument, Autotuner, BufferView, Candidate, ElementType, Error, JitEngine, KernelSignature, Library, MemorySpace,
-    Provider, Removal, Strides,
+    Argument, Autotuner, BufferView, Candidate, CudaError, ElementType, Error, JitEngine, KernelError, KernelSignature,
+    Library, LibraryError, MemorySpace, Provider, Removal, Strides,
 };
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -158,8 +158,7 @@ fn device(ordinal: usize) -> Device {
 }
 
 fn library(engine: &JitEngine, device: &Device, source: &str) -> Library {
-    // SAFETY: the driver is ours.
-    let library = unsafe { engine.library("for a device").device(device).build().unwrap() };
+    let library = engine.library("for a device").device(device).build().unwrap();
     library.add_object(compile_bytes("device.c", source, &[])).unwrap();
     library
 }
@@ -182,7 +181,7 @@ fn no_driver_part() {
     }
     for _ in 0..2 {
         let error = Driver::load().unwrap_err();
-        let Error::DriverNotFound { messages } = &error else { panic!("{error}") };
+        let Error::Cuda(CudaError::DriverNotFound { messages }) = &error else { panic!("{error}") };
         assert!(messages.len() == 2 && messages[0].contains("libcuda.so.1"), "{messages:?}");
         assert!(error.to_string().contains("install NVIDIA's driver"), "{error}");
     }
@@ -196,7 +195,7 @@ fn a_driver_that_is_too_old() {
 
 fn old_part() {
     let error = Driver::load().unwrap_err();
-    let Error::DriverTooOld { missing, .. } = error else { panic!("{error}") };
+    let Error::Cuda(CudaError::DriverTooOld { missing, .. }) = error else { panic!("{error}") };
     assert_eq!(missing, "cuDevicePrimaryCtxRelease_v2");
     assert!(Fake::open().written().is_empty(), "nothing was called");
 }
@@ -204,11 +203,12 @@ fn old_part() {
 fn refusals_part() {
     let fake = Fake::open();
     fake.fail("cuInit", 100, 1);
-    assert!(matches!(Driver::load(), Err(Error::NoDevice)));
+    assert!(matches!(Driver::load(), Err(Error::Cuda(CudaError::NoDevice))));
     fake.fail("cuInit", 803, 1);
     let error = Driver::load().unwrap_err();
     let text = error.to_string();
-    let Error::Cuda { function: "cuInit", device: None, code: 803, name, text: meaning } = error else {
+    let Error::Cuda(CudaError::Call { function: "cuInit", device: None, code: 803, name, text: meaning }) = error
+    else {
         panic!("{text}")
     };
     assert_eq!(
@@ -219,23 +219,35 @@ fn refusals_part() {
     // A code that bindings do not know.
     fake.fail("cuInit", 9999, 1);
     let error = Driver::load().unwrap_err();
-    assert!(matches!(&error, Error::Cuda { code: 9999, name, .. } if name == "unknown error"), "{error}");
+    assert!(
+        matches!(&error, Error::Cuda(CudaError::Call { code: 9999, name, .. }) if name == "unknown error"),
+        "{error}"
+    );
 
     let driver = Driver::load().unwrap();
     assert_eq!((driver.version().unwrap(), driver.device_count().unwrap()), ((12, 4), 2));
     for ordinal in [2, 7, usize::MAX] {
         let error = driver.device(ordinal).unwrap_err();
-        assert!(matches!(error, Error::NoSuchDevice { ordinal: asked, count: 2 } if asked == ordinal), "{error}");
+        assert!(
+            matches!(error, Error::Cuda(CudaError::NoSuchDevice { ordinal: asked, count: 2 }) if asked == ordinal),
+            "{error}"
+        );
     }
     fake.set("fake_devices", 0);
-    assert!(matches!(driver.device(0), Err(Error::NoDevice)));
+    assert!(matches!(driver.device(0), Err(Error::Cuda(CudaError::NoDevice))));
     fake.set("fake_devices", 2);
     fake.fail("cuDeviceGetCount", 999, 1);
-    assert!(matches!(driver.device(0), Err(Error::Cuda { function: "cuDeviceGetCount", code: 999, .. })));
+    assert!(matches!(
+        driver.device(0),
+        Err(Error::Cuda(CudaError::Call { function: "cuDeviceGetCount", code: 999, .. }))
+    ));
     fake.fail("cuDevicePrimaryCtxRetain", 2, 1);
     let error = driver.device(1).unwrap_err();
     assert!(
-        matches!(error, Error::DeviceOutOfMemory { function: "cuDevicePrimaryCtxRetain", device: Some(1) }),
+        matches!(
+            error,
+            Error::Cuda(CudaError::DeviceOutOfMemory { function: "cuDevicePrimaryCtxRetain", device: Some(1) })
+        ),
         "{error}"
     );
     assert_eq!(fake.calls("cuDevicePrimaryCtxRelease_v2"), 0, "it was not retained");
@@ -244,16 +256,15 @@ fn refusals_part() {
     let (device, engine) = (driver.device(1).unwrap(), Checked::new());
     assert_eq!(device.name().unwrap(), "Fake 1");
     fake.fail("cuCtxSetCurrent", 719, 1);
-    // SAFETY: nothing is opened but the driver.
-    let error = unsafe { engine.library("refused").device(&device).build() }.unwrap_err();
+    let error = engine.library("refused").device(&device).build().unwrap_err();
     assert!(
-        matches!(&error, Error::Cuda { device: Some(1), code: 719, name, .. } if name == "CUDA_ERROR_LAUNCH_FAILED"),
+        matches!(&error, Error::Cuda(CudaError::Call { device: Some(1), code: 719, name, .. }) if name == "CUDA_ERROR_LAUNCH_FAILED"),
         "{error}"
     );
     let library = library(&engine, &device, ANSWER);
     fake.fail("cuCtxSetCurrent", 719, 1);
     // SAFETY: as above.
-    assert!(matches!(unsafe { library.initialize() }, Err(Error::Cuda { code: 719, .. })));
+    assert!(matches!(unsafe { library.initialize() }, Err(Error::Cuda(CudaError::Call { code: 719, .. }))));
     assert_eq!(call(&library, "answer"), 42);
     freed(&library);
     engine.finish();
@@ -292,7 +303,7 @@ fn one_context_part() {
     let symbol = int(&libraries[0], "answer");
     libraries[1..].iter().for_each(freed);
     assert!(libraries[1].device().is_none());
-    assert_eq!(libraries[0].remove().unwrap(), Removal::Waiting { holders: 1 });
+    assert_eq!(libraries[0].remove(), Removal::Waiting { holders: 1 });
     drop(memory);
     fake.forget();
     drop(symbol);
@@ -335,9 +346,11 @@ fn context_part() {
         int run(void) { return 7; }";
     let engine = Checked::new();
     let build = || {
-        let builder = engine.library("kernel").symbol("note", note as *const ()).isolated();
         // SAFETY: as written above.
-        let library = unsafe { builder.shared_library(&runtime).device(&one).build().unwrap() };
+        let library = unsafe {
+            let builder = engine.library("kernel").symbol("note", note as *const ()).isolated();
+            builder.shared_library(&runtime).device(&one).build().unwrap()
+        };
         library.add_object_named("kernel.o", compile_bytes("kernel.c", source, &[])).unwrap();
         library
     };
@@ -374,8 +387,7 @@ fn context_part() {
     let by = |name: &str| given.imports().unwrap().into_iter().find(|import| import.name == name).unwrap().provider;
     assert_eq!(by("cuDriverGetVersion"), Provider::Given);
     assert!(matches!(by("getpid"), Provider::Process { .. }), "{}", by("getpid"));
-    // SAFETY: nothing is opened.
-    let isolated = unsafe { engine.library("isolated").device(&one).isolated().build().unwrap() };
+    let isolated = engine.library("isolated").device(&one).isolated().build().unwrap();
     isolated.add_object(compile_bytes("given.c", source, &[])).unwrap();
     let missing: Vec<_> = isolated.undefined_symbols().unwrap().into_iter().map(|symbol| symbol.name).collect();
     assert_eq!(missing, ["getpid"]);
@@ -473,7 +485,9 @@ fn once_part() {
     // Errors and panics first: each is told, and the next tries again.
     for _ in 0..2 {
         let error = library.initialize_on(&devices[0], |_| Err("not today")).unwrap_err();
-        let Error::DeviceInitialization { library: name, device: 0, source } = error else { panic!("{error}") };
+        let Error::Cuda(CudaError::DeviceInitialization { library: name, device: 0, source }) = error else {
+            panic!("{error}")
+        };
         assert_eq!((&*name, &*source.to_string()), ("for a device", "not today"));
     }
     let panics = || library.initialize_on::<Error>(&devices[0], |_| panic!("meant to"));
@@ -511,7 +525,10 @@ fn once_part() {
     assert_eq!(fake.calls("cuDevicePrimaryCtxRelease_v2"), 0);
     freed(&library);
     assert_eq!(fake.calls("cuDevicePrimaryCtxRelease_v2"), 2);
-    assert!(matches!(library.initialize_on::<Error>(&device(0), |_| Ok(())), Err(Error::Removed { .. })));
+    assert!(matches!(
+        library.initialize_on::<Error>(&device(0), |_| Ok(())),
+        Err(Error::Library(LibraryError::Removed { .. }))
+    ));
     engine.finish();
 }
 
@@ -534,7 +551,7 @@ fn work_part() {
     fake.stream_is("busy", stream, true);
     fake.stream_is("busy", other, true);
     let waits = || {
-        assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 });
+        assert_eq!(library.remove(), Removal::Waiting { holders: 1 });
         assert_eq!(fake.calls("cuModuleUnload"), 0);
         assert_eq!(engine.stats().arena.slabs, 1, "the memory is there");
         // SAFETY: as it is, so is the code, which `answer` is.
@@ -543,7 +560,7 @@ fn work_part() {
     };
     waits();
     let error = library.remove_and_wait(Duration::from_millis(20)).unwrap_err();
-    assert!(matches!(error, Error::RemovalTimedOut { drains: 1, .. }), "{error}");
+    assert!(matches!(error, Error::Library(LibraryError::RemovalTimedOut { drains: 1, .. })), "{error}");
     // One of two is not all.
     fake.stream_is("busy", stream, false);
     waits();
@@ -552,7 +569,7 @@ fn work_part() {
     waits();
     fake.forget();
     fake.stream_is("busy", stream, false);
-    assert_eq!(library.remove().unwrap(), Removal::Freed);
+    assert_eq!(library.remove(), Removal::Freed);
     let calls: Vec<_> = fake.written().iter().map(|line| line.split('(').next().unwrap().to_owned()).collect();
     assert_eq!(fake.calls("cuModuleUnload"), 2);
     assert_eq!(fake.calls("cuStreamSynchronize") + fake.calls("cuEventSynchronize"), 0, "nothing blocks");
@@ -567,17 +584,17 @@ fn work_part() {
     // SAFETY: as above.
     held.drain(unsafe { Work::on(&device).stream(stream).unwrap().module(module).unwrap() }).unwrap();
     fake.forget();
-    assert!(matches!(held.remove().unwrap(), Removal::Waiting { .. }));
+    assert!(matches!(held.remove(), Removal::Waiting { .. }));
     let error = held.remove_and_wait(Duration::from_millis(30)).unwrap_err();
-    assert!(matches!(error, Error::RemovalTimedOut { holders: 1, drains: 1, .. }), "{error}");
+    assert!(matches!(error, Error::Library(LibraryError::RemovalTimedOut { holders: 1, drains: 1, .. })), "{error}");
     assert_eq!(fake.calls("cuModuleUnload") + fake.calls("cuStreamQuery"), 0);
     // It launches once more.
     fake.stream_is("busy", stream, true);
     drop(symbol);
-    assert!(matches!(held.remove().unwrap(), Removal::Waiting { holders: 1 }));
+    assert!(matches!(held.remove(), Removal::Waiting { holders: 1 }));
     assert_eq!(fake.calls("cuModuleUnload"), 0);
     fake.stream_is("busy", stream, false);
-    assert_eq!(held.remove().unwrap(), Removal::Freed);
+    assert_eq!(held.remove(), Removal::Freed);
     assert_eq!(fake.calls("cuModuleUnload"), 1);
 
     // The last user of a device may be the work itself; and who waits is told when a stream is done.
@@ -653,9 +670,12 @@ fn sticky_part() {
         .unwrap();
     fake.fail("cuStreamQuery", 719, -1);
     for _ in 0..3 {
-        assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 });
+        assert_eq!(library.remove(), Removal::Waiting { holders: 1 });
     }
-    assert!(matches!(library.remove_and_wait(Duration::from_millis(5)), Err(Error::RemovalTimedOut { drains: 1, .. })));
+    assert!(matches!(
+        library.remove_and_wait(Duration::from_millis(5)),
+        Err(Error::Library(LibraryError::RemovalTimedOut { drains: 1, .. }))
+    ));
     assert_eq!(engine.stats().arena.slabs, 1);
     let told = reported();
     assert!(
@@ -664,11 +684,11 @@ fn sticky_part() {
     );
     // Another error is told, too; and some pass.
     fake.fail("cuStreamQuery", 400, -1);
-    assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 });
+    assert_eq!(library.remove(), Removal::Waiting { holders: 1 });
     assert_eq!(reported().len(), 1);
     assert_eq!(fake.calls("cuModuleUnload"), 0);
     fake.fail("cuStreamQuery", 400, 0);
-    assert_eq!(library.remove().unwrap(), Removal::Freed);
+    assert_eq!(library.remove(), Removal::Freed);
     assert_eq!(fake.calls("cuModuleUnload"), 1);
     engine.assert_unchanged();
 
@@ -680,7 +700,7 @@ fn sticky_part() {
     fake.forget();
     fake.fail("cuModuleUnload", 719, 1);
     for _ in 0..3 {
-        assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 });
+        assert_eq!(library.remove(), Removal::Waiting { holders: 1 });
     }
     assert_eq!(fake.calls("cuModuleUnload"), 1);
     assert_eq!(reported().len(), 1);
@@ -706,12 +726,12 @@ fn capture_part() {
     };
     library.drain(work).unwrap();
     fake.stream_is("capturing", stream, true);
-    assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 });
+    assert_eq!(library.remove(), Removal::Waiting { holders: 1 });
     assert_eq!(fake.calls("cuStreamQuery"), 0);
     fake.stream_is("capturing", stream, false);
     // Another thread captures another stream, and forbids all threads what may disturb it.
     fake.set("fake_capture", 1);
-    assert_eq!(library.remove().unwrap(), Removal::Freed);
+    assert_eq!(library.remove(), Removal::Freed);
     assert_eq!(fake.function::<extern "C" fn() -> i32>("fake_disturbed")(), 0);
     let exchange = fake.function::<extern "C" fn(&mut i32) -> i32>("cuThreadExchangeStreamCaptureMode");
     let mut mode = 0;
@@ -722,8 +742,8 @@ fn capture_part() {
 
 // ---- children ----
 
-/// Runs `body` in a child, which ends with its handlers and finalisers. The driver of ours ends a process that calls it and has not loaded
-/// it.
+/// Runs `body` in a child, which ends with its handlers and finalisers. The driver of ours ends a process that calls it
+/// and has not loaded it.
 fn in_child(body: impl FnOnce()) {
     // SAFETY: the child goes on as this thread.
     let child = unsafe { libc::fork() };
@@ -742,8 +762,8 @@ fn in_child(body: impl FnOnce()) {
 fn fork_part() {
     let (fake, engine) = (Fake::open(), JitEngine::new().unwrap());
     fake.fail("cuInit", 100, 1);
-    assert!(matches!(Driver::load(), Err(Error::NoDevice)));
-    in_child(|| assert!(matches!(Driver::load(), Err(Error::DeviceAfterFork))));
+    assert!(matches!(Driver::load(), Err(Error::Cuda(CudaError::NoDevice))));
+    in_child(|| assert!(matches!(Driver::load(), Err(Error::Cuda(CudaError::AfterFork)))));
 
     let device = device(0);
     let source = "int answer(void) { return 42; } static int ends; __attribute__((destructor)) static void fini(void) { ends++; }";
@@ -755,18 +775,18 @@ fn fork_part() {
     let before = fake.written().len();
     let still_busy = busy.clone();
     in_child(move || {
-        assert!(matches!(Driver::load(), Err(Error::DeviceAfterFork)));
-        assert!(matches!(device.driver().device(1), Err(Error::DeviceAfterFork)));
-        assert!(matches!(device.make_current(), Err(Error::DeviceAfterFork)));
-        assert!(matches!(device.allocate(1), Err(Error::DeviceAfterFork)));
-        assert!(matches!(device.name(), Err(Error::DeviceAfterFork)));
-        assert!(matches!(event.wait(), Err(Error::DeviceAfterFork)));
-        assert!(matches!(busy.initialize_on::<Error>(&device, |_| Ok(())), Err(Error::DeviceAfterFork)));
+        assert!(matches!(Driver::load(), Err(Error::Cuda(CudaError::AfterFork))));
+        assert!(matches!(device.driver().device(1), Err(Error::Cuda(CudaError::AfterFork))));
+        assert!(matches!(device.make_current(), Err(Error::Cuda(CudaError::AfterFork))));
+        assert!(matches!(device.allocate(1), Err(Error::Cuda(CudaError::AfterFork))));
+        assert!(matches!(device.name(), Err(Error::Cuda(CudaError::AfterFork))));
+        assert!(matches!(event.wait(), Err(Error::Cuda(CudaError::AfterFork))));
+        assert!(matches!(busy.initialize_on::<Error>(&device, |_| Ok(())), Err(Error::Cuda(CudaError::AfterFork))));
         // SAFETY: it does not get that far.
-        assert!(matches!(unsafe { late.initialize() }, Err(Error::DeviceAfterFork)));
+        assert!(matches!(unsafe { late.initialize() }, Err(Error::Cuda(CudaError::AfterFork))));
         // What the parent's device may use stays; what waits for nothing goes.
-        assert_eq!(busy.remove().unwrap(), Removal::Waiting { holders: 1 });
-        assert_eq!(idle.remove().unwrap(), Removal::Freed);
+        assert_eq!(busy.remove(), Removal::Waiting { holders: 1 });
+        assert_eq!(idle.remove(), Removal::Freed);
         let host = library_of(&engine);
         assert_eq!(call(&host, "answer"), 42);
         drop((busy, idle, late, event, memory, device, engine));
@@ -774,7 +794,7 @@ fn fork_part() {
     // Here, all has been dropped that was moved.
     let of_parent = fake.written().split_off(before);
     assert!(of_parent.iter().any(|call| call == "cuMemFree_v2()"), "{of_parent:?}");
-    assert_eq!(still_busy.remove().unwrap(), Removal::Freed);
+    assert_eq!(still_busy.remove(), Removal::Freed);
     assert_eq!(fake.written().last().unwrap(), "cuDevicePrimaryCtxRelease_v2(0)");
 }
 
@@ -796,19 +816,28 @@ fn memory_part() {
         fake.fail("cuStreamSynchronize", 719, 1);
         let error = device.read(&mut read, other.address(), stream).unwrap_err();
         assert!(
-            matches!(error, Error::Cuda { function: "cuStreamSynchronize", device: Some(1), code: 719, .. }),
+            matches!(
+                error,
+                Error::Cuda(CudaError::Call { function: "cuStreamSynchronize", device: Some(1), code: 719, .. })
+            ),
             "{error}"
         );
         fake.fail("cuMemcpyDtoDAsync_v2", 1, 1);
         let error = device.copy(1, 2, 3, stream).unwrap_err();
-        assert!(matches!(&error, Error::Cuda { name, .. } if name == "CUDA_ERROR_INVALID_VALUE"), "{error}");
+        assert!(
+            matches!(&error, Error::Cuda(CudaError::Call { name, .. }) if name == "CUDA_ERROR_INVALID_VALUE"),
+            "{error}"
+        );
     }
     fake.forget();
     let none = device.allocate(0).unwrap();
     assert!(none.is_empty() && none.address() == 0 && fake.calls("cuMemAlloc_v2") == 0);
     fake.fail("cuMemAlloc_v2", 2, 1);
     let error = device.allocate(1 << 60).unwrap_err();
-    assert!(matches!(error, Error::DeviceOutOfMemory { function: "cuMemAlloc_v2", device: Some(1) }), "{error}");
+    assert!(
+        matches!(error, Error::Cuda(CudaError::DeviceOutOfMemory { function: "cuMemAlloc_v2", device: Some(1) })),
+        "{error}"
+    );
     drop((one, other, none));
     assert_eq!(fake.calls("cuMemFree_v2"), 2);
 
@@ -824,11 +853,14 @@ fn memory_part() {
     assert_eq!(time(1_500_000).unwrap(), ("done", Duration::from_micros(1500)));
     assert_eq!(time(0).unwrap().1, Duration::ZERO);
     // SAFETY: as above.
-    let failed = unsafe { device.time::<()>(stream, || Err(Error::NoDevice)) };
-    assert!(matches!(failed, Err(Error::NoDevice)));
+    let failed = unsafe { device.time::<()>(stream, || Err(Error::Cuda(CudaError::NoDevice))) };
+    assert!(matches!(failed, Err(Error::Cuda(CudaError::NoDevice))));
     assert_eq!(fake.calls("cuEventCreate"), fake.calls("cuEventDestroy_v2"));
     let (early, late) = (device.event().unwrap(), device.event().unwrap());
-    assert!(matches!(late.since(&early), Err(Error::Cuda { code: 400, .. })), "they were not recorded");
+    assert!(
+        matches!(late.since(&early), Err(Error::Cuda(CudaError::Call { code: 400, .. }))),
+        "they were not recorded"
+    );
     // SAFETY: as above.
     unsafe {
         late.record(stream).unwrap();
@@ -875,7 +907,7 @@ fn tuning_part() {
                 unsafe { *element += added };
             }
             pass(nanoseconds);
-            if fails { Err(Error::NoDevice) } else { Ok(()) }
+            if fails { Err(Error::Cuda(CudaError::NoDevice)) } else { Ok(()) }
         })
     };
     let _current = device.make_current().unwrap();
@@ -907,11 +939,14 @@ fn tuning_part() {
     // Another device's buffers, and memory that is not there: nothing has run.
     // SAFETY: as above.
     let error = unsafe { tuner.run("elsewhere", &candidates, &arguments(0, 64, &mut runs)).unwrap_err() };
-    assert!(matches!(&error, Error::TuningMemory { space: MemorySpace::Device(0), .. }), "{error}");
+    assert!(
+        matches!(&error, Error::Kernel(KernelError::TuningMemory { space: MemorySpace::Device(0), .. })),
+        "{error}"
+    );
     fake.fail("cuMemAlloc_v2", 2, 1);
     // SAFETY: as above.
     let error = unsafe { tuner.run("no memory", &candidates, &arguments(1, sums.address(), &mut runs)).unwrap_err() };
-    assert!(matches!(error, Error::DeviceOutOfMemory { .. }), "{error}");
+    assert!(matches!(error, Error::Cuda(CudaError::DeviceOutOfMemory { .. })), "{error}");
     assert_eq!(launches.lock().unwrap().len(), 10);
     assert_eq!(read(), bytes([21.0, 2.0, 23.0, 4.0, 25.0, 6.0, 27.0, 8.0]));
 }
@@ -922,7 +957,8 @@ fn handles_part() {
         let error = work.unwrap_err();
         let text = error.to_string();
         assert!(
-            matches!(error, Error::DeviceHandle { handle: h, .. } if h == handle) && text.contains(words),
+            matches!(error, Error::Cuda(CudaError::DeviceHandle { handle: h, .. }) if h == handle)
+                && text.contains(words),
             "{text}"
         );
     };
@@ -937,11 +973,11 @@ fn handles_part() {
         assert_eq!(call(&library, "answer"), 42);
         library.drain(Work::on(&device).stream(ptr::null_mut()).unwrap()).unwrap();
         fake.stream_is("busy", ptr::null_mut(), true);
-        assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 });
+        assert_eq!(library.remove(), Removal::Waiting { holders: 1 });
         // While others that wait for it are captured, it cannot be asked: no error.
         let errors = Errors::default();
         fake.fail("cuStreamIsCapturing", 906, -1);
-        let remove = || library.remove().unwrap();
+        let remove = || library.remove();
         assert_eq!(tracing::subscriber::with_default(errors.clone(), remove), Removal::Waiting { holders: 1 });
         assert!(errors.0.lock().unwrap().is_empty());
         fake.fail("cuStreamIsCapturing", 906, 0);

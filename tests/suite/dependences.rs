@@ -1,12 +1,12 @@
-//! Many sections that refer to each other, in one object and in several. ORC, which links nothing here, keeps account of which symbols
-//! become ready with which others, in more than linear time (llvm#179611). Whatever order LLVM's containers choose, and whichever thread
-//! comes first, values, errors and addresses must not show it.
+//! Many sections that refer to each other, in one object and in several. ORC, which links nothing here, keeps account
+//! of which symbols become ready with which others, in more than linear time (llvm#179611). Whatever order LLVM's
+//! containers choose, and whichever thread comes first, values, errors and addresses must not show it.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use slabjit::{Error, JitEngine, Library, OutOfRange};
+use slabjit::{Error, JitEngine, Library, LibraryBuilder, LibraryError, LinkError, OutOfRange};
 
 use crate::common::{self, Checked, compile_bytes, freed, within};
 use crate::target::{by_arch, by_qemu};
@@ -74,8 +74,7 @@ fn assert_right(library: &Library, k: usize, i: usize, n: usize) {
 }
 
 fn ring(engine: &JitEngine, n: usize) -> Library {
-    // SAFETY: no shared library is opened, no symbol given.
-    let library = unsafe { engine.library("ring").build().unwrap() };
+    let library = engine.library("ring").build().unwrap();
     for k in 0..n {
         library.add_object_named(&format!("ring{k}.o"), object(k, n)).unwrap();
     }
@@ -97,8 +96,8 @@ fn many_sections_that_refer_to_each_other() {
     engine.finish();
 }
 
-/// As `benches/sections.rs` has them, on which LLVM 15 and 16 spend 1.6 s alone. The best of three, in time of this thread: others may run
-/// beside it.
+/// As `benches/sections.rs` has them, on which LLVM 15 and 16 spend 1.6 s alone. The best of three, in time of this
+/// thread: others may run beside it.
 fn thousands_of_sections_take_no_time() {
     const MANY: usize = 2000;
     let engine = Checked::new();
@@ -202,7 +201,7 @@ fn a_failing_dependency() {
                         // SAFETY: `int f(int)`, not called.
                         let error =
                             unsafe { library.get::<Function>(&format!("f{}_{t}", (round + t) % 3)) }.unwrap_err();
-                        assert!(matches!(&error, Error::ReferencesOutOfRange { .. }), "{error:?}");
+                        assert!(matches!(&error, Error::Link(LinkError::ReferencesOutOfRange { .. })), "{error:?}");
                         let named = format!("ring{failing}.o");
                         assert!(error.to_string().contains(&named), "not about {named}: {error}");
                         // One that has nothing to do with it.
@@ -219,9 +218,9 @@ fn a_failing_dependency() {
     });
 }
 
-/// Nothing of a batch that fails late is left to those that other threads link meanwhile. ORC gives threads parts of each other's batches,
-/// and LLVM 22 keeps what waits for a part that failed: with it this ended in malloc's "corrupted double-linked list"
-/// (WaitingOnGraph.h, `fail`; Core.cpp, `IL_removeTracker`).
+/// Nothing of a batch that fails late is left to those that other threads link meanwhile. ORC gives threads parts of
+/// each other's batches, and LLVM 22 keeps what waits for a part that failed: with it this ended in malloc's "corrupted
+/// double-linked list" (WaitingOnGraph.h, `fail`; Core.cpp, `IL_removeTracker`).
 fn a_batch_that_fails_while_other_threads_link() {
     const WAITING: usize = 8;
     const RING: usize = 6;
@@ -250,8 +249,7 @@ fn a_batch_that_fails_while_other_threads_link() {
                 let (engine, done, fine) = (&engine, &done, &ring);
                 scope.spawn(move || {
                     while !done.load(Ordering::Relaxed) {
-                        // SAFETY: no shared library is opened, no symbol given.
-                        let library = unsafe { engine.library("ring").build().unwrap() };
+                        let library = engine.library("ring").build().unwrap();
                         for bytes in fine {
                             library.add_object(bytes).unwrap();
                         }
@@ -272,7 +270,7 @@ fn a_batch_that_fails_while_other_threads_link() {
                     }
                     // SAFETY: `int f(int)`, not called.
                     let error = unsafe { library.get::<Function>("waiting0") }.unwrap_err();
-                    assert!(matches!(&error, Error::ReferencesOutOfRange { .. }), "{error:?}");
+                    assert!(matches!(&error, Error::Link(LinkError::ReferencesOutOfRange { .. })), "{error:?}");
                     freed(&library);
                 }
             });
@@ -315,7 +313,7 @@ fn removal_while_linking() {
                                     assert_eq!(value, expected(t, 9, 5, 2, SECTIONS));
                                     true
                                 }
-                                Err(Error::Removed { .. }) => false,
+                                Err(Error::Library(LibraryError::Removed { .. })) => false,
                                 Err(other) => panic!("{other:?}"),
                             }
                         })
@@ -323,7 +321,7 @@ fn removal_while_linking() {
                     .collect();
                 barrier.wait();
                 std::thread::sleep(delay);
-                library.remove().unwrap();
+                library.remove();
                 for asker in askers {
                     if asker.join().unwrap() { worked += 1 } else { gone += 1 }
                 }
@@ -339,9 +337,9 @@ fn removal_while_linking() {
 /// Everything in memory, with addresses in the slab counted from its beginning.
 fn layout(engine: &JitEngine, bytes: &[u8], names: &[String]) -> Vec<usize> {
     let far = |i: usize| std::ptr::without_provenance::<()>(0x007e_adbe_f000_0000 + i * 64);
-    let builder = (0..SECTIONS).fold(engine.library("layout"), |b, i| b.symbol(&format!("far{i}"), far(i)));
-    // SAFETY: no shared library is opened, and what was given is not followed.
-    let library = unsafe { builder.build().unwrap() };
+    // SAFETY: what is given is not followed.
+    let give = |b: LibraryBuilder, i| unsafe { b.symbol(&format!("far{i}"), far(i)) };
+    let library = (0..SECTIONS).fold(engine.library("layout"), give).build().unwrap();
     library.add_object(bytes).unwrap();
     let address = |name: &String| {
         // SAFETY: functions, of which none is called, and `int` variables.
@@ -366,8 +364,8 @@ fn layout(engine: &JitEngine, bytes: &[u8], names: &[String]) -> Vec<usize> {
     layout
 }
 
-/// JITLink keeps blocks in sets ordered by where they happen to be allocated: GOT entries, stubs, COMMON symbols and what else is
-/// made while linking must not be laid out in that order.
+/// JITLink keeps blocks in sets ordered by where they happen to be allocated: GOT entries, stubs, COMMON symbols and
+/// what else is made while linking must not be laid out in that order.
 fn every_link_of_an_object_has_the_same_layout() {
     let engine = Checked::of(common::per_object().build().unwrap());
     let mut text = String::new();
@@ -394,15 +392,16 @@ fn every_link_of_an_object_has_the_same_layout() {
     engine.finish();
 }
 
-/// Sections of one name that are in groups of their own: their order is the file's, as in every linker (gABI, "Sections"), whoever
-/// refers to them. The bounds of a set of C's name are those of all of them.
+/// Sections of one name that are in groups of their own: their order is the file's, as in every linker (gABI,
+/// "Sections"), whoever refers to them. The bounds of a set of C's name are those of all of them.
 fn sections_of_one_name_keep_their_order() {
     const MEMBERS: i32 = 16;
     let engine = Checked::new();
     let mut text = String::from("extern int __start_members[], __stop_members[];\n");
     for i in 0..MEMBERS {
         text += &format!(
-            "__asm__(\".section members,\\\"awG\\\",%progbits,group{i},comdat\\n.globl m{i}\\nm{i}: .long {i}\\n.text\");"
+            "__asm__(\".section members,\\\"awG\\\",%progbits,group{i},comdat\\n.globl m{i}\\nm{i}: .long \
+             {i}\\n.text\");"
         );
     }
     // Every other one is referred to, from the last to the first.
@@ -442,7 +441,7 @@ fn references_out_of_range_are_listed_in_order() {
         library.add_object_named("order.o", &bytes).unwrap();
         // SAFETY: there are no initialisers.
         let error = unsafe { library.initialize() }.unwrap_err();
-        let Error::ReferencesOutOfRange { references, .. } = &error else { panic!("{error:?}") };
+        let Error::Link(LinkError::ReferencesOutOfRange { references, .. }) = &error else { panic!("{error:?}") };
         let sections: Vec<_> = references.iter().map(|r| r.section.clone()).collect();
         let in_order: Vec<_> = (0..sections.len()).map(|i| format!(".data.d{i}")).collect();
         assert_eq!(sections, in_order);

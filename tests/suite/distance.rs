@@ -1,9 +1,9 @@
-//! Objects of real compilers at a distance from everything that they refer to: libc and the test's own executable are 3 GiB,
-//! 16 GiB and 16 TiB away from the arena.
+//! Objects of real compilers at a distance from everything that they refer to: libc and the test's own executable are 3
+//! GiB, 16 GiB and 16 TiB away from the arena.
 
 use std::ffi::{c_int, c_void};
 
-use slabjit::{Error, FarReference, JitEngine, Library};
+use slabjit::{Error, FarReference, JitEngine, Library, LinkError};
 
 use crate::common::{self, Checked, compile_with, freed, mappings, once_per, tool};
 
@@ -101,7 +101,7 @@ fn refused(engine: &Checked, object: &std::path::Path, name: &str) {
     let library = load(engine, object);
     let told = |r: &FarReference| r.remedy.contains("-fPIC") && r.relocation.starts_with("R_X86_64_");
     match call(&library, name, 0) {
-        Err(Error::ReferencesOutOfRange { references, more: 0, .. }) => {
+        Err(Error::Link(LinkError::ReferencesOutOfRange { references, more: 0, .. })) => {
             assert!(!references.is_empty() && references.iter().all(told), "{references:?}");
         }
         other => panic!("{name} of {}: {other:?}", object.display()),
@@ -163,7 +163,8 @@ type Kernel = unsafe extern "C" fn(f32, *const f32, *const f32, i64, i64, i64, *
 
 extern "C" fn runtime_set_error(_: *const c_void, _: *const c_void) {}
 
-/// Gets the address of a function of the object, and that of one of the process; stores the first where the caller says.
+/// Gets the address of a function of the object, and that of one of the process; stores the first where the caller
+/// says.
 ///
 /// # Safety
 /// Called by the object, with what the test below gave it.
@@ -181,7 +182,8 @@ fn function_pointers_16_tib_away() {
     let engine = engine_away(16 * TIB);
     let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/function_pointers.ll");
     let source = std::fs::read_to_string(source).unwrap();
-    // What compilers for position-dependent executables say: that all of it is near. Then llc does not go through the GOT.
+    // What compilers for position-dependent executables say: that all of it is near. Then llc does not go through the
+    // GOT.
     let local = source.replace("\ndefine ", "\ndefine dso_local ").replace("\ndeclare ", "\ndeclare dso_local ");
     for llc in ["llc-19", "llc-22"] {
         for (model, source) in [("pic", &source), ("static", &source), ("static", &local)] {
@@ -205,7 +207,7 @@ fn function_pointers_16_tib_away() {
             let init = unsafe { library.get::<unsafe extern "C" fn(*mut *const c_void) -> c_int>("kernel_init") };
             if X86_64 && near {
                 // `movl $saxpy, %esi`: only an arena in the lowest 2 GiB will do.
-                assert!(matches!(init, Err(Error::ReferencesOutOfRange { .. })), "{llc}");
+                assert!(matches!(init, Err(Error::Link(LinkError::ReferencesOutOfRange { .. }))), "{llc}");
                 drop(init);
                 freed(&library);
                 continue;

@@ -1,6 +1,7 @@
-//! Links that fail leave nothing, however many there are: `SLABJIT_FAILED_LINKS` of them, some hundreds unless said otherwise.
+//! Links that fail leave nothing, however many there are: `SLABJIT_FAILED_LINKS` of them, some hundreds unless said
+//! otherwise.
 
-use slabjit::{Error, JitEngine};
+use slabjit::{Error, JitEngine, LinkError, ObjectError};
 
 use crate::common::{self, Checked, Int, child_with, compile_bytes, compile_with, tests};
 use crate::state::{self, State};
@@ -37,29 +38,31 @@ fn kinds() -> Vec<Kind> {
         Kind {
             name: "undefined.o",
             bytes: compile_bytes("fails_undefined.c", UNDEFINED, &[]),
-            expected: |error| matches!(error, Error::UndefinedSymbols { .. }),
+            expected: |error| matches!(error, Error::Link(LinkError::UndefinedSymbols { .. })),
         },
         Kind {
             name: "unreachable.o",
             bytes: compile_bytes("fails_unreachable.s", UNREACHABLE, &[]),
-            expected: |error| matches!(error, Error::ReferencesOutOfRange { .. }),
+            expected: |error| matches!(error, Error::Link(LinkError::ReferencesOutOfRange { .. })),
         },
         Kind {
             name: "throws.o",
             bytes: std::fs::read(throws).unwrap(),
-            expected: |error| matches!(error, Error::InitializerFailed { .. }),
+            expected: |error| matches!(error, Error::Link(LinkError::InitializerFailed { .. })),
         },
         Kind {
             name: "thread_local.o",
             bytes: compile_bytes("fails_thread_local.c", THREAD_LOCAL, &["-ftls-model=global-dynamic"]),
-            expected: |error| matches!(error, Error::UndefinedSymbols { .. }),
+            expected: |error| matches!(error, Error::Link(LinkError::UndefinedSymbols { .. })),
         },
     ];
     let bytes = kinds[0].bytes[..kinds[0].bytes.len() / 2].to_vec();
     kinds.push(Kind {
         name: "truncated.o",
         bytes,
-        expected: |error| matches!(error, Error::Truncated { .. } | Error::Malformed { .. }),
+        expected: |error| {
+            matches!(error, Error::Object(ObjectError::Truncated { .. }) | Error::Object(ObjectError::Malformed { .. }))
+        },
     });
     kinds
 }
@@ -76,7 +79,8 @@ fn fail(engine: &JitEngine, kinds: &[Kind]) {
     }
 }
 
-/// The least that malloc has given after a few rounds: tables that keep something of what is gone are cleaned now and then.
+/// The least that malloc has given after a few rounds: tables that keep something of what is gone are cleaned now and
+/// then.
 fn least_bytes(mut round: impl FnMut()) -> usize {
     let bytes = (0..24).map(|_| {
         round();
@@ -111,8 +115,8 @@ fn links_that_fail() {
     assert_eq!(difference, None);
     let more = least_bytes(|| fail(&engine, &kinds)).saturating_sub(least);
     println!("{links} failed links; malloc has given {more} bytes more");
-    // Where chunks are used again as they come, some stay larger than they need be. A leak has at least 16 bytes each time.
-    // A page of the table of lines that are packed is made when its unit is first used: up to three were seen.
+    // Where chunks are used again as they come, some stay larger than they need be. A leak has at least 16 bytes each
+    // time. A page of the table of lines that are packed is made when its unit is first used: up to three were seen.
     let most = if common::packed() { 17 << 10 } else { 1 << 10 };
     assert!(more <= most, "malloc has given {more} bytes more");
     engine.assert_usable();

@@ -1,5 +1,5 @@
-//! System calls that fail, each in turn, in a script that loads, calls, fails to link, removes and loads again: every step is
-//! done or an error, what was loaded goes on answering, and in the end nothing is left.
+//! System calls that fail, each in turn, in a script that loads, calls, fails to link, removes and loads again: every
+//! step is done or an error, what was loaded goes on answering, and in the end nothing is left.
 
 mod cache;
 mod errors;
@@ -79,8 +79,9 @@ impl Ground {
         Self { files, calls, counts, before: State::now() }
     }
 
-    /// Runs the script while calls are refused as `refuse` says, with something new each time it is called. Afterwards all is as
-    /// before. What malloc has given goes up and down by what tables keep of libraries that are gone; it has to come down again.
+    /// Runs the script while calls are refused as `refuse` says, with something new each time it is called. Afterwards
+    /// all is as before. What malloc has given goes up and down by what tables keep of libraries that are gone; it has
+    /// to come down again.
     fn run<R>(&mut self, what: &str, mut refuse: impl FnMut() -> R, mut judge: impl FnMut(&Outcome, &[Call]))
     where
         R: FnMut(usize, Call) -> Option<i32> + 'static,
@@ -136,8 +137,8 @@ fn settle() {
     drop(JitEngine::builder().arena_size(8 << 20).build().unwrap());
 }
 
-/// Each call of a run fails, with each error that it may have; and those that are only made then fail, too. One failure is made up for
-/// by trying again.
+/// Each call of a run fails, with each error that it may have; and those that are only made then fail, too. One failure
+/// is made up for by trying again.
 fn each_call_in_turn_alone() {
     let mut ground = Ground::new();
     ground.refuse("no call", &Vec::new(), |outcome, _| assert!(outcome.errors.is_empty()));

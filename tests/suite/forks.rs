@@ -5,7 +5,7 @@ use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slabjit::{Error, JitEngine, Library, Removal};
+use slabjit::{Error, JitEngine, Library, LibraryError, Removal};
 
 use crate::common::{self, ChildEnd, Int, call, child, compile, compile_bytes, freed, int, link_shared, tests};
 use crate::target::{self, by_qemu};
@@ -15,7 +15,7 @@ tests![;
         linker_sets_are_inherited,
         stale_calls_trap_in_children, threads_link_while_children_begin, several_threads_fork,
         what_others_were_initialising_is_lost, initialisers_may_fork, initialisers_of_shared_libraries_may_fork,
-        children_end_as_with_dlopen;
+        children_end_as_with_dlopen, dylibs_are_linked_in_children;
     parts: ending_part,
 ];
 
@@ -24,8 +24,8 @@ fn limit() -> u32 {
     by_qemu(120, 600) as u32
 }
 
-/// Forks. A process that hangs from here on ends with a signal: also where it hangs in a fork handler, but for a child, which inherits
-/// no alarm; `end_of` ends that.
+/// Forks. A process that hangs from here on ends with a signal: also where it hangs in a fork handler, but for a child,
+/// which inherits no alarm; `end_of` ends that.
 fn forked() -> libc::pid_t {
     // SAFETY: the child goes on as this thread.
     unsafe {
@@ -136,7 +136,7 @@ fn children_call_load_and_remove() {
         assert_eq!(call(&other.add_object(&bytes).unwrap(), "next"), 101);
         freed(&own);
         freed(&later);
-        assert_eq!(kept.remove().unwrap(), Removal::Waiting { holders: 1 });
+        assert_eq!(kept.remove(), Removal::Waiting { holders: 1 });
     });
     // SAFETY: as above.
     assert_eq!((unsafe { next() }, call(&removed, "next"), call(&later, "next")), (102, 102, 101));
@@ -287,7 +287,7 @@ fn threads_link_while_children_begin() {
                     // Looks at this thread's stack.
                     let held = int(&library, "next");
                     let waited = library.remove_and_wait(Duration::ZERO).unwrap_err();
-                    assert!(matches!(waited, Error::RemovalTimedOut { .. }), "{waited:?}");
+                    assert!(matches!(waited, Error::Library(LibraryError::RemovalTimedOut { .. })), "{waited:?}");
                     drop(held);
                     freed(&library);
                     links.fetch_add(1, Ordering::Relaxed);
@@ -366,12 +366,15 @@ fn what_others_were_initialising_is_lost() {
         let child = fork(|| {
             // SAFETY: nothing runs that may not.
             let error = unsafe { library.initialize() }.unwrap_err();
-            assert!(matches!(&error, Error::LostInFork { library } if library == "slow"), "{error:?}");
+            assert!(
+                matches!(&error, Error::Library(LibraryError::LostInFork { library }) if library == "slow"),
+                "{error:?}"
+            );
             // What was there before is.
             // SAFETY: as compiled.
             assert_eq!((call(&library, "early"), unsafe { early() }), (7, 7));
             // The thread's hold on the code went with it.
-            assert!(matches!(library.remove().unwrap(), Removal::Waiting { holders: 1.. }));
+            assert!(matches!(library.remove(), Removal::Waiting { holders: 1.. }));
             let again = engine.add_object(compile_bytes("early.c", "int early(void) { return 7; }", &[])).unwrap();
             assert_eq!(call(&again, "early"), 7);
         });
@@ -471,7 +474,8 @@ const SPEAKING: &str = "#include <unistd.h>\n#include <stdlib.h>\n#include <pthr
     __attribute__((destructor)) static void fini(void) { say(\"fini\\n\"); }
     int use(void) { atexit(at_exit); return 3; }";
 
-/// Forks; the child calls `exit`, and then this process does. With the dynamic loader if that is asked for, else with us.
+/// Forks; the child calls `exit`, and then this process does. With the dynamic loader if that is asked for, else with
+/// us.
 fn ending_part() {
     let object = compile("speaking.c", SPEAKING, &[]);
     if std::env::var_os("SLABJIT_TEST_DLOPEN").is_some() {
@@ -511,4 +515,52 @@ fn children_end_as_with_dlopen() {
     let expected = ["init, prepare, parent, at exit, fini", "child, at exit, at exit, fini"].map(str::to_owned);
     assert_eq!((oracle.code, of(&oracle)), (Some(5), expected.clone()), "{oracle:?}");
     assert_eq!((ours.code, of(&ours)), (Some(5), expected), "{ours:?}");
+}
+
+/// While threads of the parent link, so that a fork waits for them.
+fn dylibs_are_linked_in_children() {
+    let engine = JitEngine::new().unwrap();
+    let jit = engine.orc().build().unwrap();
+    let main = jit.dylib("main");
+    let object = |name: &str, value: i32| {
+        let source = format!("static int n; int {name}(void) {{ return n += {value}; }}");
+        compile_bytes("of_child.c", &source, &[])
+    };
+    main.add_object(object("linked", 1)).unwrap();
+    main.add_object(object("waiting", 2)).unwrap();
+    // SAFETY: int (void), here as below.
+    let call = |name: &str| unsafe { main.get::<Int>(name).unwrap()() };
+    assert_eq!(call("linked"), 1);
+    let (template, new, linked) = (object("of_00000", 3), object("new", 7), object("linked", 1));
+    let end = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for of_thread in 0..2 {
+            let (main, template, end) = (&main, &template, &end);
+            scope.spawn(move || {
+                for n in 0.. {
+                    if end.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    let name = format!("of_{of_thread}{:04}", n % 10_000);
+                    let tracker = main.tracker();
+                    tracker.add_object(crate::orc::renamed(template, &[("of_00000", name.clone())])).unwrap();
+                    // SAFETY: as above.
+                    assert_eq!(unsafe { main.get::<Int>(&name).unwrap()() }, 3);
+                    tracker.remove().unwrap();
+                }
+            });
+        }
+        for _ in 0..20 {
+            in_child(|| {
+                assert_eq!((call("linked"), call("waiting")), (2, 2));
+                let tracker = main.tracker();
+                tracker.add_object(&new).unwrap();
+                assert_eq!(call("new"), 7);
+                tracker.remove().unwrap();
+                assert!(main.tracker().add_object(&linked).is_err());
+            });
+        }
+        end.store(true, Ordering::SeqCst);
+    });
+    assert_eq!((call("linked"), call("waiting")), (2, 2));
 }

@@ -68,8 +68,7 @@ fn check(engine: &JitEngine, objects: &[Vec<u8>]) {
 }
 
 fn link(engine: &JitEngine, objects: &[Vec<u8>]) {
-    // SAFETY: no shared libraries.
-    let library = unsafe { engine.library("growth").build().unwrap() };
+    let library = engine.library("growth").build().unwrap();
     for object in objects {
         library.add_object(object).unwrap();
     }

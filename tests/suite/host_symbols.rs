@@ -1,4 +1,5 @@
-//! Where imports come from: what is recorded of it, what is said where one is missing, versions, and what compilers take for granted.
+//! Where imports come from: what is recorded of it, what is said where one is missing, versions, and what compilers
+//! take for granted.
 
 use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStrExt as _;
@@ -6,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{self, Checked, call, compile, compile_bytes, freed, int, link_shared, tool};
 use crate::target::by_arch;
-use slabjit::{Error, Library, Provider, UndefinedSymbol};
+use slabjit::{Error, Library, LibraryError, LinkError, Provider, UndefinedSymbol};
 
 common::tests![
     imports_say_who_provides_them,
@@ -39,7 +40,7 @@ fn in_process(name: &CStr) -> usize {
 
 fn undefined(error: Error) -> Vec<UndefinedSymbol> {
     match error {
-        Error::UndefinedSymbols { symbols, .. } => symbols,
+        Error::Link(LinkError::UndefinedSymbols { symbols, .. }) => symbols,
         other => panic!("{other}"),
     }
 }
@@ -108,7 +109,7 @@ fn imports_say_who_provides_them() {
         assert!(import.to_string().starts_with(&format!("{} of 'sum.o' is {:#x}", import.name, import.address)));
     }
     freed(&library);
-    assert!(matches!(library.imports(), Err(Error::Removed { .. })));
+    assert!(matches!(library.imports(), Err(Error::Library(LibraryError::Removed { .. }))));
     freed(&linked);
     engine.finish();
 }
@@ -153,7 +154,7 @@ fn runtimes_that_define_one_name_differently_stay_apart() {
     assert_eq!(in_process(c"answer"), 0, "the process sees them");
     let f = int(&libraries[0], "twice");
     freed(&libraries[1]);
-    libraries[0].remove().unwrap();
+    libraries[0].remove();
     // SAFETY: the handle keeps the code, and that the shared library.
     assert_eq!(unsafe { f() }, 2);
     drop(f);
@@ -181,7 +182,7 @@ fn shared_libraries_in_search_paths() {
     freed(&library);
     // What is in none of them is the dynamic loader's to find.
     drop(build("libm.so.6").unwrap());
-    assert!(matches!(build("libnowhere.so"), Err(Error::SharedLibrary { .. })));
+    assert!(matches!(build("libnowhere.so"), Err(Error::Library(LibraryError::SharedLibrary { .. }))));
     engine.finish();
 }
 
@@ -192,7 +193,8 @@ fn what_is_missing_is_named_with_who_exports_it() {
         "libexports.so",
         &[&compile(
             "exports.c",
-            "int exported_here(void) { return 1; } int only_used_here(void); int user(void) { return only_used_here(); }",
+            "int exported_here(void) { return 1; } int only_used_here(void); int user(void) { return \
+             only_used_here(); }",
             &[],
         )],
         &[],
@@ -204,8 +206,7 @@ fn what_is_missing_is_named_with_who_exports_it() {
     std::fs::create_dir(folder.join("libfolder.so")).unwrap();
     tool("mkfifo", &[folder.join("libpipe.so")]);
     let source = "int exported_here(void), only_used_here(void), exported_nowhere(void); int f(void) { return exported_here() + only_used_here() + exported_nowhere(); }";
-    // SAFETY: nothing is opened.
-    let library = unsafe { engine.library("searching").search_path(&folder).build().unwrap() };
+    let library = engine.library("searching").search_path(&folder).build().unwrap();
     library.add_object_named("f.o", compile_bytes("f.c", source, &[])).unwrap();
     let listed = library.undefined_symbols().unwrap();
     // SAFETY: nothing is found.
@@ -273,8 +274,7 @@ fn versions_of_shared_libraries() {
 /// As `ld` has it: the default version is the plain name as well.
 fn versions_of_objects() {
     let engine = Checked::new();
-    // SAFETY: no shared libraries.
-    let library = unsafe { engine.library("own versions").isolated().build().unwrap() };
+    let library = engine.library("own versions").isolated().build().unwrap();
     let source = "int first(void) { return 1; } int second(void) { return 2; }
         __asm__(\".symver first, version@VERSION_1\\n.symver second, version@@VERSION_2\");";
     library.add_object(compile_bytes("defines.c", source, &[])).unwrap();
@@ -286,7 +286,10 @@ fn versions_of_objects() {
     assert_eq!(["version", "version@VERSION_1", "version@VERSION_2"].map(|name| call(&library, name)), [2, 1, 2]);
     // The same name.
     let again = library.add_object(compile_bytes("again.c", "int version(void) { return 3; }", &[]));
-    assert!(matches!(&again, Err(Error::DuplicateDefinition { symbol, .. }) if symbol == "version"), "{again:?}");
+    assert!(
+        matches!(&again, Err(Error::Link(LinkError::DuplicateDefinition { symbol, .. })) if symbol == "version"),
+        "{again:?}"
+    );
     freed(&library);
     engine.finish();
 }
@@ -311,8 +314,8 @@ fn what_is_no_shared_library() {
         let refused = unsafe { engine.library("refused").shared_library(&path).build() };
         match refused {
             // The loader's own words, for an executable that is linked as a shared library is.
-            Err(Error::SharedLibrary { .. }) if what.is_empty() => {}
-            Err(error @ Error::NotASharedLibrary { .. }) if !what.is_empty() => {
+            Err(Error::Library(LibraryError::SharedLibrary { .. })) if what.is_empty() => {}
+            Err(error @ Error::Library(LibraryError::NotASharedLibrary { .. })) if !what.is_empty() => {
                 let text = error.to_string();
                 assert!(text.contains(what) && text.contains(path.to_str().unwrap()), "{text}");
             }
@@ -322,7 +325,7 @@ fn what_is_no_shared_library() {
     // SAFETY: as above.
     let missing = unsafe { engine.preload_global("/nowhere/libmissing.so") };
     assert!(
-        matches!(&missing, Err(Error::SharedLibraryNotFound { path }) if path == Path::new("/nowhere/libmissing.so"))
+        matches!(&missing, Err(Error::Library(LibraryError::SharedLibraryNotFound { path })) if path == Path::new("/nowhere/libmissing.so"))
     );
     engine.finish();
 }
@@ -371,8 +374,7 @@ fn atomics_out_of_line() {
     source += &format!("int bad(void) {{ return 0{calls}; }}");
     let flags = by_arch(&[][..], &["-moutline-atomics", "-fno-builtin"]);
     // Isolated libraries, too: compilers take them for granted.
-    // SAFETY: no shared libraries.
-    let library = unsafe { engine.library("atomics").isolated().build().unwrap() };
+    let library = engine.library("atomics").isolated().build().unwrap();
     library.add_object(compile_bytes("atomics.c", &source, flags)).unwrap();
     assert_eq!(call(&library, "bad"), 0);
     let imports = library.imports().unwrap();

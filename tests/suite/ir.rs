@@ -6,7 +6,7 @@ use inkwell::context::Context;
 use inkwell::module::Module;
 use inkwell::{AddressSpace, IntPredicate, OptimizationLevel};
 use slabjit::ir::{self, OptLevel};
-use slabjit::{Error, JitEngine, Library, Removal, Symbol};
+use slabjit::{Error, IrError, JitEngine, Library, LibraryError, LinkError, Removal, Symbol};
 
 use crate::common::{self, Checked, call, compile_bytes, freed, int, tool};
 use crate::target::by_arch;
@@ -98,7 +98,7 @@ fn modules_at_every_level() {
     // With nothing in it there is nothing to find.
     let library = engine.add_module(&context.create_module("empty"), OptLevel::Default).unwrap();
     // SAFETY: nothing is run.
-    assert!(matches!(unsafe { library.get::<Sum>("sum") }, Err(Error::SymbolNotFound { .. })));
+    assert!(matches!(unsafe { library.get::<Sum>("sum") }, Err(Error::Library(LibraryError::SymbolNotFound { .. }))));
     drop(library);
     engine.finish();
 }
@@ -144,7 +144,7 @@ fn handles_outlive_contexts() {
     };
     // SAFETY: that is its type.
     let sum: Symbol<Sum> = unsafe { library.get("sum").unwrap() };
-    assert!(matches!(library.remove().unwrap(), Removal::Waiting { .. }));
+    assert!(matches!(library.remove(), Removal::Waiting { .. }));
     std::thread::spawn(move || check_sum(*sum)).join().unwrap();
     engine.finish();
 }
@@ -170,8 +170,7 @@ fn text_and_bitcode() {
         let library = engine.add_bitcode(ir).unwrap();
         assert_eq!(call(&library, "answer"), 42);
         freed(&library);
-        // SAFETY: nothing is opened or given.
-        let library = unsafe { engine.library("both").build().unwrap() };
+        let library = engine.library("both").build().unwrap();
         library.add_bitcode(ir).unwrap();
         assert_eq!(call(&library, "answer"), 42);
         freed(&library);
@@ -190,8 +189,7 @@ fn text_and_bitcode() {
 fn modules_and_objects_together() {
     let engine = Checked::new();
     let context = Context::create();
-    // SAFETY: nothing is opened or given.
-    let library = unsafe { engine.library("together").build().unwrap() };
+    let library = engine.library("together").build().unwrap();
     library.add_module(&sum_of_squares(&context, "squares"), OptLevel::Default).unwrap();
     let source = "unsigned sum(const unsigned *, unsigned long); int two(void) { return 2; }
         int f(void) { unsigned n[] = {1, 2, 3}; return sum(n, 3); }";
@@ -204,7 +202,8 @@ fn modules_and_objects_together() {
     assert_eq!((call(&library, "f"), call(&library, "g")), (14, 32));
     let again = library.add_module(&sum_of_squares(&context, "squares again"), OptLevel::None).unwrap_err();
     assert!(
-        matches!(&again, Error::DuplicateDefinition { .. }) && again.to_string().contains("squares again"),
+        matches!(&again, Error::Link(LinkError::DuplicateDefinition { .. }))
+            && again.to_string().contains("squares again"),
         "{again}"
     );
     freed(&library);
@@ -255,7 +254,8 @@ fn constructors_variables_and_imports() {
     // SAFETY: nothing is run.
     let error = unsafe { library.initialize().unwrap_err() };
     assert!(
-        matches!(error, Error::UndefinedSymbols { .. }) && error.to_string().contains("nobody_has_this"),
+        matches!(error, Error::Link(LinkError::UndefinedSymbols { .. }))
+            && error.to_string().contains("nobody_has_this"),
         "{error}"
     );
     drop(library);
@@ -297,18 +297,21 @@ fn refused(name: &str, ir: impl AsRef<[u8]>) -> (Error, String) {
 
 fn what_llvm_does_not_read() {
     let (error, text) = refused("typo.ll", "define i32 @f() {\n  retrun i32 1\n}\n");
-    assert!(matches!(error, Error::InvalidIr { .. }) && text.contains("2:3") && text.contains("retrun"), "{text}");
+    assert!(
+        matches!(error, Error::Ir(IrError::Invalid { .. })) && text.contains("2:3") && text.contains("retrun"),
+        "{text}"
+    );
     let bitcode = assembled(ANSWER);
     // Cut off anywhere it is refused, and nothing is printed.
     for end in [4, 5, 8, 100, bitcode.len() / 2, bitcode.len() - 4] {
         let (error, _) = refused("cut.bc", &bitcode[..end]);
-        assert!(matches!(error, Error::InvalidIr { .. }), "{end}: {error}");
+        assert!(matches!(error, Error::Ir(IrError::Invalid { .. })), "{end}: {error}");
     }
     let (error, _) = refused("not.ll", b"\x7fELF\0\0");
-    assert!(matches!(error, Error::InvalidIr { .. }), "{error}");
+    assert!(matches!(error, Error::Ir(IrError::Invalid { .. })), "{error}");
     let engine = Checked::new();
     let error = engine.add_bitcode("nonsense").unwrap_err();
-    assert!(matches!(error, Error::InvalidIr { .. }), "{error}");
+    assert!(matches!(error, Error::Ir(IrError::Invalid { .. })), "{error}");
     engine.assert_usable();
     engine.finish();
 }
@@ -320,7 +323,7 @@ fn what_the_verifier_refuses() {
     let function = module.add_function("f", context.void_type().fn_type(&[], false), None);
     context.append_basic_block(function, "entry");
     let error = engine.add_module(&module, OptLevel::Default).unwrap_err();
-    assert!(matches!(error, Error::InvalidIr { .. }), "{error}");
+    assert!(matches!(error, Error::Ir(IrError::Invalid { .. })), "{error}");
     assert!(error.to_string().contains("'unfinished'") && error.to_string().contains("terminator"), "{error}");
     // It can be mended, and added then.
     let builder = context.create_builder();
@@ -338,13 +341,13 @@ fn made_for_something_else() {
     {
         let (error, text) = refused("far.ll", format!("target triple = \"{triple}\"\n{ANSWER}"));
         assert!(
-            matches!(error, Error::IrForOtherTarget { what: "target triple", .. }) && text.contains(triple),
+            matches!(error, Error::Ir(IrError::OtherTarget { what: "target triple", .. })) && text.contains(triple),
             "{text}"
         );
     }
     let (error, text) = refused("far.ll", format!("target datalayout = \"E-p:32:32\"\n{ANSWER}"));
     assert!(
-        matches!(error, Error::IrForOtherTarget { what: "data layout", .. }) && text.contains("E-p:32:32"),
+        matches!(error, Error::Ir(IrError::OtherTarget { what: "data layout", .. })) && text.contains("E-p:32:32"),
         "{text}"
     );
     for triple in [own.to_owned(), format!("{own}-pc-linux-gnu"), format!("{own}-unknown-unknown")] {
@@ -357,7 +360,7 @@ fn assembly_that_is_none() {
     let inline = "define void @f() { call void asm sideeffect \"no_such_instruction\", \"\"() ret void }";
     for ir in [inline, "module asm \"no_such_directive everywhere\"\ndefine void @f() { ret void }"] {
         let (error, text) = refused("assembly.ll", ir);
-        assert!(matches!(error, Error::CodeGeneration { .. }) && text.contains("no_such"), "{text}");
+        assert!(matches!(error, Error::Ir(IrError::CodeGeneration { .. })) && text.contains("no_such"), "{text}");
     }
     let assembly = by_arch("mov $$7, $0", "mov ${0:w}, #7");
     let good = format!("define i32 @f() {{ %a = call i32 asm \"{assembly}\", \"=r\"() ret i32 %a }}");
@@ -413,7 +416,7 @@ fn replaced_under_calls() {
         for number in 1..=last {
             let (next, function) = version(&engine, number);
             *current.lock().unwrap_or_else(PoisonError::into_inner) = function;
-            std::mem::replace(&mut library, next).remove().unwrap();
+            std::mem::replace(&mut library, next).remove();
         }
     });
     drop(current);

@@ -4,8 +4,8 @@ use std::ffi::c_void;
 
 use crate::common::{self, Checked, compile_bytes};
 use slabjit::{
-    Argument, BufferView, ElementType, Error, Extent, Kernel, KernelFunction, KernelSignature, KernelSignatureBuilder,
-    MemorySpace, Overlap, Removal, Strides,
+    Argument, BufferView, ElementType, Error, Extent, Kernel, KernelError, KernelFunction, KernelSignature,
+    KernelSignatureBuilder, MemorySpace, Overlap, Removal, Strides,
 };
 
 common::tests![
@@ -70,7 +70,7 @@ fn a_kernel_runs_and_keeps_its_code() {
     let library = engine.add_object(compile_bytes("kernel.c", SCALE, &["-O2"])).unwrap();
     // SAFETY: that is its type.
     let kernel = scale_builder().build().unwrap().bind(unsafe { library.get::<Scale>("scale").unwrap() }).unwrap();
-    assert!(matches!(library.remove().unwrap(), Removal::Waiting { .. }));
+    assert!(matches!(library.remove(), Removal::Waiting { .. }));
     drop(library);
     let (x, mut y) = ([1.0f32, 2.0, 3.0], [0.0f32; 3]);
     let clone = kernel.clone();
@@ -205,12 +205,15 @@ fn a_status_is_an_error() {
     let kernel = bind::<unsafe extern "C" fn(*mut i32, i32) -> i32>(&engine, &signature, source, "f");
     call(&kernel, &[Argument::slice_mut(&mut y), 0i32.into()]).unwrap();
     let error = call(&kernel, &[Argument::slice_mut(&mut y), (-7i32).into()]).unwrap_err();
-    assert!(matches!(&error, Error::KernelFailed { kernel, status: -7 } if kernel == "with status"), "{error}");
+    assert!(
+        matches!(&error, Error::Kernel(KernelError::Failed { kernel, status: -7 }) if kernel == "with status"),
+        "{error}"
+    );
     assert_eq!(y, [-7]);
     drop(kernel);
     let kernel = bind::<unsafe extern "C" fn(*mut i32, i32) -> u32>(&engine, &signature, source, "g");
     let error = call(&kernel, &[Argument::slice_mut(&mut y), (-1i32).into()]).unwrap_err();
-    assert!(matches!(&error, Error::KernelFailed { status: 0xffff_ffff, .. }), "{error}");
+    assert!(matches!(&error, Error::Kernel(KernelError::Failed { status: 0xffff_ffff, .. })), "{error}");
     drop(kernel);
     engine.finish();
 }
@@ -227,8 +230,8 @@ fn a_function_must_be_what_the_signature_says() {
     ) {
         // SAFETY: it is not called.
         match signature.bind(unsafe { library.get::<F>("scale").unwrap() }) {
-            Err(error @ Error::FunctionMismatch { .. }) => {
-                let Error::FunctionMismatch { argument, .. } = &error else { unreachable!() };
+            Err(error @ Error::Kernel(KernelError::FunctionMismatch { .. })) => {
+                let Error::Kernel(KernelError::FunctionMismatch { argument, .. }) = &error else { unreachable!() };
                 assert_eq!(argument.as_deref(), of, "{error}");
                 assert!(error.to_string().contains(text), "{error}");
             }
@@ -296,7 +299,7 @@ fn signatures_that_make_no_sense() {
     ];
     for (builder, of, text) in cases {
         match builder.build() {
-            Err(Error::InvalidSignature { kernel, argument, problem }) => {
+            Err(Error::Kernel(KernelError::InvalidSignature { kernel, argument, problem })) => {
                 assert_eq!((kernel.as_str(), argument.as_deref()), ("k", of), "{problem}");
                 assert!(problem.contains(text), "{problem}");
             }
@@ -320,7 +323,7 @@ fn the_number_of_arguments() {
     for given in [0, 3, 5] {
         let error = refused(&kernel, &all[..given]);
         assert!(
-            matches!(&error, Error::ArgumentCount { expected, given: there, .. } if expected == &["x", "y", "n", "by"] && *there == given),
+            matches!(&error, Error::Kernel(KernelError::ArgumentCount { expected, given: there, .. }) if expected == &["x", "y", "n", "by"] && *there == given),
             "{error}"
         );
     }
@@ -335,7 +338,10 @@ fn the_order_of_arguments() {
     let [x, y, n, by] = [Argument::slice(&x), Argument::slice_mut(&mut y), 2i64.into(), 1.0f32.into()];
     for (arguments, first) in [([y, x, n, by], "y"), ([x, y, by, n], "n"), ([n, x, y, by], "x"), ([by, y, n, x], "x")] {
         let error = refused(&kernel, &arguments);
-        assert!(matches!(&error, Error::ArgumentOrder { argument, .. } if argument == first), "{error}");
+        assert!(
+            matches!(&error, Error::Kernel(KernelError::ArgumentOrder { argument, .. }) if argument == first),
+            "{error}"
+        );
     }
     drop(kernel);
     engine.finish();
@@ -357,7 +363,7 @@ fn the_kind_of_arguments() {
     ];
     for (arguments, of, place, wanted, there) in cases {
         match refused(&kernel, &arguments) {
-            Error::ArgumentKind { kernel, argument, position, expected, given } => {
+            Error::Kernel(KernelError::ArgumentKind { kernel, argument, position, expected, given }) => {
                 assert_eq!((kernel.as_str(), argument.as_str(), position), ("scale", of, place));
                 assert!(expected.contains(wanted) && given.contains(there), "{expected}, {given}");
             }
@@ -383,7 +389,7 @@ fn the_element_type_of_a_buffer() {
     let x = [0u16; 2];
     let error = wrong(&signature, &[Argument::slice(&x)]);
     assert!(
-        matches!(&error, Error::ElementMismatch { argument, expected: ElementType::BF16, given: ElementType::U16, .. } if argument == "x"),
+        matches!(&error, Error::Kernel(KernelError::ElementMismatch { argument, expected: ElementType::BF16, given: ElementType::U16, .. }) if argument == "x"),
         "{error}"
     );
     signature.check(&[BufferView::of(&x).element(ElementType::BF16).into()]).unwrap();
@@ -411,7 +417,7 @@ fn the_shape_of_a_buffer() {
     ];
     for ([x, weight, fixed], of, wanted) in cases {
         match check(x, weight, fixed) {
-            Err(Error::ShapeMismatch { argument, expected, given, .. }) => {
+            Err(Error::Kernel(KernelError::ShapeMismatch { argument, expected, given, .. })) => {
                 assert_eq!((argument.as_str(), expected.as_str()), (of, wanted));
                 assert!([x, weight, fixed].contains(&given.as_slice()));
             }
@@ -450,7 +456,7 @@ fn the_strides_of_a_buffer() {
         (fixed(), None, "[8, 2]"),
     ] {
         match check(declared, &[4, 4], strides) {
-            Err(Error::StridesMismatch { argument, expected, given, .. }) => {
+            Err(Error::Kernel(KernelError::StridesMismatch { argument, expected, given, .. })) => {
                 assert_eq!((argument.as_str(), expected.as_str()), ("x", wanted));
                 assert_eq!(given, strides.unwrap_or(&[4, 1]));
             }
@@ -464,7 +470,7 @@ fn negative_strides() {
         KernelSignature::builder("k").input("x", F32, ["a", "b"]).strides("x", Strides::Any).build().unwrap();
     let memory = [0.0f32; 64];
     let error = wrong(&signature, &[BufferView::of(&memory).shape(&[4, 4]).strides(&[4, -1]).into()]);
-    assert!(matches!(error, Error::NegativeStride { dimension: 1, stride: -1, .. }), "{error}");
+    assert!(matches!(error, Error::Kernel(KernelError::NegativeStride { dimension: 1, stride: -1, .. })), "{error}");
 }
 
 fn buffers_that_fit_nowhere() {
@@ -488,7 +494,10 @@ fn buffers_that_fit_nowhere() {
     ];
     for (address, shape, strides) in cases {
         let error = raw(address, shape, strides).unwrap_err();
-        assert!(matches!(&error, Error::BufferTooLarge { argument, .. } if argument == "x"), "{error}");
+        assert!(
+            matches!(&error, Error::Kernel(KernelError::BufferTooLarge { argument, .. }) if argument == "x"),
+            "{error}"
+        );
     }
 }
 
@@ -502,10 +511,16 @@ fn null_and_misaligned_buffers() {
             .check(&[BufferView::raw(x, ElementType::Complex128, &[2]).into(), BufferView::raw(y, F32, &[8]).into()])
     };
     at(4096 + 8, 8192 + 32).unwrap();
-    assert!(matches!(at(0, 8192), Err(Error::NullBuffer { argument, .. }) if argument == "x"));
-    assert!(matches!(at(4096, 0), Err(Error::NullBuffer { argument, .. }) if argument == "y"));
-    assert!(matches!(at(4100, 8192), Err(Error::MisalignedBuffer { address: 4100, alignment: 8, .. })));
-    assert!(matches!(at(4096, 8208), Err(Error::MisalignedBuffer { address: 8208, alignment: 32, .. })));
+    assert!(matches!(at(0, 8192), Err(Error::Kernel(KernelError::NullBuffer { argument, .. })) if argument == "x"));
+    assert!(matches!(at(4096, 0), Err(Error::Kernel(KernelError::NullBuffer { argument, .. })) if argument == "y"));
+    assert!(matches!(
+        at(4100, 8192),
+        Err(Error::Kernel(KernelError::MisalignedBuffer { address: 4100, alignment: 8, .. }))
+    ));
+    assert!(matches!(
+        at(4096, 8208),
+        Err(Error::Kernel(KernelError::MisalignedBuffer { address: 8208, alignment: 32, .. }))
+    ));
 }
 
 fn buffers_beyond_their_slices() {
@@ -515,9 +530,9 @@ fn buffers_beyond_their_slices() {
     signature.check(&[BufferView::of(&memory).shape(&[4, 4]).into()]).unwrap();
     signature.check(&[BufferView::of(&memory[1..]).shape(&[4, 2]).strides(&[4, 2]).into()]).unwrap();
     let error = wrong(&signature, &[BufferView::of(&memory).shape(&[4, 5]).into()]);
-    assert!(matches!(error, Error::BufferTooSmall { needed: 80, given: 64, .. }), "{error}");
+    assert!(matches!(error, Error::Kernel(KernelError::BufferTooSmall { needed: 80, given: 64, .. })), "{error}");
     let error = wrong(&signature, &[BufferView::of(&memory[2..]).shape(&[4, 2]).strides(&[4, 2]).into()]);
-    assert!(matches!(error, Error::BufferTooSmall { needed: 60, given: 56, .. }), "{error}");
+    assert!(matches!(error, Error::Kernel(KernelError::BufferTooSmall { needed: 60, given: 56, .. })), "{error}");
 }
 
 fn buffers_without_elements() {
@@ -532,7 +547,7 @@ fn buffers_without_elements() {
     signature.check(&[BufferView::raw(inside, F32, &[0]).into(), Argument::slice_mut(&mut y)]).unwrap();
     // Where there must be some, none are too few.
     let fixed = KernelSignature::builder("k").input("x", F32, [4]).build().unwrap();
-    assert!(matches!(fixed.check(&[null().into()]), Err(Error::ShapeMismatch { .. })));
+    assert!(matches!(fixed.check(&[null().into()]), Err(Error::Kernel(KernelError::ShapeMismatch { .. }))));
     drop(kernel);
     engine.finish();
 }
@@ -547,9 +562,11 @@ fn what_overlaps_is_refused_and_does_not_run() {
     let address = |element: usize| base.wrapping_add(element).addr() as u64;
     for (x, y, shared) in [(0, 0, 0..16), (0, 15, 15..16), (15, 0, 15..16), (8, 16, 16..24)] {
         match refused(&kernel, &[at(x).into(), at(y).into(), 16i64.into(), 2.0f32.into()]) {
-            error @ Error::BuffersOverlap { .. } => {
+            error @ Error::Kernel(KernelError::BuffersOverlap { .. }) => {
                 let text = error.to_string();
-                let Error::BuffersOverlap { kernel, first, second, bytes, overlap } = error else { unreachable!() };
+                let Error::Kernel(KernelError::BuffersOverlap { kernel, first, second, bytes, overlap }) = error else {
+                    unreachable!()
+                };
                 assert_eq!((kernel.as_str(), first.as_str(), second.as_str()), ("scale", "x", "y"));
                 assert_eq!((bytes, overlap), (address(shared.start)..address(shared.end), Overlap::Undeclared));
                 assert!(text.contains(&format!("{:#x}..{:#x}", address(shared.start), address(shared.end))), "{text}");
@@ -565,7 +582,7 @@ fn what_overlaps_is_refused_and_does_not_run() {
     let of = |start: usize, shape| BufferView::raw(base.wrapping_add(start).cast(), F32, shape).into();
     for arguments in [[of(0, &[64]), of(8, &[4])], [of(8, &[4]), of(0, &[64])]] {
         match wrong(&signature, &arguments) {
-            Error::BuffersOverlap { bytes, .. } => assert_eq!(bytes, address(8)..address(12)),
+            Error::Kernel(KernelError::BuffersOverlap { bytes, .. }) => assert_eq!(bytes, address(8)..address(12)),
             other => panic!("{other}"),
         }
     }
@@ -586,12 +603,17 @@ fn every_pair_of_which_one_is_written() {
             match (first, second) {
                 (In, In) => outcome.unwrap(),
                 _ => assert!(
-                    matches!(&outcome, Err(Error::BuffersOverlap { first, second, .. }) if first == "a" && second == "b"),
+                    matches!(&outcome, Err(Error::Kernel(KernelError::BuffersOverlap { first, second, .. })) if first == "a" && second == "b"),
                     "{outcome:?}"
                 ),
             }
             signature.check(&[at(0, &[4]), at(4, &[1]), at(4, &[4])]).map_or_else(
-                |error| assert!(matches!(error, Error::BuffersOverlap { .. }) && second != In, "{error}"),
+                |error| {
+                    assert!(
+                        matches!(error, Error::Kernel(KernelError::BuffersOverlap { .. })) && second != In,
+                        "{error}"
+                    )
+                },
                 |()| assert_eq!(second, In),
             );
         }
@@ -617,7 +639,7 @@ fn interleaved_columns_pass() {
     // A row, or a column, further down they are the same elements.
     for start in [0, 2, 8] {
         let error = refused(&kernel, &[view(0), view(start)]);
-        assert!(matches!(error, Error::BuffersOverlap { .. }), "{error}");
+        assert!(matches!(error, Error::Kernel(KernelError::BuffersOverlap { .. })), "{error}");
     }
     drop(kernel);
     engine.finish();
@@ -630,7 +652,7 @@ fn aliases() {
     let at = |start: usize| Argument::from(BufferView::raw(base.wrapping_add(start).cast(), F32, &[16]));
     let overlap = |signature: &KernelSignature, x, y| match signature.check(&[x, y, 16i64.into(), 2.0f32.into()]) {
         Ok(()) => None,
-        Err(Error::BuffersOverlap { overlap, .. }) => Some(overlap),
+        Err(Error::Kernel(KernelError::BuffersOverlap { overlap, .. })) => Some(overlap),
         Err(error) => panic!("{error}"),
     };
     let declared = scale_builder().alias("y", "x").build().unwrap();
@@ -653,11 +675,11 @@ fn aliases() {
     };
     square.check(&[view(0, &[4, 1]), view(0, &[4, 1]), view(16, &[4, 1])]).unwrap();
     let error = wrong(&square, &[view(0, &[4, 1]), view(0, &[1, 4]), view(16, &[4, 1])]);
-    assert!(matches!(error, Error::BuffersOverlap { overlap: Overlap::Partial, .. }), "{error}");
+    assert!(matches!(error, Error::Kernel(KernelError::BuffersOverlap { overlap: Overlap::Partial, .. })), "{error}");
     // What is declared of one input is not declared of another.
     let error = wrong(&square, &[view(0, &[4, 1]), view(0, &[4, 1]), view(0, &[4, 1])]);
     assert!(
-        matches!(&error, Error::BuffersOverlap { first, second, overlap: Overlap::Undeclared, .. } if first == "y" && second == "z"),
+        matches!(&error, Error::Kernel(KernelError::BuffersOverlap { first, second, overlap: Overlap::Undeclared, .. }) if first == "y" && second == "z"),
         "{error}"
     );
     drop(kernel);
@@ -673,23 +695,35 @@ fn spaces() {
         for (other, y) in spaces.into_iter().enumerate() {
             let outcome = signature.check(&[view(x).into(), view(y).into()]);
             match one == other || one == 3 || other == 3 {
-                true => assert!(matches!(&outcome, Err(Error::BuffersOverlap { .. })), "{x}, {y}: {outcome:?}"),
+                true => assert!(
+                    matches!(&outcome, Err(Error::Kernel(KernelError::BuffersOverlap { .. }))),
+                    "{x}, {y}: {outcome:?}"
+                ),
                 false => outcome.unwrap(),
             }
         }
     }
     let device = |start, ordinal| BufferView::on_device(address + start, ordinal, F32, &[4]).into();
-    assert!(matches!(signature.check(&[device(0, 1), device(12, 1)]), Err(Error::BuffersOverlap { .. })));
+    assert!(matches!(
+        signature.check(&[device(0, 1), device(12, 1)]),
+        Err(Error::Kernel(KernelError::BuffersOverlap { .. }))
+    ));
     signature.check(&[device(0, 1), device(12, 0)]).unwrap();
     signature.check(&[device(0, 1), device(16, 1)]).unwrap();
-    assert!(matches!(signature.check(&[device(2, 1), device(16, 1)]), Err(Error::MisalignedBuffer { .. })));
+    assert!(matches!(
+        signature.check(&[device(2, 1), device(16, 1)]),
+        Err(Error::Kernel(KernelError::MisalignedBuffer { .. }))
+    ));
 }
 
 fn tags_are_no_part_of_an_address() {
     let signature = KernelSignature::builder("k").input("x", F32, [4]).output("y", F32, [4]).build().unwrap();
     let view = |address: usize| Argument::from(BufferView::raw(std::ptr::without_provenance_mut(address), F32, &[4]));
     let (one, other) = (0x0100_7000_0000_1000, 0x0200_7000_0000_1000);
-    assert!(matches!(signature.check(&[view(one), view(other)]), Err(Error::BuffersOverlap { .. })));
+    assert!(matches!(
+        signature.check(&[view(one), view(other)]),
+        Err(Error::Kernel(KernelError::BuffersOverlap { .. }))
+    ));
     signature.check(&[view(one), view(other + 16)]).unwrap();
 }
 

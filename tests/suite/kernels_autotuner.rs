@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::common::{self, Checked};
 use crate::kernels::{SCALE, Scale, bind, scale_builder};
 use slabjit::{
-    Argument, Autotuner, BufferView, Candidate, ElementType, Error, KernelSignature, MemorySpace, Region, Result,
-    Strides, TuningMemory,
+    Argument, Autotuner, BufferView, Candidate, ElementType, Error, KernelError, KernelSignature, MemorySpace, Region,
+    Result, Strides, TuningMemory,
 };
 
 common::tests![
@@ -171,7 +171,7 @@ fn what_lies_between_elements_is_left_alone() {
 }
 
 fn failed(status: i64) -> Error {
-    Error::KernelFailed { kernel: "closure".into(), status }
+    Error::Kernel(KernelError::Failed { kernel: "closure".into(), status })
 }
 
 fn candidates_that_fail_are_out() {
@@ -194,8 +194,8 @@ fn candidates_that_fail_are_out() {
     ];
     let tuning = run(&Autotuner::new().warm_up(1).runs(3), "key", &candidates, &[memory.view(&[4]).into()]).unwrap();
     assert_eq!(tuning.winner, 1);
-    assert!(matches!(tuning.trials[0].outcome, Err(Error::KernelFailed { status: 1, .. })));
-    assert!(matches!(tuning.trials[2].outcome, Err(Error::KernelFailed { status: 2, .. })));
+    assert!(matches!(tuning.trials[0].outcome, Err(Error::Kernel(KernelError::Failed { status: 1, .. }))));
+    assert!(matches!(tuning.trials[2].outcome, Err(Error::Kernel(KernelError::Failed { status: 2, .. }))));
     assert_eq!(memory.values(), [2.0; 4]);
 }
 
@@ -210,12 +210,12 @@ fn candidates_that_the_contract_refuses_are_out() {
     let tuner = Autotuner::new();
     let tuning = run(&tuner, "scale", &candidates, &arguments).unwrap();
     assert_eq!(tuning.winner, 1);
-    assert!(matches!(tuning.trials[0].outcome, Err(Error::BuffersOverlap { .. })));
+    assert!(matches!(tuning.trials[0].outcome, Err(Error::Kernel(KernelError::BuffersOverlap { .. }))));
     assert_eq!(memory.values(), [6.0; 64]);
     // Nor does the winner run where the contract refuses it.
     let shifted = memory.view(&[63]).into();
     let error = run(&tuner, "scale", &candidates, &[shifted, view, 64i64.into(), 2.0f32.into()]).unwrap_err();
-    assert!(matches!(error, Error::ShapeMismatch { .. }), "{error}");
+    assert!(matches!(error, Error::Kernel(KernelError::ShapeMismatch { .. })), "{error}");
     assert_eq!(memory.values(), [6.0; 64]);
     drop((candidates, not_in_place, in_place));
     engine.finish();
@@ -291,7 +291,7 @@ fn a_winner_that_fails_restores() {
     });
     let error =
         run(&Autotuner::new().warm_up(1).runs(2), "key", &[candidate], &[memory.view(&[4]).into()]).unwrap_err();
-    assert!(matches!(error, Error::KernelFailed { status: 9, .. }), "{error}");
+    assert!(matches!(error, Error::Kernel(KernelError::Failed { status: 9, .. })), "{error}");
     assert_eq!(memory.values(), [1.0; 4]);
 }
 
@@ -361,7 +361,11 @@ impl TuningMemory for Failing {
 
     fn restore(&self, region: &Region, saved: &Self::Saved) -> Result<()> {
         if region.bytes() == self.0 {
-            return Err(Error::TuningMemory { space: region.space(), bytes: self.0, problem: "broken".to_owned() });
+            return Err(Error::Kernel(KernelError::TuningMemory {
+                space: region.space(),
+                bytes: self.0,
+                problem: "broken".to_owned(),
+            }));
         }
         slabjit::HostMemory.restore(region, saved)
     }
@@ -389,7 +393,7 @@ fn what_can_be_restored_is() {
     let tuner = Autotuner::with_memory(Failing(8));
     let arguments = [one.view(&[2]).into(), other.view(&[4]).into()];
     let error = run(&tuner, "key", &[candidate], &arguments).unwrap_err();
-    assert!(matches!(&error, Error::TuningMemory { bytes: 8, .. }), "{error}");
+    assert!(matches!(&error, Error::Kernel(KernelError::TuningMemory { bytes: 8, .. })), "{error}");
     assert_eq!(runs.get(), 0);
 
     // A winner that fails after it was tuned: the second is restored, and what could not be is told.
@@ -423,7 +427,7 @@ fn what_can_be_restored_is() {
         Ok(())
     });
     let error = run(&tuner, "later", &[candidate], &arguments).unwrap_err();
-    assert!(matches!(&error, Error::TuningMemory { bytes: 8, .. }), "{error}");
+    assert!(matches!(&error, Error::Kernel(KernelError::TuningMemory { bytes: 8, .. })), "{error}");
     assert_eq!((one.values(), other.values()), (vec![2.0; 2], vec![1.0; 4]));
 }
 
@@ -458,7 +462,10 @@ fn what_was_saved_elsewhere_is_refused() {
     let candidate = Candidate::closure("only", &signature, |_| Ok(()));
     let tuner = Autotuner::with_memory(Swapping(Mutex::default()));
     let error = run(&tuner, "key", &[candidate], &[one.view(&[4]).into(), other.view(&[4]).into()]).unwrap_err();
-    assert!(matches!(&error, Error::TuningMemory { problem, .. } if problem.contains("another region")), "{error}");
+    assert!(
+        matches!(&error, Error::Kernel(KernelError::TuningMemory { problem, .. }) if problem.contains("another region")),
+        "{error}"
+    );
     assert_eq!((one.values(), other.values()), (vec![1.0; 4], vec![2.0; 4]));
 }
 
@@ -471,7 +478,7 @@ fn candidates_that_are_not_those_of_the_key() {
     for others in [vec![], vec![candidate("other")], vec![candidate("other"), candidate("one")]] {
         let error = run(&tuner, "key", &others, &arguments).unwrap_err();
         assert!(
-            matches!(&error, Error::TunedCandidateMissing { candidate, place: 0, .. } if candidate == "one"),
+            matches!(&error, Error::Kernel(KernelError::TunedCandidateMissing { candidate, place: 0, .. }) if candidate == "one"),
             "{error}"
         );
     }
@@ -530,7 +537,10 @@ fn memory_of_a_device() {
     let arguments = [BufferView::on_device(ADDRESS, 3, ElementType::U8, &[4]).into()];
     // The host cannot save it, and does not try.
     let error = run(&Autotuner::new(), "key", &candidates, &arguments).unwrap_err();
-    assert!(matches!(error, Error::TuningMemory { space: MemorySpace::Device(3), bytes: 4, .. }), "{error}");
+    assert!(
+        matches!(error, Error::Kernel(KernelError::TuningMemory { space: MemorySpace::Device(3), bytes: 4, .. })),
+        "{error}"
+    );
     assert_eq!(device.read(ADDRESS as usize), 0);
     let tuning = run(&Autotuner::with_memory(&device), "key", &candidates, &arguments).unwrap();
     assert_eq!(*tuning.trials[tuning.winner].outcome.as_ref().unwrap(), Duration::from_nanos(80));

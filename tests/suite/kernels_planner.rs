@@ -1,19 +1,21 @@
 //! NVIDIA/TransformerEngine#2730, on the CPU.
 //!
-//! There, gradients were wrong: half of their elements, each time when all tests ran in one process, never when the test ran alone. Three things met.
-//! The compiler (XLA) planned one buffer for the input and the output of a custom call, as they have one shape and the input is dead afterwards. The
-//! kernel, a permutation of rows, reads one row and writes another, so it cannot run in place. And the autotuner ran each configuration on
-//! what the one before it had left, as no alias was declared and so nothing was saved.
+//! There, gradients were wrong: half of their elements, each time when all tests ran in one process, never when the
+//! test ran alone. Three things met. The compiler (XLA) planned one buffer for the input and the output of a custom
+//! call, as they have one shape and the input is dead afterwards. The kernel, a permutation of rows, reads one row and
+//! writes another, so it cannot run in place. And the autotuner ran each configuration on what the one before it had
+//! left, as no alias was declared and so nothing was saved.
 //!
-//! Here a planner hands out slots of memory, and gives an output the slot of its dead input when no other is free. So a process that has memory
-//! to spare is right by luck, and one that is full is wrong each time.
+//! Here a planner hands out slots of memory, and gives an output the slot of its dead input when no other is free. So a
+//! process that has memory to spare is right by luck, and one that is full is wrong each time.
 
 use std::time::Instant;
 
 use crate::common::{self, Checked, Random, compile_bytes};
 use crate::kernels::{Scale, scale_builder};
 use slabjit::{
-    Argument, Autotuner, BufferView, Candidate, ElementType, Error, Kernel, KernelSignature, Result, Symbol,
+    Argument, Autotuner, BufferView, Candidate, ElementType, Error, Kernel, KernelError, KernelSignature, Result,
+    Symbol,
 };
 
 common::tests![
@@ -102,7 +104,8 @@ impl Planner {
         self.memory.as_mut_ptr().wrapping_add(slot * SIZE)
     }
 
-    /// A slot for the output of a layer after which its input is dead. If none is free, it is the input's, if it may be; else there will be one more.
+    /// A slot for the output of a layer after which its input is dead. If none is free, it is the input's, if it may
+    /// be; else there will be one more.
     fn output(&mut self, input: usize, may_share: bool) -> usize {
         self.free.pop().unwrap_or_else(|| {
             if may_share {
@@ -150,7 +153,8 @@ fn configurations<T: Copy + 'static>(engine: &Checked, source: &str, name: &str,
     all.iter().map(one).collect()
 }
 
-/// Without us: functions at addresses, a tuner that runs them all and then the fastest, and a planner that shares what is dead.
+/// Without us: functions at addresses, a tuner that runs them all and then the fastest, and a planner that shares what
+/// is dead.
 struct Raw {
     permute: Vec<Symbol<Permute>>,
     scale: Vec<Symbol<Scale>>,
@@ -270,8 +274,8 @@ fn wrong(result: &[f32], layers: &[Layer], input: &[f32]) -> usize {
     result.iter().zip(&expected).filter(|(one, other)| one != other).count() * 100 / expected.len()
 }
 
-/// What one process does in which model after model runs: some of what they make is kept, until the planner's slots are used up.
-/// Each model that was run is followed by the number of elements that are wrong; an error ends it.
+/// What one process does in which model after model runs: some of what they make is kept, until the planner's slots are
+/// used up. Each model that was run is followed by the number of elements that are wrong; an error ends it.
 fn full_run(runs: &impl Runs, seed: u64) -> Result<Vec<usize>> {
     const SLOTS: usize = 6;
     let mut random = Random::new(seed);
@@ -317,7 +321,8 @@ fn a_permutation_in_place_is_wrong_without_a_tuner() {
     let engine = Checked::new();
     let raw = Raw::new(&engine, false);
     let mut random = Random::new(1);
-    // Nothing but the permutation, in the one slot there is; and an elementwise layer, which bears it as long as nobody tunes it.
+    // Nothing but the permutation, in the one slot there is; and an elementwise layer, which bears it as long as nobody
+    // tunes it.
     let (permute, input) = (model(&mut random, 1)[1..2].to_vec(), input(&mut random));
     let result = run_model(&mut Planner::new(1), &raw, &permute, &input).unwrap();
     assert!(wrong(&result, &permute, &input) > 25);
@@ -336,10 +341,10 @@ fn a_contract_refuses_what_the_planner_shares() {
         let ours = Ours::new(&engine, tuner, false);
         for seed in 0..10 {
             assert_eq!(alone(&ours, seed).unwrap(), 0);
-            // The kernel is refused, by itself or as each of the tuner's candidates. (The tuner knows its key from the models before, and
-            // then the winner is refused.)
+            // The kernel is refused, by itself or as each of the tuner's candidates. (The tuner knows its key from the
+            // models before, and then the winner is refused.)
             match full_run(&ours, seed) {
-                Err(Error::BuffersOverlap { kernel, first, second, .. }) => {
+                Err(Error::Kernel(KernelError::BuffersOverlap { kernel, first, second, .. })) => {
                     assert_eq!((&*kernel, &*first, &*second), ("permute_rows", "src", "dst"));
                 }
                 other => panic!("{other:?}, tuned: {tunes}"),
@@ -351,7 +356,9 @@ fn a_contract_refuses_what_the_planner_shares() {
     let (permute, input) = (model(&mut random, 1)[1..2].to_vec(), input(&mut random));
     match run_model(&mut Planner::new(1), &ours, &permute, &input) {
         Err(Error::NoCandidate { candidates, .. }) => {
-            assert!(candidates.iter().all(|(_, error)| matches!(error, Error::BuffersOverlap { .. })));
+            assert!(
+                candidates.iter().all(|(_, error)| matches!(error, Error::Kernel(KernelError::BuffersOverlap { .. })))
+            );
         }
         other => panic!("{other:?}"),
     }

@@ -1,4 +1,5 @@
-//! Large programs: archives that are searched, files that members are read from, and what malloc keeps after a large batch.
+//! Large programs: archives that are searched, files that members are read from, and what malloc keeps after a large
+//! batch.
 
 use std::fs;
 use std::io::Write as _;
@@ -25,8 +26,7 @@ fn name(number: usize) -> String {
 }
 
 fn library(engine: &JitEngine) -> Library {
-    // SAFETY: no shared library is opened, no symbol given.
-    unsafe { engine.library("large").build().unwrap() }
+    engine.library("large").build().unwrap()
 }
 
 /// A member that calls the next one.

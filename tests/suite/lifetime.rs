@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use crate::case::{take_trace, trace};
 use crate::common::{self, Checked, child, compile, compile_bytes, mappings, resident};
 use crate::target::{by_qemu, not_under_qemu};
-use slabjit::{Error, JitEngine, Library, Removal, Symbol};
+use slabjit::{Error, JitEngine, Library, LibraryError, Removal, Symbol};
 
 common::tests![
     handle_outlives_library_and_engine,
@@ -41,9 +41,9 @@ fn int(library: &Library, name: &str) -> Symbol<IntFunction> {
 
 /// A library whose objects may call `trace(int)`.
 fn traced(engine: &JitEngine, name: &str, source: &str, links: &[&Library]) -> Library {
-    let builder = engine.library(name).symbol("trace", trace as *const ());
-    // SAFETY: no shared libraries.
-    let library = unsafe { links.iter().fold(builder, |b, l| b.link(l)).build().unwrap() };
+    // SAFETY: `trace` takes an int.
+    let builder = unsafe { engine.library(name).symbol("trace", trace as *const ()) };
+    let library = links.iter().fold(builder, |b, l| b.link(l)).build().unwrap();
     library.add_object_file(compile(&format!("{name}.c"), source, &[])).unwrap();
     library
 }
@@ -91,8 +91,7 @@ fn data_handle_outlives_library_and_engine() {
 fn linked_library_is_kept_by_its_user() {
     let engine = Checked::new();
     let base = engine.add_object_file(compile("kept.c", "static int n; int kept(void) { return ++n; }", &[])).unwrap();
-    // SAFETY: no shared libraries.
-    let user = unsafe { engine.library("user").link(&base).build().unwrap() };
+    let user = engine.library("user").link(&base).build().unwrap();
     user.add_object_file(compile("keeper.c", "int kept(void); int value(void) { return kept() + 40; }", &[])).unwrap();
     drop(base);
     let value = int(&user, "value");
@@ -136,9 +135,8 @@ fn chain_of_linked_libraries_is_freed_in_order() {
 
 fn removal_of_an_unused_library() {
     let engine = Checked::new();
-    // SAFETY: no shared libraries.
-    let library = unsafe { engine.library("unused").build().unwrap() };
-    assert!(matches!(library.remove().unwrap(), Removal::Freed));
+    let library = engine.library("unused").build().unwrap();
+    assert!(matches!(library.remove(), Removal::Freed));
     drop(library);
     engine.finish();
 }
@@ -147,7 +145,7 @@ fn removal_before_the_first_get() {
     take_trace();
     let engine = Checked::new();
     let library = traced(&engine, "never_asked", TRACED, &[]);
-    assert!(matches!(library.remove().unwrap(), Removal::Freed));
+    assert!(matches!(library.remove(), Removal::Freed));
     drop(library);
     assert_eq!(take_trace(), [0; 0]);
     engine.finish();
@@ -158,9 +156,9 @@ fn removal_frees() {
     let library = engine.add_object_file(common::good_object()).unwrap();
     let address = int(&library, "text").address() as usize;
     assert_eq!(&common::mapping_at(address).permissions[..3], common::as_shown("r-x"));
-    assert!(matches!(library.remove().unwrap(), Removal::Freed));
+    assert!(matches!(library.remove(), Removal::Freed));
     engine.assert_unchanged();
-    assert!(matches!(library.remove().unwrap(), Removal::Freed), "removal is idempotent");
+    assert!(matches!(library.remove(), Removal::Freed), "removal is idempotent");
     let executable = mappings()
         .into_iter()
         .find(|m| (m.start..m.end).contains(&address))
@@ -175,31 +173,30 @@ fn removal_waits_for_holders() {
     let engine = Checked::new();
     let library = traced(&engine, "held", TRACED, &[]);
     let (one, two) = (int(&library, "value"), int(&library, "value"));
-    let first = library.remove().unwrap();
+    let first = library.remove();
     assert!(matches!(first, Removal::Waiting { holders: 2 }), "{first:?}");
     assert_eq!(take_trace(), [10], "finalisers run when the last holder is gone");
     assert_eq!((one(), two()), (1, 2));
     drop(one);
-    let second = library.remove().unwrap();
+    let second = library.remove();
     assert!(matches!(second, Removal::Waiting { holders: 1 }), "{second:?}");
     drop(two);
     assert_eq!(take_trace(), [30, 20]);
     engine.assert_unchanged();
-    assert!(matches!(library.remove().unwrap(), Removal::Freed));
+    assert!(matches!(library.remove(), Removal::Freed));
     engine.finish();
 }
 
 fn removal_waits_for_users() {
     let engine = Checked::new();
     let base = engine.add_object_file(compile("used.c", "int used(void) { return 21; }", &[])).unwrap();
-    // SAFETY: no shared libraries.
-    let user = unsafe { engine.library("user").link(&base).build().unwrap() };
+    let user = engine.library("user").link(&base).build().unwrap();
     user.add_object_file(compile("uses.c", "int used(void); int value(void) { return used() * 2; }", &[])).unwrap();
     assert_eq!(int(&user, "value")(), 42);
-    assert!(matches!(base.remove().unwrap(), Removal::Waiting { .. }));
+    assert!(matches!(base.remove(), Removal::Waiting { .. }));
     assert_eq!(int(&user, "value")(), 42);
-    assert!(matches!(user.remove().unwrap(), Removal::Freed));
-    assert!(matches!(base.remove().unwrap(), Removal::Freed));
+    assert!(matches!(user.remove(), Removal::Freed));
+    assert!(matches!(base.remove(), Removal::Freed));
     engine.finish();
 }
 
@@ -208,12 +205,12 @@ fn names_vanish_at_once() {
     let library = engine.add_object_file(common::good_object()).unwrap();
     let other = library.clone();
     let held = int(&library, "text");
-    assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 });
+    assert_eq!(library.remove(), Removal::Waiting { holders: 1 });
     // SAFETY: nothing is found.
     let error = unsafe { other.get::<IntFunction>("text") }.err().unwrap();
-    assert!(matches!(error, Error::Removed { .. }), "{error:?}");
+    assert!(matches!(error, Error::Library(LibraryError::Removed { .. })), "{error:?}");
     let error = other.add_object_file(common::good_object()).err().unwrap();
-    assert!(matches!(error, Error::Removed { .. }), "{error:?}");
+    assert!(matches!(error, Error::Library(LibraryError::Removed { .. })), "{error:?}");
     drop(held);
     drop((library, other));
     engine.finish();
@@ -223,8 +220,7 @@ fn name_can_be_used_again() {
     let engine = Checked::new();
     for i in 0..20 {
         let bytes = compile_bytes("again.c", &format!("int value(void) {{ return {i}; }}"), &[]);
-        // SAFETY: no shared libraries.
-        let library = unsafe { engine.library("again").build().unwrap() };
+        let library = engine.library("again").build().unwrap();
         library.add_object(&bytes).unwrap();
         assert_eq!(int(&library, "value")(), i);
         common::freed(&library);
@@ -317,7 +313,8 @@ fn exit_part() {
     std::process::exit(3);
 }
 
-/// What a linker-made program would write: handlers in reverse of their registration, then finalisers in reverse of loading.
+/// What a linker-made program would write: handlers in reverse of their registration, then finalisers in reverse of
+/// loading.
 fn exit_runs_handlers_and_finalizers_once() {
     let end = child("exit_part");
     assert_eq!(end.code, Some(3), "{end:?}");

@@ -1,8 +1,9 @@
 //! The test suite: tables of tests, and the cases of `tests/cases`, each compiled by every compiler at every level.
 //!
-//! `cargo test --test suite` and nextest run it like any other tests; `SLABJIT_SHUFFLE=1 cargo test --test suite` runs what
-//! needs no process of its own in one, with threads, in random order (see `shuffled.rs`). Arguments select tests by a part of their names.
-//! `SLABJIT_OBJECTS=FOLDER` runs nothing, and writes the objects of all cases into a folder, as seeds for `ci/fuzz`.
+//! `cargo test --test suite` and nextest run it like any other tests; `SLABJIT_SHUFFLE=1 cargo test --test suite` runs
+//! what needs no process of its own in one, with threads, in random order (see `shuffled.rs`). Arguments select tests
+//! by a part of their names. `SLABJIT_OBJECTS=FOLDER` runs nothing, and writes the objects of all cases into a folder,
+//! as seeds for `ci/fuzz`.
 
 mod api;
 mod bad_input;
@@ -19,6 +20,9 @@ mod common;
 mod cuda;
 mod dependences;
 mod distance;
+#[cfg(feature = "inkwell")]
+mod dylib_modules;
+mod dylibs;
 mod executable_stack;
 mod failed_links;
 #[cfg(slabjit_faults)]
@@ -32,6 +36,8 @@ mod kernels;
 mod kernels_autotuner;
 mod kernels_planner;
 mod large;
+#[cfg(feature = "inkwell")]
+mod lazy_modules;
 mod lifetime;
 #[path = "../stock/lljit.rs"]
 mod lljit;
@@ -39,6 +45,7 @@ mod memory;
 mod names;
 mod no_execution;
 mod odd_objects;
+mod orc;
 mod ownership;
 mod packed;
 #[cfg(target_arch = "x86_64")]
@@ -101,6 +108,12 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("names", names::TESTS, names::PARTS),
     ("no_execution", no_execution::TESTS, no_execution::PARTS),
     ("odd_objects", odd_objects::TESTS, odd_objects::PARTS),
+    ("orc", orc::TESTS, orc::PARTS),
+    ("dylibs", dylibs::TESTS, dylibs::PARTS),
+    #[cfg(feature = "inkwell")]
+    ("dylib_modules", dylib_modules::TESTS, dylib_modules::PARTS),
+    #[cfg(feature = "inkwell")]
+    ("lazy_modules", lazy_modules::TESTS, lazy_modules::PARTS),
     ("ownership", ownership::TESTS, ownership::PARTS),
     ("packed", packed::TESTS, packed::PARTS),
     #[cfg(target_arch = "x86_64")]

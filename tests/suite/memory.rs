@@ -1,12 +1,12 @@
-//! Address space: one slab for each object, one near arena for each engine, W^X at every moment. The kernel's own list of mappings
-//! (/proc/self/maps) is what the engine is measured by.
+//! Address space: one slab for each object, one near arena for each engine, W^X at every moment. The kernel's own list
+//! of mappings (/proc/self/maps) is what the engine is measured by.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{self, Checked, compile, compile_bytes, mapping_at, mappings, resident};
 use crate::target::{by_arch, by_qemu, not_under_qemu, only_on_x86_64, under_qemu};
-use slabjit::{Error, JitEngine, Library, Symbol};
+use slabjit::{Error, JitEngine, Library, MemoryError, Symbol};
 
 common::tests![
     one_contiguous_slab_per_object,
@@ -181,7 +181,13 @@ fn alignment_above_two_mebibytes() {
         unsafe { library.initialize() }
     });
     let error = result.unwrap_err();
-    assert!(matches!(error, Error::UnsupportedAlignment { alignment: 0x40_0000, limit: 0x20_0000, .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            Error::Memory(MemoryError::UnsupportedAlignment { alignment: 0x40_0000, limit: 0x20_0000, .. })
+        ),
+        "{error:?}"
+    );
     engine.assert_usable();
     engine.finish();
 }
@@ -213,7 +219,8 @@ fn bss_is_zero_when_memory_is_used_again() {
     );
     let clean = compile_bytes(
         "clean.c",
-        "char bytes[1 << 20]; int sum(void) { int s = 0; for (int i = 0; i < sizeof bytes; i++) s += bytes[i]; return s; }",
+        "char bytes[1 << 20]; int sum(void) { int s = 0; for (int i = 0; i < sizeof bytes; i++) s += bytes[i]; return \
+         s; }",
         &[],
     );
     let engine = Checked::of(JitEngine::builder().arena_size(8 << 20).build().unwrap());
@@ -253,7 +260,7 @@ fn arena_exhausted_then_removal() {
     let second = engine.add_object(&bytes).unwrap();
     let error = value(&second).unwrap_err();
     assert!(
-        matches!(&error, Error::ArenaExhausted { section, section_bytes: 0x280_0000, .. } if section == ".bss"),
+        matches!(&error, Error::Memory(MemoryError::ArenaExhausted { section, section_bytes: 0x280_0000, .. }) if section == ".bss"),
         "{error:?}"
     );
     assert_eq!(value(&first).unwrap(), 42, "what was loaded goes on working");
@@ -308,8 +315,7 @@ fn large_data_outside_the_arena() {
 
 fn hidden_symbols_across_many_objects() {
     let engine = Checked::new();
-    // SAFETY: no shared libraries.
-    let library = unsafe { engine.library("many").build().unwrap() };
+    let library = engine.library("many").build().unwrap();
     for i in 0..50 {
         let next = if i == 49 { "0".into() } else { format!("h{}()", i + 1) };
         let source = format!(
@@ -381,7 +387,7 @@ fn no_address_space() {
     let _ = JitEngine::new().unwrap();
     limit_address_space(virtual_size() + (6 << 20));
     let error = JitEngine::new().expect_err("there is no room for 8 MiB");
-    assert!(matches!(error, Error::AddressSpace { minimum: 0x80_0000, .. }), "{error:?}");
+    assert!(matches!(error, Error::Memory(MemoryError::AddressSpace { minimum: 0x80_0000, .. })), "{error:?}");
     limit_address_space(libc::RLIM_INFINITY);
     let engine = Checked::new();
     engine.assert_usable();
@@ -424,8 +430,8 @@ fn mappings_do_not_grow_with_objects() {
     engine.finish();
 }
 
-/// Where the last mapping is taken, malloc and the dynamic loader end the process. The refusal comes before, says what to do, and what it
-/// says helps.
+/// Where the last mapping is taken, malloc and the dynamic loader end the process. The refusal comes before, says what
+/// to do, and what it says helps.
 fn mappings_end_before_the_kernels_limit() {
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
     let limit: usize = text.trim().parse().unwrap();
@@ -462,7 +468,9 @@ fn mappings_end_before_the_kernels_limit() {
         }
         libraries.push(library);
     };
-    let Error::MappingLimit { mappings: told, limit: allowed, .. } = &error else { panic!("{error}") };
+    let Error::Memory(MemoryError::MappingLimit { mappings: told, limit: allowed, .. }) = &error else {
+        panic!("{error}")
+    };
     assert_eq!(*allowed as usize, limit);
     let there = mappings().len();
     assert!(there.abs_diff(*told as usize) < 8, "{there} mappings, told {told}");
@@ -473,7 +481,7 @@ fn mappings_end_before_the_kernels_limit() {
     let batch = engine.add_objects(objects(5000)).unwrap();
     // SAFETY: there are no initialisers.
     let refused_batch = unsafe { batch.initialize() };
-    assert!(matches!(refused_batch, Err(Error::MappingLimit { .. })), "{refused_batch:?}");
+    assert!(matches!(refused_batch, Err(Error::Memory(MemoryError::MappingLimit { .. }))), "{refused_batch:?}");
     assert_eq!(mappings().len().abs_diff(there), 0);
     // Others have what they need.
     std::thread::spawn(|| drop(vec![1_u8; 64 << 20])).join().unwrap();
@@ -489,7 +497,7 @@ fn mappings_end_before_the_kernels_limit() {
     let batch_of_all = engine.add_objects(objects(limit)).unwrap();
     // SAFETY: there are no initialisers.
     let error = unsafe { batch_of_all.initialize() }.unwrap_err();
-    assert!(matches!(error, Error::MappingLimit { .. }), "{error}");
+    assert!(matches!(error, Error::Memory(MemoryError::MappingLimit { .. })), "{error}");
     // SAFETY: as above.
     unsafe { batch.initialize() }.expect("there is room now");
     drop((refused, small, packed, batch, batch_of_all));
@@ -511,8 +519,7 @@ fn a_namespace_takes_less_than_a_kibibyte() {
     };
     // What is made once.
     let _first = load();
-    // SAFETY: no shared library is opened, no symbol given.
-    let make = |number: usize| unsafe { engine.library(&format!("library {number}")).build() }.unwrap();
+    let make = |number: usize| engine.library(&format!("library {number}")).build().unwrap();
     let mut libraries = Vec::with_capacity(2 * COUNT);
     let before = allocated();
     libraries.extend((0..COUNT).map(make));

@@ -1,7 +1,7 @@
 //! Which definition a name gets: inside the library, then along `.link(…)`, then the host.
 
 use crate::common::{self, Checked, compile, compile_with, link_shared};
-use slabjit::{Error, JitEngine, Library};
+use slabjit::{Error, JitEngine, Library, LibraryError, LinkError, ObjectError, SymbolMissing};
 
 common::tests![
     one_name_in_two_libraries,
@@ -19,7 +19,10 @@ common::tests![
     strong_in_a_linked_library_does_not_replace_a_weak_here,
     archive_members_on_demand,
     archive_member_with_an_initializer_is_not_loaded_unasked,
+    an_archive_as_a_library_of_its_own,
+    an_archive_file_as_a_library_of_its_own,
     get_of_a_missing_name,
+    a_missing_name_says_why,
     get_of_data_as_function,
     get_of_null,
     get_of_a_name_with_nul,
@@ -42,8 +45,7 @@ fn error(library: &Library, name: &str) -> Error {
 
 /// A library linked against others, with one object.
 fn library(engine: &JitEngine, name: &str, links: &[&Library], source: &str) -> Library {
-    // SAFETY: no shared libraries.
-    let library = unsafe { links.iter().fold(engine.library(name), |b, l| b.link(l)).build().unwrap() };
+    let library = links.iter().fold(engine.library(name), |b, l| b.link(l)).build().unwrap();
     library.add_object_file(compile(&format!("{name}.c"), source, &[])).unwrap();
     library
 }
@@ -70,8 +72,7 @@ fn library_before_links_before_host() {
     let call = compile("call_abs.c", "int abs(int); int value(void) { return abs(-7); }", &flags);
     let own = compile("own_abs.c", "int abs(int x) { return 200; }", &flags);
     let build = |links: &[&Library], objects: &[&std::path::Path]| {
-        // SAFETY: no shared libraries.
-        let library = unsafe { links.iter().fold(engine.library("abs"), |b, l| b.link(l)).build().unwrap() };
+        let library = links.iter().fold(engine.library("abs"), |b, l| b.link(l)).build().unwrap();
         objects.iter().for_each(|o| library.add_object_file(o).unwrap());
         int(&library, "value")
     };
@@ -98,7 +99,7 @@ fn links_are_not_transitive_for_get() {
     let base = library(&engine, "deep", &[], "int deep(void) { return 1; }");
     let middle = library(&engine, "middle", &[&base], "int deep(void); int value(void) { return deep(); }");
     assert_eq!(int(&middle, "value"), 1);
-    assert!(matches!(error(&middle, "deep"), Error::SymbolNotFound { .. }));
+    assert!(matches!(error(&middle, "deep"), Error::Library(LibraryError::SymbolNotFound { .. })));
     drop((base, middle));
     engine.finish();
 }
@@ -135,12 +136,11 @@ fn host_symbol_as_data() {
 
 fn isolated_sees_no_process() {
     let engine = Checked::new();
-    // SAFETY: no shared libraries.
-    let library = unsafe { engine.library("isolated").isolated().build().unwrap() };
+    let library = engine.library("isolated").isolated().build().unwrap();
     library.add_object_file(compile("uses_libc.c", "int rand(void); int value(void) { return rand(); }", &[])).unwrap();
     let error = error(&library, "value");
     assert!(
-        matches!(&error, Error::UndefinedSymbols { symbols, .. } if symbols.len() == 1 && symbols[0].name == "rand"),
+        matches!(&error, Error::Link(LinkError::UndefinedSymbols { symbols, .. }) if symbols.len() == 1 && symbols[0].name == "rand"),
         "{error:?}"
     );
     drop(library);
@@ -177,7 +177,8 @@ fn shared_library_missing() {
     // SAFETY: there is no such library.
     let error = unsafe { engine.library("missing").shared_library("libnowhere-at-all.so.9").build() }.err().unwrap();
     assert!(
-        matches!(error, Error::SharedLibrary { .. }) && error.to_string().contains("libnowhere-at-all.so.9"),
+        matches!(error, Error::Library(LibraryError::SharedLibrary { .. }))
+            && error.to_string().contains("libnowhere-at-all.so.9"),
         "{error:?}"
     );
     engine.assert_usable();
@@ -246,14 +247,14 @@ fn archive_member_with_an_initializer_is_not_loaded_unasked() {
         &[
             (
                 "member_init.c",
-                "int absent(void); __attribute__((constructor)) static void init(void) { absent(); } int asked(void) { return 1; }",
+                "int absent(void); __attribute__((constructor)) static void init(void) { absent(); } int asked(void) \
+                 { return 1; }",
             ),
             ("member_plain.c", "int plain(void) { return 8; }"),
         ],
     );
     let engine = Checked::new();
-    // SAFETY: no shared libraries.
-    let library = unsafe { engine.library("archive").build().unwrap() };
+    let library = engine.library("archive").build().unwrap();
     library.add_archive_file(path).unwrap();
     assert_eq!(int(&library, "plain"), 8);
     let error = error(&library, "asked");
@@ -262,13 +263,82 @@ fn archive_member_with_an_initializer_is_not_loaded_unasked() {
     engine.finish();
 }
 
+const ONE_NEEDS_OTHER: [(&str, &str); 2] = [
+    ("member_one.c", "int other(void); int one(void) { return other() + 1; }"),
+    ("member_other.c", "int other(void) { return 41; }"),
+];
+
+fn an_archive_as_a_library_of_its_own() {
+    let bytes = std::fs::read(archive("own", &ONE_NEEDS_OTHER)).unwrap();
+    let engine = Checked::new();
+    let library = engine.add_archive(&bytes).unwrap();
+    drop(bytes);
+    assert_eq!((int(&library, "one"), int(&library, "other")), (42, 41));
+    common::freed(&library);
+    for (bytes, thin) in [(&b"!<thin>\n"[..], true), (b"\x7fELF", false)] {
+        let error = engine.add_archive(bytes).unwrap_err();
+        let expected = match &error {
+            Error::Object(ObjectError::ThinArchive { .. }) => thin,
+            Error::Object(ObjectError::NotAnArchive { .. }) => !thin,
+            _ => false,
+        };
+        assert!(expected, "{error}");
+    }
+    engine.finish();
+}
+
+fn an_archive_file_as_a_library_of_its_own() {
+    let path = archive("own_file", &ONE_NEEDS_OTHER);
+    let engine = Checked::new();
+    let library = engine.add_archive_file(&path).unwrap();
+    assert_eq!(library.name(), path.to_str().unwrap());
+    assert_eq!((int(&library, "one"), int(&library, "other")), (42, 41));
+    common::freed(&library);
+    let missing = engine.add_archive_file("/nowhere/libmissing.a").unwrap_err();
+    assert!(matches!(&missing, Error::Io { path, .. } if path.ends_with("libmissing.a")), "{missing}");
+    engine.finish();
+}
+
 fn get_of_a_missing_name() {
     let engine = Checked::new();
     let library = library(&engine, "missing_name", &[], "int value(void) { return 1; }");
     let error = error(&library, "valve");
-    assert!(matches!(&error, Error::SymbolNotFound { symbol, .. } if symbol == "valve"), "{error:?}");
+    assert!(
+        matches!(&error, Error::Library(LibraryError::SymbolNotFound { symbol, .. }) if symbol == "valve"),
+        "{error:?}"
+    );
     assert!(error.to_string().contains("missing_name"), "{error}");
     drop(library);
+    engine.finish();
+}
+
+fn a_missing_name_says_why() {
+    let why = |error: Error| match error {
+        Error::Library(LibraryError::SymbolNotFound { reason, .. }) => reason,
+        other => panic!("{other}"),
+    };
+    let engine = Checked::new();
+    let source =
+        "__attribute__((visibility(\"hidden\"))) int unseen(void) { return 2; } int value(void) { return unseen(); }";
+    let library = library(&engine, "why", &[], source);
+    assert_eq!(why(library.slab_of("value").unwrap_err()), SymbolMissing::NotLinked);
+    assert_eq!(why(error(&library, "unseen")), SymbolMissing::Hidden);
+    assert_eq!(why(library.slab_of("val\0ue").unwrap_err()), SymbolMissing::NulInName);
+    let defined = vec!["value".to_owned()];
+    assert_eq!(why(error(&library, "valve")), SymbolMissing::Undefined { defined, more: 0 });
+    assert_eq!(error(&library, "valve").to_string(), "library 'why' defines no symbol 'valve'; it defines value");
+
+    let many: String = (0..10).map(|i| format!("int f{i}(void) {{ return {i}; }}")).collect();
+    library.add_object_file(compile("many.c", &many, &[])).unwrap();
+    let SymbolMissing::Undefined { defined, more } = why(error(&library, "alue")) else { panic!() };
+    // The likeliest first.
+    assert_eq!((defined.len(), more, &*defined[0]), (8, 3, "value"));
+    let text = error(&library, "alue").to_string();
+    assert!(text.ends_with("it defines value, f0, f1, f2, f3, f4, f5, f6 and 3 more"), "{text}");
+
+    let none = engine.add_object_file(compile("none.c", "static int x; int *get(void); ", &[])).unwrap();
+    assert_eq!(why(error(&none, "value")), SymbolMissing::Undefined { defined: Vec::new(), more: 0 });
+    drop((library, none));
     engine.finish();
 }
 
@@ -277,7 +347,7 @@ fn get_of_data_as_function() {
     let library =
         library(&engine, "kinds", &[], "int data = 1; int zero; const int constant = 2; int value(void) { return 1; }");
     for name in ["data", "zero", "constant"] {
-        assert!(matches!(error(&library, name), Error::WrongSymbolKind { .. }), "{name}");
+        assert!(matches!(error(&library, name), Error::Library(LibraryError::WrongSymbolKind { .. })), "{name}");
     }
     // SAFETY: `data` is an int.
     let data = unsafe { library.get::<*mut i32>("data").unwrap() };
@@ -295,7 +365,7 @@ fn get_of_null() {
         &[],
     );
     let library = engine.add_object_file(path).unwrap();
-    assert!(matches!(error(&library, "nothing"), Error::NullSymbol { .. }));
+    assert!(matches!(error(&library, "nothing"), Error::Library(LibraryError::NullSymbol { .. })));
     drop(library);
     engine.finish();
 }
@@ -304,7 +374,13 @@ fn get_of_a_name_with_nul() {
     let engine = Checked::new();
     let library = library(&engine, "nul", &[], "int value(void) { return 1; }");
     let error = error(&library, "val\0ue");
-    assert!(matches!(error, Error::InvalidName { .. } | Error::SymbolNotFound { .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            Error::Library(LibraryError::InvalidName { .. }) | Error::Library(LibraryError::SymbolNotFound { .. })
+        ),
+        "{error:?}"
+    );
     drop(library);
     engine.finish();
 }
@@ -314,7 +390,7 @@ fn get_of_a_local_symbol() {
     let source = "static __attribute__((noinline, used)) int hidden_here(void) { return 1; } int value(void) { return hidden_here(); }";
     let library = library(&engine, "local", &[], source);
     assert_eq!(int(&library, "value"), 1);
-    assert!(matches!(error(&library, "hidden_here"), Error::SymbolNotFound { .. }));
+    assert!(matches!(error(&library, "hidden_here"), Error::Library(LibraryError::SymbolNotFound { .. })));
     drop(library);
     engine.finish();
 }

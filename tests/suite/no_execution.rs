@@ -1,10 +1,10 @@
-//! Processes in which no page may become executable: by `PR_SET_MDWE` (Linux 6.3), or by a filter of system calls, as systemd's
-//! MemoryDenyWriteExecute had one before. Everything runs in children, which set that for themselves.
+//! Processes in which no page may become executable: by `PR_SET_MDWE` (Linux 6.3), or by a filter of system calls, as
+//! systemd's MemoryDenyWriteExecute had one before. Everything runs in children, which set that for themselves.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use slabjit::{Error, JitEngine, JitEngineBuilder, Library, SlabLayout};
+use slabjit::{Error, JitEngine, JitEngineBuilder, Library, MemoryError, SlabLayout};
 
 use crate::common::{self, Checked, call, child_with, compile, freed, int, mapping_at, once_per};
 use crate::target::{by_arch, not_under_qemu};
@@ -275,7 +275,7 @@ fn refused_later_part() {
         let library = load(engine, &["large1"]);
         // SAFETY: int(void).
         match unsafe { library.get::<common::Int>("value") }.map(drop) {
-            Err(error @ Error::System { call: "mprotect", .. }) => {
+            Err(error @ Error::Memory(MemoryError::System { call: "mprotect", .. })) => {
                 let text = error.to_string();
                 let words = ["MemoryDenyWriteExecute", "PR_SET_MDWE", "SELinux", "ask again"];
                 assert!(words.iter().all(|word| text.contains(word)), "{name}: {text}");

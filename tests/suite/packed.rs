@@ -164,7 +164,8 @@ fn bytes_at(range: &Range<usize>) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(range.start as *const u8, range.len()) }.to_vec()
 }
 
-/// Neither sees what the other one loads, removes and overwrites: not even in the rest of pages in which it has something.
+/// Neither sees what the other one loads, removes and overwrites: not even in the rest of pages in which it has
+/// something.
 fn parent_and_child_part_ways() {
     let engine = packed().quarantine(0).build().unwrap();
     let kept: Vec<_> = (0..10).map(|i| engine.add_object(numbered(i)).unwrap()).collect();
@@ -230,7 +231,7 @@ fn what_reaches_less_has_one_slab() {
     // It is further than a byte reaches even so: what counts is that it is said, and that nothing of it is packed.
     // SAFETY: int (void).
     if let Err(error) = unsafe { library.get::<common::Int>("value") } {
-        assert!(matches!(error, slabjit::Error::ReferencesOutOfRange { .. }), "{error:?}");
+        assert!(matches!(error, slabjit::Error::Link(slabjit::LinkError::ReferencesOutOfRange { .. })), "{error:?}");
         near = false;
     }
     assert!(!near, "a page is more than a byte reaches");
@@ -332,8 +333,8 @@ fn limited_part() {
     println!("{:?}", engine.stats().arena.packed.unwrap());
 }
 
-/// What a library that is removed leaves in `Packed`, as `JitEngineBuilder::quarantine` says: stale calls trap; stale data does not, until
-/// all of its 64 KiB is removed.
+/// What a library that is removed leaves in `Packed`, as `JitEngineBuilder::quarantine` says: stale calls trap; stale
+/// data does not, until all of its 64 KiB is removed.
 fn stale_data_reads_as_zero_and_stale_pages_trap() {
     let end = child("stale_data_part");
     assert_eq!((end.signal, end.stdout.trim()), (Some(libc::SIGSEGV), "written"), "{end:?}");

@@ -1,5 +1,5 @@
-//! Where the arena lies: the promise of each placement, held against /proc/self/maps and against code that works only there;
-//! and what is said when the place cannot be had.
+//! Where the arena lies: the promise of each placement, held against /proc/self/maps and against code that works only
+//! there; and what is said when the place cannot be had.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use crate::blocker::{self, SMALLEST_ARENA, furthest, keep_away, nearest, occupy};
 use crate::common::{self, Checked, compile, compile_bytes, compile_with, freed, link_shared, temporary, tool};
 use crate::target::{not_under_qemu, page_size};
-use slabjit::{ArenaPlacement, Error, JitEngine, Library};
+use slabjit::{ArenaPlacement, Error, JitEngine, Library, LinkError, MemoryError};
 
 common::tests![
     ;
@@ -69,7 +69,8 @@ fn near_the_executable() {
     anywhere.finish();
 }
 
-/// `in6addr_loopback` is data of libc: 15 times 0 and a 1 (RFC 4291, 2.5.3). Code that is not PIC reads it by R_X86_64_PC32.
+/// `in6addr_loopback` is data of libc: 15 times 0 and a 1 (RFC 4291, 2.5.3). Code that is not PIC reads it by
+/// R_X86_64_PC32.
 const LIBC_DATA: &str = "extern const unsigned char in6addr_loopback[16];
     int first(int x) { return in6addr_loopback[0] + x; } int last(int x) { return in6addr_loopback[15] + x; }";
 
@@ -100,7 +101,8 @@ fn near_libraries() {
 
 // ---- the default ----
 
-/// As Debian's gcc compiles without being told how: for an executable, position-independent, which reads data of libc directly.
+/// As Debian's gcc compiles without being told how: for an executable, position-independent, which reads data of libc
+/// directly.
 const STDERR: &str = "#include <stdio.h>\n#include <unistd.h>
     int is_stderr(int x) { return fileno(stderr) == 2 && environ != 0 ? x : -1; }";
 
@@ -155,7 +157,7 @@ fn usually_anywhere_where_there_is_no_room() {
     assert_eq!(engine.arena().len(), USUAL);
     // What does not reach is refused, as ever, and says where an arena would do.
     let error = reads_stderr(&engine).unwrap_err();
-    assert!(matches!(error, Error::ReferencesOutOfRange { .. }), "{error}");
+    assert!(matches!(error, Error::Link(LinkError::ReferencesOutOfRange { .. })), "{error}");
     assert!(error.to_string().contains("ArenaPlacement"), "{error}");
     engine.assert_usable();
     engine.finish();
@@ -250,7 +252,8 @@ const ABSOLUTE: &str = "static int table[] = {2, 3, 5, 7, 11, 13}; static int ze
 /// What the same source says as a program of the system's own linker and loader.
 fn absolute_as_a_program() -> Vec<i32> {
     let main = format!(
-        "#include <stdio.h>\n{ABSOLUTE}\nint main(void) {{ for (int i = 0; i < 6; i++) printf(\"%d\\n\", take(i)); return 0; }}"
+        "#include <stdio.h>\n{ABSOLUTE}\nint main(void) {{ for (int i = 0; i < 6; i++) printf(\"%d\\n\", take(i)); \
+         return 0; }}"
     );
     let object = compile("program.c", &main, &["-fno-pic", "-fno-pie"]);
     let program = temporary().join("program");
@@ -341,7 +344,7 @@ fn refused(placement: ArenaPlacement, words: &[&str]) {
     let error = engine(placement).map(|e| e.arena()).expect_err("there is no room");
     let text = error.to_string();
     match error {
-        Error::ArenaPlacement { requested, minimum, largest_free, window, .. } => {
+        Error::Memory(MemoryError::ArenaPlacement { requested, minimum, largest_free, window, .. }) => {
             assert_eq!((requested, minimum), (2 * GIB - (32 << 20), SMALLEST_ARENA));
             assert!(largest_free < SMALLEST_ARENA && window.len() <= 4 * GIB, "{largest_free} {window:x?}");
         }
@@ -376,7 +379,7 @@ fn near_taken() {
     // No process of x86-64 has such an address: nothing is mapped there, and the system says no.
     let error = engine(ArenaPlacement::Near { address: 1 << 60 }).map(|e| e.arena()).unwrap_err();
     assert!(
-        matches!(&error, Error::ArenaPlacement { source, .. } if source.raw_os_error() == Some(libc::ENOMEM)),
+        matches!(&error, Error::Memory(MemoryError::ArenaPlacement { source, .. }) if source.raw_os_error() == Some(libc::ENOMEM)),
         "{error}"
     );
     drop(blocker);
@@ -405,10 +408,10 @@ fn libraries_apart() {
     let held = unsafe { anywhere.library("holds it").shared_library(&shared).build().unwrap() };
     drop(blocker);
     match engine(ArenaPlacement::NearLibraries).map(|e| e.arena()).unwrap_err() {
-        error @ Error::LibrariesApart { .. } => {
+        error @ Error::Memory(MemoryError::LibrariesApart { .. }) => {
             let text = error.to_string();
             assert!(text.contains(shared.to_str().unwrap()) && text.contains("ArenaPlacement::Near"), "{text}");
-            let Error::LibrariesApart { lowest, span, .. } = error else { unreachable!() };
+            let Error::Memory(MemoryError::LibrariesApart { lowest, span, .. }) = error else { unreachable!() };
             assert_eq!(lowest, shared.to_str().unwrap());
             let start = blocker::libraries().iter().find(|m| m.name == lowest).unwrap().start;
             assert!(span.start == start && span.len() > 5 * GIB, "{span:x?}");
@@ -436,7 +439,7 @@ fn smaller_where_there_is_less_room() {
     let exact = JitEngine::builder().arena_size(20 * MIB).arena_placement(ArenaPlacement::Low2GiB).build().unwrap();
     assert_eq!(exact.arena(), gap);
     // Nothing is left for a second.
-    assert!(matches!(engine(ArenaPlacement::Low2GiB), Err(Error::ArenaPlacement { .. })));
+    assert!(matches!(engine(ArenaPlacement::Low2GiB), Err(Error::Memory(MemoryError::ArenaPlacement { .. }))));
 }
 
 // ---- anywhere, and far from everything ----

@@ -1,12 +1,12 @@
-//! What was captured before a barrier and is used behind it. The model is openucx/ucc#1268: a fast peer releases a slot of a table, which
-//! is used again, while a slow peer has yet to read it.
+//! What was captured before a barrier and is used behind it. The model is openucx/ucc#1268: a fast peer releases a slot
+//! of a table, which is used again, while a slow peer has yet to read it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{self, Checked, child_with, compile_bytes, freed, temporary};
-use slabjit::{CallPlan, Capture, Error, JitEngine, Library, Removal};
+use slabjit::{CallPlan, Capture, Error, JitEngine, Library, LibraryError, Removal};
 
 common::tests![
     slow_peer_reads_a_slot_that_is_used_again,
@@ -56,7 +56,7 @@ fn slow_peer_reads_a_slot_that_is_used_again() {
     // Barrier. The fast peer runs, and releases the slot for the next operation.
     // SAFETY: it lives.
     assert_eq!(unsafe { run(slots[0].load(Ordering::SeqCst), 5) }, 6);
-    assert_eq!(first.remove().unwrap(), Removal::Waiting { holders: 1 });
+    assert_eq!(first.remove(), Removal::Waiting { holders: 1 });
     let second = kernel(&engine, 2);
     slots[0].store(address(&second), Ordering::SeqCst);
     // The slow peer comes out of the barrier, and reads what is not its operation any more.
@@ -128,7 +128,7 @@ fn rank_part() {
     let (by_slot, by_plan) = unsafe { (run(address(found), 5), (*plan)(5)) };
     println!("{by_slot} {by_plan}");
     if rank == 0 {
-        kernels[operation - 1].remove().unwrap();
+        kernels[operation - 1].remove();
         slot.store(2, Ordering::SeqCst);
     }
 }
@@ -172,7 +172,7 @@ fn plans_keep_what_they_capture() {
     };
     let plan = CallPlan::capture(capture).unwrap();
     drop(symbol);
-    assert_eq!(one.remove().unwrap(), Removal::Waiting { holders: 1 });
+    assert_eq!(one.remove(), Removal::Waiting { holders: 1 });
     let again = plan.clone();
     drop((plan, one));
     drop(two);
@@ -203,7 +203,7 @@ fn plans_that_fail_keep_nothing() {
         unsafe { capture.get::<Kernel>(&library, "no_such_kernel")? };
         Ok(kernel)
     });
-    assert!(matches!(failed.unwrap_err(), Error::SymbolNotFound { .. }));
+    assert!(matches!(failed.unwrap_err(), Error::Library(LibraryError::SymbolNotFound { .. })));
     assert_eq!(Arc::strong_count(&buffer), 1);
     freed(&library);
     engine.finish();
@@ -228,5 +228,5 @@ fn plans_are_shared_by_threads() {
 }
 
 fn freed_later(library: &Library) {
-    assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 });
+    assert_eq!(library.remove(), Removal::Waiting { holders: 1 });
 }

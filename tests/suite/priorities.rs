@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use slabjit::{Error, Library};
+use slabjit::{Error, Library, LinkError};
 
 use crate::case::{take_trace, trace};
 use crate::common::{self, Checked, compile, freed};
@@ -51,7 +51,10 @@ fn what_was_initialised_is_undone() {
         THROWS.store(true, Ordering::Relaxed);
         // SAFETY: the initialiser throws, which is caught.
         let error = unsafe { library.initialize() }.unwrap_err();
-        assert!(matches!(&error, Error::InitializerFailed { object, .. } if object.ends_with("b.o")), "{error:?}");
+        assert!(
+            matches!(&error, Error::Link(LinkError::InitializerFailed { object, .. }) if object.ends_with("b.o")),
+            "{error:?}"
+        );
         assert_eq!(take_trace(), [1, 2, 3, 4, -4]);
     }
     THROWS.store(false, Ordering::Relaxed);

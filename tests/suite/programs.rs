@@ -59,7 +59,8 @@ fn link(objects: &[&Path]) -> PathBuf {
     })
 }
 
-/// Runs objects with arguments, natively and by slabjit, and expects the same of both. Returns it, and slabjit's standard error.
+/// Runs objects with arguments, natively and by slabjit, and expects the same of both. Returns it, and slabjit's
+/// standard error.
 #[track_caller]
 fn same_as_linked(objects: &[&Path], arguments: &[&str]) -> (End, String) {
     let environment = [("SLABJIT_VARIABLE", "of a program")];
@@ -141,7 +142,8 @@ fn initialisers_get_what_dlopen_passes() {
     assert_eq!(end.code, Some(0), "{end:?}");
 }
 
-/// In one process, an object that is loaded, and one that is opened by `dlopen`: before the environment has moved, and after.
+/// In one process, an object that is loaded, and one that is opened by `dlopen`: before the environment has moved, and
+/// after.
 fn vectors_of_a_library() {
     let engine = JitEngine::new().unwrap();
     let mut all = Vec::new();
@@ -277,7 +279,8 @@ fn exceptions_that_nobody_catches_terminate() {
         ("in_main", "int main(int argc, char **) { if (argc > 1) SET thrown(); }"),
         (
             "of_another_function",
-            "static void f() noexcept(false) { thrown(); } int main(int argc, char **) { if (argc > 1) SET try { f(); } catch (int) {} }",
+            "static void f() noexcept(false) { thrown(); } int main(int argc, char **) { if (argc > 1) SET try { f(); \
+             } catch (int) {} }",
         ),
         ("in_an_initialiser", "static struct I { I() { SET thrown(); } } i; int main() {}"),
         ("in_an_exit_handler", "int main(int argc, char **) { if (argc > 1) SET std::atexit([] { thrown(); }); }"),
@@ -438,7 +441,7 @@ fn a_program_without_an_entry_runs_nothing() {
     let shared = speaking("shared_speaks", "an initialiser of a library", "int from_shared(void) { return 1; }");
     let shared = link_shared("libspeaks.so", &[&shared], &[]);
     for (inputs, words) in [
-        (&[&object][..], &["'main'", "--entry", "defines f"][..]),
+        (&[&object][..], &["'main'", "--entry", "they define f;"][..]),
         (&[&data], &["'main' is data", "--entry"]),
         (&[&variable], &["'main'", "thread-local", "--entry"]),
         (&[&object, &with_main], &["missing", "entry_of_member.o"]),

@@ -1,8 +1,9 @@
-//! Objects at random: every relocation kind that is supported, random sections, random places; what the linked code computes is
-//! compared with what the ABI's formula gives for the addresses. An object loads and is right, or is refused for references
-//! that cannot be made.
+//! Objects at random: every relocation kind that is supported, random sections, random places; what the linked code
+//! computes is compared with what the ABI's formula gives for the addresses. An object loads and is right, or is
+//! refused for references that cannot be made.
 //!
-//! `SLABJIT_CASES` sets the number of objects' cases (10 000), `SLABJIT_SEED` the seed; `SLABJIT_SEED=… SLABJIT_CASE=…` repeats one.
+//! `SLABJIT_CASES` sets the number of objects' cases (10 000), `SLABJIT_SEED` the seed; `SLABJIT_SEED=… SLABJIT_CASE=…`
+//! repeats one.
 
 #[cfg(target_arch = "aarch64")]
 #[path = "random/aarch64.rs"]
@@ -17,7 +18,7 @@ mod probe;
 
 use std::os::unix::fs::FileExt;
 
-use slabjit::{Error, FarReference, Library};
+use slabjit::{Error, FarReference, Library, LinkError};
 
 use crate::common::{self, Random, freed, temporary};
 use object::{At, Case};
@@ -196,17 +197,17 @@ fn link(bench: &Bench, case: &Case, left_out: &[bool]) -> Result<Linked, String>
     let mut builder = bench.engine.library("random").link(&bench.base);
     for symbol in &case.symbols {
         if let At::Host(address) = symbol.at {
-            builder = builder.symbol(&symbol.name, std::ptr::with_exposed_provenance(address as usize));
+            // SAFETY: nothing runs but the probes, which follow no address.
+            builder = unsafe { builder.symbol(&symbol.name, std::ptr::with_exposed_provenance(address as usize)) };
         }
     }
-    // SAFETY: nothing runs but the probes.
-    let library = unsafe { builder.build() }.map_err(|e| e.to_string())?;
+    let library = builder.build().map_err(|e| e.to_string())?;
     for object in 0..case.objects {
         let bytes = case.file(object, left_out);
         match library.add_object_named(&format!("{object}"), &bytes) {
             Ok(()) => {}
             // What can never reach is known at once.
-            Err(Error::ReferencesOutOfRange { references, more: 0, .. }) => {
+            Err(Error::Link(LinkError::ReferencesOutOfRange { references, more: 0, .. })) => {
                 freed(&library);
                 return Ok(Err(references.into_iter().map(|r| (object, r)).collect()));
             }
@@ -218,7 +219,7 @@ fn link(bench: &Bench, case: &Case, left_out: &[bool]) -> Result<Linked, String>
         // SAFETY: only its address is wanted; there are no initialisers.
         match unsafe { library.get::<*const u8>(&case.symbols[section.anchor].name) } {
             Ok(found) => sections.push(found.address() as u64),
-            Err(Error::ReferencesOutOfRange { object, references, more: 0 }) => {
+            Err(Error::Link(LinkError::ReferencesOutOfRange { object, references, more: 0 })) => {
                 let object = object.parse().map_err(|_| format!("there is no object '{object}'"))?;
                 freed(&library);
                 return Ok(Err(references.into_iter().map(|r| (object, r)).collect()));
@@ -247,13 +248,15 @@ fn judge(case: &Case, probe: usize, found: &FarReference, sections: &[u64], same
     if far && case.is_bridged(probe, field) {
         return wrong("this is one that can be made to reach".into());
     }
-    // Its value, by our own arithmetic: for other places than those of the refused link, if what was left out changed them.
+    // Its value, by our own arithmetic: for other places than those of the refused link, if what was left out changed
+    // them.
     let value = case.value(probe, field, rule.value, sections);
     let slack = match rule.value {
         // Without the reference it may lie outside the arena.
         _ if case.has_large_end(probe) => return Ok(()),
         Value::Absolute | Value::PageOffset if !matches!(case.symbols[probe.symbol].at, At::Section(_)) => 0,
-        // Slabs change places, each with its alignment before it, and those that are small come from pages that lie elsewhere.
+        // Slabs change places, each with its alignment before it, and those that are small come from pages that lie
+        // elsewhere.
         Value::Absolute | Value::Relative | Value::Page | Value::PageOffset => 2 * case.bytes() + (4 << 20),
         Value::Got => return judge_got(case, field.kind, rule, found).or_else(wrong),
     };

@@ -1,5 +1,5 @@
-//! What RuntimeDyld, the linker of MCJIT and of older users of LLJIT, makes of a reference that does not reach: the reason why
-//! this project exists (llvm#71963, llvm#173269). The same object is loaded by both.
+//! What RuntimeDyld, the linker of MCJIT and of older users of LLJIT, makes of a reference that does not reach: the
+//! reason why this project exists (llvm#71963, llvm#173269). The same object is loaded by both.
 
 use crate::common::{self, Checked, compile_bytes, freed};
 use crate::lljit::{Linker, Lljit};

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use slabjit::{Error, Library};
+use slabjit::{Error, Library, LinkError, LinkerSetUse};
 
 use crate::common::{
     self, Checked, Random, call, compile, compile_bytes, freed, int, link_shared, mapping_at, temporary, tool,
@@ -51,8 +51,7 @@ type At = unsafe extern "C" fn(i32) -> i32;
 type Address = unsafe extern "C" fn() -> usize;
 
 fn library(engine: &Checked, objects: &[PathBuf]) -> Library {
-    // SAFETY: no shared library is opened.
-    let library = unsafe { engine.library("sets").build().unwrap() };
+    let library = engine.library("sets").build().unwrap();
     objects.iter().for_each(|object| library.add_object_file(object).map(drop).unwrap());
     library
 }
@@ -263,7 +262,10 @@ fn archive_members_are_in_a_set() {
     assert_eq!(bytes(&library), [1, 3]);
     // SAFETY: nothing is called.
     let late = unsafe { library.get::<common::Int>("member2") }.map(drop).unwrap_err();
-    assert!(matches!(&late, Error::LateForLinkerSet { object, .. } if object.contains("member2.o")), "{late:?}");
+    assert!(
+        matches!(&late, Error::Link(LinkError::LateForLinkerSet { object, .. }) if object.contains("member2.o")),
+        "{late:?}"
+    );
     assert_eq!(bytes(&library), [1, 3]);
     freed(&library);
     engine.finish();
@@ -328,8 +330,12 @@ fn a_set_that_was_read_takes_no_more() {
         let library = library(&engine, &objects);
         assert_eq!(call(&library, "size"), size);
         let error = library.add_object_file(entry(3)).map(drop).unwrap_err();
-        let Error::LateForLinkerSet { object, library: named, section, other, .. } = &error else { panic!("{error}") };
+        let Error::Link(LinkError::LateForLinkerSet { object, library: named, section, other, done, .. }) = &error
+        else {
+            panic!("{error}")
+        };
         assert!(object.ends_with("entry3.o") && other.ends_with(reads), "{error}");
+        assert_eq!(*done, LinkerSetUse::ReadBounds);
         assert_eq!((named.as_str(), section.as_str()), ("sets", "set"));
         assert!(error.to_string().contains("before the first get or initialize"), "{error}");
         // It was not taken: others can be.
@@ -359,7 +365,7 @@ fn a_later_reader_sees_what_is_there() {
     library.add_object_file(compile("reader.c", &reader("", "set"), &[])).unwrap();
     assert_eq!(bytes(&library), [4]);
     // Now it is read.
-    assert!(matches!(library.add_object_file(entry(5)), Err(Error::LateForLinkerSet { .. })));
+    assert!(matches!(library.add_object_file(entry(5)), Err(Error::Link(LinkError::LateForLinkerSet { .. }))));
     freed(&library);
     engine.finish();
 }
@@ -383,8 +389,9 @@ fn what_is_scattered_cannot_be_read_later() {
         library.add_object_file(&read).unwrap();
         // SAFETY: as above.
         let error = unsafe { library.initialize() }.unwrap_err();
-        let Error::LateForLinkerSet { object, other, .. } = &error else { panic!("{error}") };
+        let Error::Link(LinkError::LateForLinkerSet { object, other, done, .. }) = &error else { panic!("{error}") };
         assert!(object.ends_with("reader.o") && other.ends_with("entry1.o"), "{error}");
+        assert_eq!(*done, LinkerSetUse::Linked);
         // What was there before goes on.
         // SAFETY: `char entry1`.
         assert_eq!(unsafe { **library.get::<*const u8>("entry1").unwrap() }, 1);
@@ -413,12 +420,11 @@ fn libraries_have_sets_of_their_own() {
     let two = library(&engine, &[entry(3), entry(4), entry(5), read.clone()]);
     assert_eq!((bytes(&one), bytes(&two)), (vec![1, 2], vec![3, 4, 5]));
     // Its bounds are nobody else's.
-    // SAFETY: no shared library is opened.
-    let user = unsafe { engine.library("user").link(&one).build().unwrap() };
+    let user = engine.library("user").link(&one).build().unwrap();
     user.add_object_file(compile("other.c", &reader("_other", "set"), &[])).unwrap();
     // SAFETY: there are no initialisers.
     let error = unsafe { user.initialize() }.unwrap_err();
-    let Error::UndefinedSymbols { symbols, .. } = &error else { panic!("{error}") };
+    let Error::Link(LinkError::UndefinedSymbols { symbols, .. }) = &error else { panic!("{error}") };
     assert_eq!(symbols.iter().map(|s| &*s.name).collect::<Vec<_>>(), ["__start_set", "__stop_set"]);
     assert!(one.symbols().iter().all(|name| !name.starts_with("__st")), "{:?}", one.symbols());
     freed(&user);
@@ -448,7 +454,10 @@ fn code_of_several_objects_is_no_set() {
     let both = library(&engine, &[code(1, &reader("", "hot")), code(2, "")]);
     // SAFETY: there are no initialisers.
     let error = unsafe { both.initialize() }.unwrap_err();
-    assert!(matches!(&error, Error::ExecutableLinkerSet { section, .. } if section == "hot"), "{error:?}");
+    assert!(
+        matches!(&error, Error::Link(LinkError::ExecutableLinkerSet { section, .. }) if section == "hot"),
+        "{error:?}"
+    );
     assert!(error.to_string().contains("ld -r"), "{error}");
     freed(&both);
     // Of one object it is, and without a reader they may be many.
@@ -487,7 +496,7 @@ fn a_failed_batch_leaves_nothing_of_a_set() {
     let library = library(&engine, &[entry(1), compile("reader.c", &reader("", "set"), &[]), entry(2), far]);
     for _ in 0..3 {
         // SAFETY: there are no initialisers.
-        assert!(matches!(unsafe { library.initialize() }, Err(Error::UndefinedSymbols { .. })));
+        assert!(matches!(unsafe { library.initialize() }, Err(Error::Link(LinkError::UndefinedSymbols { .. }))));
     }
     library.add_object(compile_bytes("nowhere.c", "int nowhere(void) { return 5; }", &[])).unwrap();
     assert_eq!((call(&library, "far"), bytes(&library)), (5, vec![1, 2]));
@@ -503,7 +512,7 @@ fn a_failed_batch_leaves_nothing_of_a_set() {
     }
     for _ in 0..3 {
         // SAFETY: there are no initialisers.
-        assert!(matches!(unsafe { library.initialize() }, Err(Error::ReferencesOutOfRange { .. })));
+        assert!(matches!(unsafe { library.initialize() }, Err(Error::Link(LinkError::ReferencesOutOfRange { .. }))));
     }
     freed(&library);
     let after = engine.stats().arena;
@@ -535,11 +544,14 @@ fn a_batch_that_throws_can_be_linked_again() {
     THROWS.store(true, Ordering::Relaxed);
     // SAFETY: the initialiser throws, which is caught.
     let error = unsafe { library.initialize() }.unwrap_err();
-    assert!(matches!(&error, Error::InitializerFailed { object, .. } if object.ends_with("throwing.o")), "{error:?}");
+    assert!(
+        matches!(&error, Error::Link(LinkError::InitializerFailed { object, .. }) if object.ends_with("throwing.o")),
+        "{error:?}"
+    );
     THROWS.store(false, Ordering::Relaxed);
     library.add_object_file(entry(3)).unwrap();
     assert_eq!((call(&library, "ready"), bytes(&library)), (1, vec![1, 2, 3]));
-    assert!(matches!(library.add_object_file(entry(4)), Err(Error::LateForLinkerSet { .. })));
+    assert!(matches!(library.add_object_file(entry(4)), Err(Error::Link(LinkError::LateForLinkerSet { .. }))));
     freed(&library);
     engine.finish();
 }
@@ -588,8 +600,8 @@ fn a_thousand_objects_have_one_set() {
     engine.finish();
 }
 
-/// One object with so many sets, priorities and retained sections: twice as many take about twice as long. A search through
-/// all sections of one kind is too little of it to show: `growth` counts instructions.
+/// One object with so many sets, priorities and retained sections: twice as many take about twice as long. A search
+/// through all sections of one kind is too little of it to show: `growth` counts instructions.
 fn many_sets_and_arrays_take_no_longer_each() {
     let many = by_qemu(10_000, 500);
     let time = |n: usize| {

@@ -1,7 +1,8 @@
 //! The suite in one process: every case and every test of the tables, on several threads, in random order, but for
 //! those that have processes of their own in any case.
 //!
-//! Half of the cases share one engine. `SLABJIT_SEED` repeats an order; `SLABJIT_THREADS` sets the number of threads (4; under qemu-user 1).
+//! Half of the cases share one engine. `SLABJIT_SEED` repeats an order; `SLABJIT_THREADS` sets the number of threads
+//! (4; under qemu-user 1).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;

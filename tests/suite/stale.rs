@@ -136,8 +136,7 @@ fn without_a_quarantine_addresses_are_reused() {
 
 fn live_addresses_are_explained() {
     let engine = Checked::new();
-    // SAFETY: no shared libraries.
-    let library = unsafe { engine.library("model").build().unwrap() };
+    let library = engine.library("model").build().unwrap();
     for (object, value) in [("first.o", 1), ("second.o", 2)] {
         let source = format!("int table{value}[5000] = {{1}}; int value{value}(void) {{ return {value}; }}");
         library.add_object_named(object, compile_bytes("explained.c", &source, &[])).unwrap();

@@ -16,8 +16,8 @@ pub struct State {
     own: usize,
 }
 
-/// Has malloc take its memory from one place and count all of it, so that mappings and bytes can be compared. The process was
-/// started with [`ENVIRONMENT`].
+/// Has malloc take its memory from one place and count all of it, so that mappings and bytes can be compared. The
+/// process was started with [`ENVIRONMENT`].
 pub fn prepare() {
     // SAFETY: plain calls.
     let set = unsafe { [libc::mallopt(libc::M_MMAP_MAX, 0), libc::mallopt(libc::M_ARENA_MAX, 1)] };

@@ -1,5 +1,5 @@
-//! Variables at a fixed distance from the thread pointer that are initialised with addresses: threads have their copies before
-//! anything is linked.
+//! Variables at a fixed distance from the thread pointer that are initialised with addresses: threads have their copies
+//! before anything is linked.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -58,8 +58,7 @@ fn addresses_are_in_every_thread() {
         &[("user.c", USER, STATIC), ("pointers.c", POINTERS, STATIC)],
     ] {
         let (library, results) = on_all_threads(|| {
-            // SAFETY: no shared library, no symbol.
-            let library = unsafe { engine.library("pointing").build().unwrap() };
+            let library = engine.library("pointing").build().unwrap();
             for (file, source, flags) in objects {
                 library.add_object_named(file, compile_bytes(file, source, flags)).unwrap();
             }
@@ -111,8 +110,7 @@ fn what_is_linked_for_storage_that_moved_is_linked_again() {
         let at_link = Box::leak(Box::new(AtLink(Mutex::new(Some(meanwhile)), Mutex::new(0))));
         let at_link: &'static AtLink<_> = at_link;
         let (library, results) = on_all_threads(|| {
-            // SAFETY: no shared library, no symbol.
-            let library = unsafe { engine.library("pointing").build().unwrap() };
+            let library = engine.library("pointing").build().unwrap();
             library.add_object_named("user.c", compile_bytes("user.c", USER, STATIC)).unwrap();
             library.add_object_named("pointers.c", compile_bytes("pointers.c", POINTERS, DYNAMIC)).unwrap();
             let more = "extern __thread int plain; int plain_now(void) { return plain; }";

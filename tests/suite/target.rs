@@ -1,7 +1,9 @@
-//! What depends on the architecture that the tests are built for, and on whether this machine has it or qemu-user plays it.
+//! What depends on the architecture that the tests are built for, and on whether this machine has it or qemu-user plays
+//! it.
 //!
-//! `ci/aarch64` sets two variables where the tests are built for another architecture than the machine's: `SLABJIT_TEST_CROSS`,
-//! the GNU name of the target, by which its tools are called, and `SLABJIT_TEST_RUNNER`, what starts its programs.
+//! `ci/aarch64` sets two variables where the tests are built for another architecture than the machine's:
+//! `SLABJIT_TEST_CROSS`, the GNU name of the target, by which its tools are called, and `SLABJIT_TEST_RUNNER`, what
+//! starts its programs.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -67,7 +69,8 @@ pub fn page_size() -> usize {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap()
 }
 
-/// True if qemu-user plays pages larger than the machine's; then says that a test, or a part of one, is not run, and why.
+/// True if qemu-user plays pages larger than the machine's; then says that a test, or a part of one, is not run, and
+/// why.
 pub fn not_with_large_pages_of_qemu(why: &str) -> bool {
     let large = under_qemu() && page_size() > 4096;
     if large {
@@ -76,8 +79,8 @@ pub fn not_with_large_pages_of_qemu(why: &str) -> bool {
     large
 }
 
-/// Tests at a time under qemu-user: 7.2 now and then hangs in a process that it forks while other threads are busy, in a lock of its own
-/// C library, and tests run compilers. So the only threads are those that tests make.
+/// Tests at a time under qemu-user: 7.2 now and then hangs in a process that it forks while other threads are busy, in
+/// a lock of its own C library, and tests run compilers. So the only threads are those that tests make.
 pub const QEMU_THREADS: usize = 1;
 
 /// How often something is done: natively, and under qemu-user, where it takes twenty times as long.

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use slabjit::{Error, JitEngine, Library, Removal, Symbol};
+use slabjit::{Error, JitEngine, Library, LibraryError, LinkError, Removal, Symbol};
 
 use crate::common::{
     self, Checked, Int, call, child_with, compile, compile_bytes, compile_with, freed, int, link_shared, open_files,
@@ -48,8 +48,7 @@ const COUNTER: &str = "static __thread int counter = 5; int next(void) { return 
 
 #[track_caller]
 fn library(engine: &JitEngine, objects: &[(&str, &str, &[&str])]) -> Library {
-    // SAFETY: no shared library is opened, no symbol given.
-    let library = unsafe { engine.library("library").build().unwrap() };
+    let library = engine.library("library").build().unwrap();
     for (file, source, flags) in objects {
         library.add_object_named(file, compile_bytes(file, source, flags)).unwrap();
     }
@@ -106,9 +105,11 @@ fn take_told(library: usize) -> Vec<i32> {
 }
 
 fn telling(engine: &JitEngine, path: &std::path::Path) -> Library {
-    let builder = engine.library("telling").symbol("tell", tell as *const ());
     // SAFETY: `tell` is what the objects take it for; the shared libraries are the compiler's.
-    let library = unsafe { builder.shared_library("libstdc++.so.6").build().unwrap() };
+    let library = unsafe {
+        let builder = engine.library("telling").symbol("tell", tell as *const ());
+        builder.shared_library("libstdc++.so.6").build().unwrap()
+    };
     library.add_object_file(path).unwrap();
     library
 }
@@ -149,7 +150,7 @@ fn destructors_hold_the_library() {
         });
         assert_eq!(touched.recv().unwrap(), 5);
         // Two destructors, on a thread that goes on: the code stays.
-        while library.remove().unwrap() != (Removal::Waiting { holders: 2 }) {
+        while library.remove() != (Removal::Waiting { holders: 2 }) {
             thread::yield_now();
         }
         assert!(take_told(id).is_empty());
@@ -161,7 +162,7 @@ fn destructors_hold_the_library() {
             [3, 2, 9],
             "{name}: from the last to the first, then what the library does at its end"
         );
-        assert_eq!(library.remove().unwrap(), Removal::Freed);
+        assert_eq!(library.remove(), Removal::Freed);
         engine.finish();
     }
 }
@@ -175,7 +176,9 @@ fn destructors_of_a_failed_initialiser_keep_what_they_need() {
     let path = compile("fails_telling.cc", source, DYNAMIC);
     let library = telling(&engine, &path);
     let same = library.clone();
-    thread::spawn(move || assert!(matches!(error(&same), Error::InitializerFailed { .. }))).join().unwrap();
+    thread::spawn(move || assert!(matches!(error(&same), Error::Link(LinkError::InitializerFailed { .. }))))
+        .join()
+        .unwrap();
     assert_eq!(take_told(5), [4], "the thread has ended");
     freed(&library);
     engine.finish();
@@ -199,7 +202,8 @@ fn a_destructor_registered_by_a_finaliser_runs_after_it() {
     engine.finish();
 }
 
-/// On x86-64, descriptors' functions keep vector registers on the stack; how large the processor's whole state is, is no matter.
+/// On x86-64, descriptors' functions keep vector registers on the stack; how large the processor's whole state is, is
+/// no matter.
 fn signal_handlers_find_variables_on_small_stacks() {
     let source = "#define _GNU_SOURCE
         #include <signal.h>
@@ -238,24 +242,22 @@ fn a_library_uses_variables_of_another_library() {
         let provider = "__thread int shared = 1; int bump(void) { return ++shared; }";
         let first = library(&engine, &[("provider.c", provider, defined)]);
         assert_eq!(call(&first, "bump"), 2);
-        // SAFETY: no shared library, no symbol.
-        let second = unsafe { engine.library("second").link(&first).build().unwrap() };
+        let second = engine.library("second").link(&first).build().unwrap();
         second.add_object(compile_bytes("user.c", user, used)).unwrap();
         assert_eq!(call(&second, "use"), 12);
         assert_eq!(call(&first, "bump"), 13);
-        assert_eq!(first.remove().unwrap(), Removal::Waiting { holders: 1 });
+        assert_eq!(first.remove(), Removal::Waiting { holders: 1 });
         assert_eq!(call(&second, "use"), 23);
         freed(&second);
-        assert_eq!(first.remove().unwrap(), Removal::Freed);
+        assert_eq!(first.remove(), Removal::Freed);
     }
     // What is not at a fixed distance cannot be reached as if it were.
     let first = library(&engine, &[("provider.c", "__thread int shared = 1;", DYNAMIC)]);
-    // SAFETY: no shared library, no symbol.
-    let second = unsafe { engine.library("second").link(&first).build().unwrap() };
+    let second = engine.library("second").link(&first).build().unwrap();
     second.add_object_named("user.o", compile_bytes("user.c", user, STATIC)).unwrap();
     let refused = error(&second);
     let text = refused.to_string();
-    assert!(matches!(refused, Error::ThreadLocal { .. }), "{refused:?}");
+    assert!(matches!(refused, Error::Link(LinkError::ThreadLocal { .. })), "{refused:?}");
     assert!(["user.o", "'shared'", "fixed distance", "global-dynamic"].iter().all(|t| text.contains(t)), "{text}");
     freed(&second);
     freed(&first);
@@ -292,7 +294,10 @@ fn variables_of_the_process_and_of_shared_libraries() {
     let library = unsafe { engine.library("shared").shared_library(&path).build().unwrap() };
     library.add_object_named("fixed.o", compile_bytes("process.c", source, STATIC)).unwrap();
     let refused = error(&library);
-    assert!(matches!(&refused, Error::ThreadLocal { .. }) && refused.to_string().contains("'in_shared'"), "{refused}");
+    assert!(
+        matches!(&refused, Error::Link(LinkError::ThreadLocal { .. })) && refused.to_string().contains("'in_shared'"),
+        "{refused}"
+    );
     freed(&library);
     engine.finish();
 }
@@ -310,7 +315,10 @@ fn no_room_for_a_thread() {
     let source = "extern __thread int process_errno __asm__(\"errno\"); int f(void) { return process_errno; }";
     let library = library(&engine, &[("fixed.c", source, STATIC)]);
     let refused = error(&library);
-    assert!(matches!(&refused, Error::ThreadLocalStorage { object, .. } if object == "fixed.c"), "{refused:?}");
+    assert!(
+        matches!(&refused, Error::Link(LinkError::ThreadLocalStorage { object, .. }) if object == "fixed.c"),
+        "{refused:?}"
+    );
     assert!(refused.to_string().contains(&cause.to_string()), "{refused} does not tell of {cause}");
     freed(&library);
     engine.finish();
@@ -318,8 +326,7 @@ fn no_room_for_a_thread() {
 
 fn isolated_libraries_have_their_own_variables() {
     let engine = Checked::new();
-    // SAFETY: nothing is opened or given.
-    let library = unsafe { engine.library("isolated").isolated().build().unwrap() };
+    let library = engine.library("isolated").isolated().build().unwrap();
     library.add_object(compile_bytes("counter.c", COUNTER, DYNAMIC)).unwrap();
     assert_eq!(call(&library, "next"), 6);
     freed(&library);
@@ -350,7 +357,8 @@ fn a_later_batch_finds_variables_of_an_earlier_one() {
         &engine,
         &[(
             "first.c",
-            "__thread int shared = 1; __thread int hidden __attribute__((visibility(\"hidden\"))) = 2; int first(void) { return shared; }",
+            "__thread int shared = 1; __thread int hidden __attribute__((visibility(\"hidden\"))) = 2; int \
+             first(void) { return shared; }",
             DYNAMIC,
         )],
     );
@@ -368,7 +376,10 @@ fn a_later_batch_finds_variables_of_an_earlier_one() {
     let together = std::fs::read(compile_with(by_arch("gcc", "clang-22"), "together.c", together, flags)).unwrap();
     library.add_object_named("together.o", &together).unwrap();
     let refused = error(&library);
-    assert!(matches!(&refused, Error::ThreadLocal { .. }) && refused.to_string().contains("'hidden'"), "{refused}");
+    assert!(
+        matches!(&refused, Error::Link(LinkError::ThreadLocal { .. })) && refused.to_string().contains("'hidden'"),
+        "{refused}"
+    );
     assert_eq!(call(&library, "first"), 2, "what was linked before still works");
     freed(&library);
     let hidden = "__thread int hidden __attribute__((visibility(\"hidden\"))) = 20;";
@@ -428,7 +439,10 @@ fn variables_cannot_be_asked_for() {
     let library = library(&engine, &[("variable.c", "__thread int variable = 1;", DYNAMIC)]);
     // SAFETY: it is only asked for.
     let refused = unsafe { library.get::<*const i32>("variable") }.map(drop).unwrap_err();
-    assert!(matches!(&refused, Error::ThreadLocalSymbol { symbol, .. } if symbol == "variable"), "{refused:?}");
+    assert!(
+        matches!(&refused, Error::Library(LibraryError::ThreadLocalSymbol { symbol, .. }) if symbol == "variable"),
+        "{refused:?}"
+    );
     freed(&library);
     engine.finish();
 }
@@ -441,20 +455,20 @@ fn kinds_of_names_that_disagree_are_refused() {
         let library = library(&engine, &[("user.c", user, DYNAMIC), ("definition.c", definition, DYNAMIC)]);
         let refused = error(&library);
         assert!(
-            matches!(&refused, Error::ThreadLocal { object, what } if object == "user.c" && what.contains("'name'")),
+            matches!(&refused, Error::Link(LinkError::ThreadLocal { object, what }) if object == "user.c" && what.contains("'name'")),
             "{refused:?}"
         );
         freed(&library);
     }
     let library = library(&engine, &[("user.c", as_thread_local, DYNAMIC)]);
-    assert!(matches!(error(&library), Error::UndefinedSymbols { .. }));
+    assert!(matches!(error(&library), Error::Link(LinkError::UndefinedSymbols { .. })));
     freed(&library);
     // One thread's variable would be everybody's.
     let plain_errno = "extern int process_errno __asm__(\"errno\"); int f(void) { return process_errno; }";
     let library = self::library(&engine, &[("errno.c", plain_errno, &[])]);
     let refused = error(&library);
     assert!(
-        matches!(&refused, Error::ThreadLocal { object, what } if object == "errno.c" && what.contains("'errno'")),
+        matches!(&refused, Error::Link(LinkError::ThreadLocal { object, what }) if object == "errno.c" && what.contains("'errno'")),
         "{refused:?}"
     );
     freed(&library);
@@ -466,7 +480,7 @@ fn kinds_of_names_that_disagree_are_refused() {
     library.add_archive_file(&archive).unwrap();
     let refused = error(&library);
     assert!(
-        matches!(&refused, Error::ThreadLocal { object, what } if object.contains("errno_member.o") && what.contains("'errno'")),
+        matches!(&refused, Error::Link(LinkError::ThreadLocal { object, what }) if object.contains("errno_member.o") && what.contains("'errno'")),
         "{refused:?}"
     );
     freed(&library);
@@ -485,11 +499,13 @@ fn a_failed_initialiser_leaves_fresh_variables() {
         *attempts
     }
     let engine = Checked::new();
-    let builder = engine.library("fails").symbol("_Z8attemptsv", attempts as *const ());
     // SAFETY: the function is `int ()`; the shared library is the compiler's.
-    let library = unsafe { builder.shared_library("libstdc++.so.6").build().unwrap() };
+    let library = unsafe {
+        let builder = engine.library("fails").symbol("_Z8attemptsv", attempts as *const ());
+        builder.shared_library("libstdc++.so.6").build().unwrap()
+    };
     library.add_object_file(compile("fails.cc", source, DYNAMIC)).unwrap();
-    assert!(matches!(error(&library), Error::InitializerFailed { .. }));
+    assert!(matches!(error(&library), Error::Link(LinkError::InitializerFailed { .. })));
     assert_eq!(engine.stats().arena.slabs, 0);
     assert_eq!(call(&library, "next"), 7, "the initialiser of the second attempt made it 6");
     freed(&library);
@@ -561,7 +577,7 @@ fn nothing_is_left() {
     assert_eq!(open_things(), (before.0, before.1 + 101));
     // In any order.
     each.iter().rev().step_by(2).chain(each.iter().step_by(2)).for_each(|own| {
-        own.remove().unwrap();
+        own.remove();
     });
     assert_eq!(call(&one, "next99"), 101);
     freed(&one);
@@ -570,7 +586,7 @@ fn nothing_is_left() {
     // Failures: a name that is missing, and one that fits nowhere.
     let source = "static __thread int x; int missing(void); int f(void) { return missing() + ++x; }";
     let failing = library(&engine, &[("failing.c", source, DYNAMIC)]);
-    assert!(matches!(error(&failing), Error::UndefinedSymbols { .. }));
+    assert!(matches!(error(&failing), Error::Link(LinkError::UndefinedSymbols { .. })));
     assert_eq!(open_things(), before);
     freed(&failing);
     drop(packed);
@@ -580,7 +596,10 @@ fn nothing_is_left() {
 /// What the system does not give is no fault of how the object was compiled.
 #[track_caller]
 fn assert_refused(refused: &Error, remedy: &str) {
-    assert!(matches!(refused, Error::ThreadLocalStorage { object, .. } if object == "counter.c"), "{refused:?}");
+    assert!(
+        matches!(refused, Error::Link(LinkError::ThreadLocalStorage { object, .. }) if object == "counter.c"),
+        "{refused:?}"
+    );
     let text = refused.to_string();
     assert!(text.contains(remedy) && !text.contains("compile"), "{text}");
 }
@@ -735,7 +754,7 @@ fn the_surplus_is_used_up_and_comes_back() {
         assert_eq!(*most.get_or_insert(held.len()), held.len(), "round {round}");
         let text = error.to_string();
         assert!(
-            matches!(&error, Error::StaticThreadLocal { object, bytes: 256, .. } if object == "static.c"),
+            matches!(&error, Error::Link(LinkError::StaticThreadLocal { object, bytes: 256, .. }) if object == "static.c"),
             "{error:?}"
         );
         assert!(text.contains("glibc.rtld.optional_static_tls") && text.contains("global-dynamic"), "{text}");
@@ -793,9 +812,7 @@ fn resolvers_run_outside_every_lock() {
     assert_eq!(call(&own, "seen"), 4242);
     *LOADED.lock().unwrap() = None;
     // The address that is handed out is the stub's, which is what other code has.
-    let pointer = engine.library("pointer").link(&own);
-    // SAFETY: nothing is opened or given.
-    let pointer = unsafe { pointer.build().unwrap() };
+    let pointer = engine.library("pointer").link(&own).build().unwrap();
     pointer.add_object(compile_bytes("at.c", "int picked(void); void *at(void) { return picked; }", &[])).unwrap();
     // SAFETY: `at` is `void *(void)`.
     let at = unsafe { pointer.get::<unsafe extern "C" fn() -> *const ()>("at").unwrap()() };
@@ -813,7 +830,10 @@ fn a_resolver_that_throws() {
     let library = unsafe { engine.library("throws").shared_library("libstdc++.so.6").build().unwrap() };
     library.add_object_named("throws.o", compile_bytes("throws.cc", source, &[])).unwrap();
     let failed = error(&library);
-    assert!(matches!(&failed, Error::InitializerFailed { object, .. } if object == "throws.o"), "{failed:?}");
+    assert!(
+        matches!(&failed, Error::Link(LinkError::InitializerFailed { object, .. }) if object == "throws.o"),
+        "{failed:?}"
+    );
     assert_eq!(engine.stats().arena.slabs, 0);
     freed(&library);
     engine.finish();

@@ -1,4 +1,5 @@
-//! Many threads on one engine: errors belong to objects, an object is linked once, and initialisers may ask for symbols.
+//! Many threads on one engine: errors belong to objects, an object is linked once, and initialisers may ask for
+//! symbols.
 
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock};
@@ -51,11 +52,10 @@ fn each_thread_gets_its_own_error() {
                     barrier.wait();
                     for _ in 0..10 {
                         let far = std::ptr::without_provenance(0x007e_adbe_f000_0000 + i);
-                        let bad = engine.library(&format!("bad {i}")).link(shared).symbol(&format!("far_{i}"), far);
-                        // SAFETY: no shared libraries; nothing is called.
-                        let bad = unsafe { bad.build().unwrap() };
-                        // SAFETY: no shared libraries.
-                        let good = unsafe { engine.library(&format!("good {i}")).link(shared).build().unwrap() };
+                        let bad = engine.library(&format!("bad {i}")).link(shared);
+                        // SAFETY: nothing is called.
+                        let bad = unsafe { bad.symbol(&format!("far_{i}"), far).build().unwrap() };
+                        let good = engine.library(&format!("good {i}")).link(shared).build().unwrap();
                         let added = bad.add_object_file(failing).map(drop);
                         // SAFETY: these objects have no initialisers.
                         let error = added.and_then(|()| unsafe { bad.initialize() }).expect_err("must fail");
@@ -270,7 +270,7 @@ fn removal_while_others_load() {
                 let removed = &removed;
                 move || {
                     for library in libraries {
-                        let _ = library.remove().unwrap();
+                        library.remove();
                         removed.fetch_add(1, Ordering::Relaxed);
                     }
                 }

@@ -1,4 +1,5 @@
-//! Thread-local variables where things happen at the same time, or half way: links that fail, threads that load and unload, forks.
+//! Thread-local variables where things happen at the same time, or half way: links that fail, threads that load and
+//! unload, forks.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::sync::{Barrier, LazyLock, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use slabjit::{Error, JitEngine, Library, ObjectInput, ObjectPlugin, ObjectReport, Removal, Symbol};
+use slabjit::{Error, JitEngine, Library, LinkError, ObjectInput, ObjectPlugin, ObjectReport, Removal, Symbol};
 
 use crate::common::{Checked, Int, call, child, compile, compile_bytes, freed, int, link_shared, tests, tool, within};
 use crate::target::by_qemu;
@@ -49,7 +50,7 @@ fn variables_of_a_failed_link_are_forgotten_before_its_memory() {
                     library.add_object(&slow).unwrap();
                     // SAFETY: it is to fail.
                     let error = unsafe { library.initialize() }.unwrap_err();
-                    assert!(matches!(error, Error::ReferencesOutOfRange { .. }), "{error:?}");
+                    assert!(matches!(error, Error::Link(LinkError::ReferencesOutOfRange { .. })), "{error:?}");
                     freed(&library);
                 }
                 done.store(true, Ordering::Relaxed);
@@ -103,7 +104,7 @@ fn threads_load_and_unload_while_others_use_theirs() {
                             [0; 2].map(|_| unsafe { f() })
                         });
                         if round % 2 == 0 {
-                            let _ = library.remove().unwrap();
+                            library.remove();
                         }
                         assert_eq!(young.join().unwrap(), [used(1), used(2)]);
                     }
@@ -120,7 +121,8 @@ fn threads_load_and_unload_while_others_use_theirs() {
     });
 }
 
-/// The loader opens the image by a path that names one of the thread's open files, not one of the process's first thread.
+/// The loader opens the image by a path that names one of the thread's open files, not one of the process's first
+/// thread.
 fn a_thread_with_open_files_of_its_own_loads() {
     let bytes = compile_bytes("own_files.c", "static __thread int n = 3; int next(void) { return ++n; }", DYNAMIC);
     let loaded = thread::spawn(move || {
@@ -162,7 +164,7 @@ fn threads_that_ask_first_need_room_once() {
                 });
                 let as_expected = |result: &Result<i32, Error>| match result {
                     Ok(two) => works && *two == 2,
-                    Err(error) => !works && matches!(error, Error::UndefinedSymbols { .. }),
+                    Err(error) => !works && matches!(error, Error::Link(LinkError::UndefinedSymbols { .. })),
                 };
                 assert!(results.iter().all(as_expected), "{name}, round {round}: {results:?}");
                 freed(&library);
@@ -311,7 +313,7 @@ fn forking() {
     let engine = JitEngine::new().unwrap();
     let library = engine.add_object(compile_bytes("forking.c", source, &[])).unwrap();
     assert_eq!(call(&library, "use"), 0);
-    assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 });
+    assert_eq!(library.remove(), Removal::Waiting { holders: 1 });
     // SAFETY: the child only ends, as a program does.
     unsafe {
         let child = libc::fork();
@@ -347,7 +349,8 @@ fn forking_with_handlers() {
         static void end(void *p) {}
         static void at_exit(void) {}
         int use(void) { return __cxa_thread_atexit_impl(end, 0, &__dso_handle) | atexit(at_exit); }";
-    // SAFETY: before any handler of the engine's, so that these run between them; it ends a process that hangs. The child only ends.
+    // SAFETY: before any handler of the engine's, so that these run between them; it ends a process that hangs. The
+    // child only ends.
     unsafe {
         libc::alarm(30);
         assert_eq!(libc::pthread_atfork(Some(call_use), Some(call_use), Some(call_use)), 0);

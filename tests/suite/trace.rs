@@ -10,8 +10,8 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::common::{Checked, compile_bytes, tests};
 
-// Which spans and events anybody wants is kept for the whole process (tracing's callsite cache), so another test's subscriber
-// that comes or goes can hide some.
+// Which spans and events anybody wants is kept for the whole process (tracing's callsite cache), so another test's
+// subscriber that comes or goes can hide some.
 tests![; alone: spans_name_object_and_slab, failures_of_finalisers_are_error_events];
 
 /// Writes down spans as `name field=value …`, and events as `LEVEL field=value …`.
@@ -51,7 +51,7 @@ impl Subscriber for Recorder {
     fn exit(&self, _: &Id) {}
 }
 
-fn recorded(body: impl FnOnce()) -> Vec<String> {
+pub fn recorded(body: impl FnOnce()) -> Vec<String> {
     let recorder = Recorder::default();
     tracing::subscriber::with_default(recorder.clone(), body);
     recorder.0.lock().unwrap().split_off(0)

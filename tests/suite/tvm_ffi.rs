@@ -1,4 +1,5 @@
-//! The packed calling convention: kernels in C, with declarations written from the ABI's document; and the real libtvm_ffi.
+//! The packed calling convention: kernels in C, with declarations written from the ABI's document; and the real
+//! libtvm_ffi.
 
 mod real;
 
@@ -9,7 +10,7 @@ use std::thread;
 use slabjit::tvm_ffi::{
     Any, DLDataType, DLDevice, DLTensor, FromValue, Function, Layout, Object, Tensor, TypeIndex, Value,
 };
-use slabjit::{Error, Library, Removal};
+use slabjit::{Error, Library, LibraryError, LinkError, Removal, TvmFfiError};
 
 use real::{
     errors_of_the_real_library, errors_outlive_their_library_in_the_real_one, left_errors_of_the_real_library_part,
@@ -54,8 +55,7 @@ fn kernels() -> Vec<u8> {
 
 /// A library of the kernels with our runtime.
 fn library(engine: &Checked) -> Library {
-    // SAFETY: nothing is opened.
-    let library = unsafe { engine.library("kernels").tvm_ffi().build().unwrap() };
+    let library = engine.library("kernels").tvm_ffi().build().unwrap();
     library.add_object_named("kernels.o", kernels()).unwrap();
     library
 }
@@ -158,7 +158,7 @@ fn results_of_another_kind() {
     #[track_caller]
     fn refused<R: FromValue>(result: slabjit::Result<R>, wanted: &str, had: &str) {
         match result.err() {
-            Some(Error::TvmFfiResult { library, function, expected, found }) => {
+            Some(Error::TvmFfi(TvmFfiError::Result { library, function, expected, found })) => {
                 assert_eq!((&*library, expected, &*found), ("kernels", wanted, had));
                 assert!(["kind", "object"].contains(&&*function));
             }
@@ -210,7 +210,10 @@ fn objects_are_let_go_of_once() {
     drop(clone);
     assert_eq!(ended(), [1, 1]);
     // Nothing of what failed is left.
-    assert!(matches!(of_int::<Object>(&library, "object_and_error", 130), Err(Error::TvmFfiRaised { .. })));
+    assert!(matches!(
+        of_int::<Object>(&library, "object_and_error", 130),
+        Err(Error::TvmFfi(TvmFfiError::Raised { .. }))
+    ));
     assert_eq!(ended(), [2, 2]);
     // Dropped by many threads at once.
     let objects: Vec<Object> = (0..4).map(|_| of_int(&library, "object", 130).unwrap()).collect();
@@ -234,7 +237,7 @@ fn objects_keep_their_code() {
     let engine = Checked::new();
     let library = library(&engine);
     let object: Object = of_int(&library, "object", 130).unwrap();
-    assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 });
+    assert_eq!(library.remove(), Removal::Waiting { holders: 1 });
     // Its deleter is run, which is the library's.
     drop(object);
     freed(&library);
@@ -311,7 +314,7 @@ fn tensors_are_returned() {
 #[track_caller]
 fn raised<R>(result: slabjit::Result<R>) -> (String, String, Option<String>) {
     match result.err() {
-        Some(Error::TvmFfiRaised { library, kind, message, backtrace, .. }) => {
+        Some(Error::TvmFfi(TvmFfiError::Raised { library, kind, message, backtrace, .. })) => {
             assert!(library.starts_with("kernels"), "{library}");
             (kind, message, backtrace)
         }
@@ -359,7 +362,7 @@ fn errors_without_a_runtime() {
     for code in [1, -1, -2] {
         let error = of_int::<()>(&library, "fail", code.into()).unwrap_err();
         assert!(
-            matches!(&error, Error::TvmFfiFailed { code: found, function, .. } if *found == code && function == "fail"),
+            matches!(&error, Error::TvmFfi(TvmFfiError::Failed { code: found, function, .. }) if *found == code && function == "fail"),
             "{error:?}"
         );
     }
@@ -375,9 +378,9 @@ fn errors_without_a_runtime() {
     // SAFETY: it takes anything.
     unsafe {
         fail.call::<()>(()).unwrap();
-        assert!(matches!(fail.call::<()>((1_i64, 2_i64)), Err(Error::TvmFfiFailed { code: 2, .. })));
+        assert!(matches!(fail.call::<()>((1_i64, 2_i64)), Err(Error::TvmFfi(TvmFfiError::Failed { code: 2, .. }))));
         let error = fail.runtime().set_stream(DLDevice::cuda(0), ptr::null_mut()).unwrap_err();
-        assert!(matches!(error, Error::TvmFfiRuntime { symbol: "TVMFFIEnvSetStream", .. }), "{error}");
+        assert!(matches!(error, Error::TvmFfi(TvmFfiError::Runtime { symbol: "TVMFFIEnvSetStream", .. })), "{error}");
     }
     drop(fail);
     freed(&library);
@@ -386,7 +389,7 @@ fn errors_without_a_runtime() {
     // SAFETY: nothing is found.
     let error = unsafe { Function::get(&library, "raise") }.unwrap_err();
     assert!(
-        matches!(&error, Error::UndefinedSymbols { symbols, .. } if symbols.iter().all(|s| s.name.starts_with("TVMFFI"))),
+        matches!(&error, Error::Link(LinkError::UndefinedSymbols { symbols, .. }) if symbols.iter().all(|s| s.name.starts_with("TVMFFI"))),
         "{error}"
     );
     assert!(error.to_string().contains("LibraryBuilder::tvm_ffi"), "{error}");
@@ -399,7 +402,7 @@ fn errors_that_functions_handle() {
     let library = library(&engine);
     assert_eq!(of_int::<i64>(&library, "swallow", 0).unwrap(), "Argument 1 mismatch in `f(x: Tensor)`".len() as i64);
     // Nothing is left of it.
-    assert!(matches!(of_int::<()>(&library, "fail", 1), Err(Error::TvmFfiFailed { .. })));
+    assert!(matches!(of_int::<()>(&library, "fail", 1), Err(Error::TvmFfi(TvmFfiError::Failed { .. }))));
     freed(&library);
     engine.finish();
 }
@@ -424,7 +427,7 @@ fn errors_belong_to_threads() {
                         }
                     };
                     match thread {
-                        0 => assert!(matches!(result, Err(Error::TvmFfiFailed { .. })), "{result:?}"),
+                        0 => assert!(matches!(result, Err(Error::TvmFfi(TvmFfiError::Failed { .. }))), "{result:?}"),
                         _ => assert_eq!(raised(result).1, format!("of thread {thread}")),
                     }
                 }
@@ -485,7 +488,7 @@ fn errors_that_are_left(library: impl Fn(&Checked) -> Library + Sync) {
         let library = library(&engine);
         assert_eq!(raised(of_int::<()>(&library, "fail", 1)), expected);
         // Nothing is left, and nothing of the library's is kept.
-        assert!(matches!(of_int::<()>(&library, "fail", 1), Err(Error::TvmFfiFailed { .. })));
+        assert!(matches!(of_int::<()>(&library, "fail", 1), Err(Error::TvmFfi(TvmFfiError::Failed { .. }))));
         of_int::<()>(&library, "raise_own", 0).unwrap();
         assert_eq!(["strong_ended", "weak_ended"].map(|name| call(&library, name)), [1, 1]);
         freed(&library);
@@ -568,18 +571,27 @@ fn tensors_that_are_refused() {
         Tensor::from_slice(&data, &layout).map(drop)
     };
     slice(&[2, 3], &[7, 1]).unwrap();
-    assert!(matches!(slice(&[2, 3], &[8, 1]), Err(Error::TensorOutOfBounds { needed: 11, elements: 10 })));
-    assert!(matches!(slice(&[11], &[1]), Err(Error::TensorOutOfBounds { needed: 11, elements: 10 })));
-    assert!(matches!(slice(&[2, 3], &[1]), Err(Error::TensorRank { .. })));
-    assert!(matches!(slice(&[2, -3], &[1, 1]), Err(Error::TensorExtent { dimension: 1, .. })));
-    assert!(matches!(slice(&[2, 3], &[-1, 1]), Err(Error::TensorStride { dimension: 0, .. })));
-    assert!(matches!(slice(&[3, 2], &[i64::MAX, 1]), Err(Error::TensorOverflow { .. })));
-    assert!(matches!(slice(&[2, 2], &[i64::MAX, 1]), Err(Error::TensorOverflow { .. })));
+    assert!(matches!(
+        slice(&[2, 3], &[8, 1]),
+        Err(Error::TvmFfi(TvmFfiError::TensorOutOfBounds { needed: 11, elements: 10 }))
+    ));
+    assert!(matches!(
+        slice(&[11], &[1]),
+        Err(Error::TvmFfi(TvmFfiError::TensorOutOfBounds { needed: 11, elements: 10 }))
+    ));
+    assert!(matches!(slice(&[2, 3], &[1]), Err(Error::TvmFfi(TvmFfiError::TensorRank { .. }))));
+    assert!(matches!(slice(&[2, -3], &[1, 1]), Err(Error::TvmFfi(TvmFfiError::TensorExtent { dimension: 1, .. }))));
+    assert!(matches!(slice(&[2, 3], &[-1, 1]), Err(Error::TvmFfi(TvmFfiError::TensorStride { dimension: 0, .. }))));
+    assert!(matches!(slice(&[3, 2], &[i64::MAX, 1]), Err(Error::TvmFfi(TvmFfiError::TensorOverflow { .. }))));
+    assert!(matches!(slice(&[2, 2], &[i64::MAX, 1]), Err(Error::TvmFfi(TvmFfiError::TensorOverflow { .. }))));
     // So many elements cannot be counted, though they all are one.
-    assert!(matches!(slice(&[1 << 32, 1 << 32], &[0, 0]), Err(Error::TensorOverflow { .. })));
-    assert!(matches!(Layout::contiguous(&[1 << 32, 1 << 32]), Err(Error::TensorOverflow { .. })));
-    assert!(matches!(Layout::contiguous(&[0, 1 << 32, 1 << 32]), Err(Error::TensorOverflow { .. })));
-    assert!(matches!(Layout::contiguous(&[1, -1]), Err(Error::TensorExtent { dimension: 1, .. })));
+    assert!(matches!(slice(&[1 << 32, 1 << 32], &[0, 0]), Err(Error::TvmFfi(TvmFfiError::TensorOverflow { .. }))));
+    assert!(matches!(Layout::contiguous(&[1 << 32, 1 << 32]), Err(Error::TvmFfi(TvmFfiError::TensorOverflow { .. }))));
+    assert!(matches!(
+        Layout::contiguous(&[0, 1 << 32, 1 << 32]),
+        Err(Error::TvmFfi(TvmFfiError::TensorOverflow { .. }))
+    ));
+    assert!(matches!(Layout::contiguous(&[1, -1]), Err(Error::TvmFfi(TvmFfiError::TensorExtent { dimension: 1, .. }))));
 
     let layout = Layout::contiguous(&[3]).unwrap();
     let empty = Layout::contiguous(&[0]).unwrap();
@@ -588,13 +600,19 @@ fn tensors_that_are_refused() {
     };
     raw(16, DLDataType::F32, &layout).unwrap();
     raw(0, DLDataType::F32, &empty).unwrap();
-    assert!(matches!(raw(0, DLDataType::F32, &layout), Err(Error::TensorNull { bytes: 12 })));
-    assert!(matches!(raw(18, DLDataType::F32, &layout), Err(Error::TensorMisaligned { address: 18, alignment: 4 })));
+    assert!(matches!(raw(0, DLDataType::F32, &layout), Err(Error::TvmFfi(TvmFfiError::TensorNull { bytes: 12 }))));
+    assert!(matches!(
+        raw(18, DLDataType::F32, &layout),
+        Err(Error::TvmFfi(TvmFfiError::TensorMisaligned { address: 18, alignment: 4 }))
+    ));
     raw(18, DLDataType::U16, &layout).unwrap();
     raw(18, DLDataType { bits: 4, ..DLDataType::U8 }, &layout).unwrap();
-    assert!(matches!(raw(usize::MAX - 7, DLDataType::F32, &layout), Err(Error::TensorOverflow { .. })));
+    assert!(matches!(
+        raw(usize::MAX - 7, DLDataType::F32, &layout),
+        Err(Error::TvmFfi(TvmFfiError::TensorOverflow { .. }))
+    ));
     let huge = Layout::contiguous(&[1 << 61]).unwrap();
-    assert!(matches!(raw(16, DLDataType::F64, &huge), Err(Error::TensorOverflow { .. })));
+    assert!(matches!(raw(16, DLDataType::F64, &huge), Err(Error::TvmFfi(TvmFfiError::TensorOverflow { .. }))));
 
     let (mut shape, mut strides) = ([3_i64], [1_i64]);
     let good = DLTensor {
@@ -609,12 +627,27 @@ fn tensors_that_are_refused() {
     // SAFETY: shape and strides are there.
     let dlpack = |tensor: DLTensor| unsafe { Tensor::from_dlpack(&tensor).map(drop) };
     dlpack(good).unwrap();
-    assert!(matches!(dlpack(DLTensor { data: ptr::null_mut(), ..good }), Err(Error::TensorNull { bytes: 12 })));
-    assert!(matches!(dlpack(DLTensor { shape: ptr::null_mut(), ..good }), Err(Error::TensorRank { .. })));
-    assert!(matches!(dlpack(DLTensor { strides: ptr::null_mut(), ..good }), Err(Error::TensorRank { .. })));
-    assert!(matches!(dlpack(DLTensor { ndim: -1, ..good }), Err(Error::TensorRank { .. })));
-    assert!(matches!(dlpack(DLTensor { byte_offset: 2, ..good }), Err(Error::TensorMisaligned { address: 18, .. })));
-    assert!(matches!(dlpack(DLTensor { byte_offset: u64::MAX - 20, ..good }), Err(Error::TensorOverflow { .. })));
+    assert!(matches!(
+        dlpack(DLTensor { data: ptr::null_mut(), ..good }),
+        Err(Error::TvmFfi(TvmFfiError::TensorNull { bytes: 12 }))
+    ));
+    assert!(matches!(
+        dlpack(DLTensor { shape: ptr::null_mut(), ..good }),
+        Err(Error::TvmFfi(TvmFfiError::TensorRank { .. }))
+    ));
+    assert!(matches!(
+        dlpack(DLTensor { strides: ptr::null_mut(), ..good }),
+        Err(Error::TvmFfi(TvmFfiError::TensorRank { .. }))
+    ));
+    assert!(matches!(dlpack(DLTensor { ndim: -1, ..good }), Err(Error::TvmFfi(TvmFfiError::TensorRank { .. }))));
+    assert!(matches!(
+        dlpack(DLTensor { byte_offset: 2, ..good }),
+        Err(Error::TvmFfi(TvmFfiError::TensorMisaligned { address: 18, .. }))
+    ));
+    assert!(matches!(
+        dlpack(DLTensor { byte_offset: u64::MAX - 20, ..good }),
+        Err(Error::TvmFfi(TvmFfiError::TensorOverflow { .. }))
+    ));
     dlpack(DLTensor { ndim: 0, shape: ptr::null_mut(), strides: ptr::null_mut(), ..good }).unwrap();
 }
 
@@ -623,11 +656,15 @@ fn functions_that_are_not_there() {
     let library = library(&engine);
     // SAFETY: nothing is found.
     let get = |name: &str| unsafe { Function::get(&library, name) }.unwrap_err();
-    assert!(matches!(get("nowhere"), Error::SymbolNotFound { symbol, .. } if symbol == "__tvm_ffi_nowhere"));
-    assert!(matches!(get("data"), Error::WrongSymbolKind { symbol, .. } if symbol == "__tvm_ffi_data"));
-    assert!(matches!(get("a\0b"), Error::InvalidName { .. }));
+    assert!(
+        matches!(get("nowhere"), Error::Library(LibraryError::SymbolNotFound { symbol, .. }) if symbol == "__tvm_ffi_nowhere")
+    );
+    assert!(
+        matches!(get("data"), Error::Library(LibraryError::WrongSymbolKind { symbol, .. }) if symbol == "__tvm_ffi_data")
+    );
+    assert!(matches!(get("a\0b"), Error::Library(LibraryError::InvalidName { .. })));
     freed(&library);
-    assert!(matches!(get("raise"), Error::Removed { .. }));
+    assert!(matches!(get("raise"), Error::Library(LibraryError::Removed { .. })));
     engine.finish();
 }
 
@@ -635,7 +672,7 @@ fn functions_keep_their_code() {
     let engine = Checked::new();
     let library = library(&engine);
     let kind = function(&library, "kind");
-    assert!(matches!(library.remove().unwrap(), Removal::Waiting { .. }));
+    assert!(matches!(library.remove(), Removal::Waiting { .. }));
     let clone = kind.clone();
     drop(kind);
     // SAFETY: it takes an int.
@@ -661,7 +698,10 @@ fn more_arguments_than_can_be_counted() {
         let describe = function(&library, "describe");
         // SAFETY: it is not called.
         let error = unsafe { describe.call::<()>(arguments) }.unwrap_err();
-        assert!(matches!(&error, Error::TvmFfiArguments { count: found, .. } if *found == count), "{error}");
+        assert!(
+            matches!(&error, Error::TvmFfi(TvmFfiError::Arguments { count: found, .. }) if *found == count),
+            "{error}"
+        );
         // SAFETY: as above.
         assert_eq!(unsafe { libc::munmap(nones, bytes) }, 0);
     }

@@ -175,7 +175,8 @@ fn exceptions_with_many_objects() {
     engine.finish();
 }
 
-/// With each object registered by itself, libgcc before 13 took 11 s for the first throw, and 0.2 ms for each object that went.
+/// With each object registered by itself, libgcc before 13 took 11 s for the first throw, and 0.2 ms for each object
+/// that went.
 fn throws_with_a_hundred_thousand_objects() {
     let source = "extern \"C\" int through(int x) { try { throw x; } catch (int e) { return e + 1; } }";
     let bytes = std::fs::read(compile_with("g++", "one_of_many.cc", source, &[])).unwrap();
@@ -237,13 +238,14 @@ fn through(library: &Library) -> Symbol<Through> {
 }
 
 unsafe extern "C" {
-    // libgcc_s: the record of the function that an address is in (libgcc/unwind-dw2-fde.h); `found` gets its beginning third.
+    // libgcc_s: the record of the function that an address is in (libgcc/unwind-dw2-fde.h); `found` gets its beginning
+    // third.
     fn _Unwind_Find_FDE(address: *const (), found: *mut [*const (); 3]) -> *const ();
 }
 
-/// Of a weak function that several objects have, the first one's copy is used. With each other copy its record goes from the unwind table,
-/// and those before and behind it have to lie one after the other: a gap reads as the end. The assembler pads records to 4 bytes, and only
-/// the last one to the table's alignment.
+/// Of a weak function that several objects have, the first one's copy is used. With each other copy its record goes
+/// from the unwind table, and those before and behind it have to lie one after the other: a gap reads as the end. The
+/// assembler pads records to 4 bytes, and only the last one to the table's alignment.
 fn frames_behind_discarded_ones_are_found() {
     for bytes in (0..24).step_by(3) {
         let engine = Checked::new();

@@ -1,4 +1,5 @@
-//! No lock is held while code of the user's runs: wherever it runs, it may wait for another thread that loads, calls and removes.
+//! No lock is held while code of the user's runs: wherever it runs, it may wait for another thread that loads, calls
+//! and removes.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -62,14 +63,14 @@ fn with_engine(engine: JitEngine, times: usize, body: impl FnOnce(&JitEngine)) {
     *OTHER.lock().unwrap() = None;
 }
 
-/// Has another thread load, call, fail to link and remove, and waits for it. A process in which that takes too long ends.
+/// Has another thread load, call, fail to link and remove, and waits for it. A process in which that takes too long
+/// ends.
 extern "C" fn another_thread_works() {
     let (done, wait) = std::sync::mpsc::channel();
     let works = thread::spawn(move || {
         let other = OTHER.lock().unwrap().clone().unwrap();
         let Other { engine, base, object, failing } = &*other;
-        // SAFETY: no shared libraries.
-        let library = unsafe { engine.library("other").link(base).build().unwrap() };
+        let library = engine.library("other").link(base).build().unwrap();
         library.add_object(object).unwrap();
         assert_eq!((call(&library, "value"), call(base, "base")), (40, 2));
         // SAFETY: it is to fail.
@@ -111,7 +112,7 @@ fn constructors_destructors_and_exit_handlers() {
         let library = calling(engine, "hooks.c", source);
         let value = int(&library, "value");
         assert_eq!(TIMES.load(Ordering::SeqCst), 1);
-        assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 });
+        assert_eq!(library.remove(), Removal::Waiting { holders: 1 });
         // They run with the last holder.
         drop(value);
         assert_eq!(TIMES.load(Ordering::SeqCst), 3);
@@ -122,7 +123,7 @@ fn constructors_destructors_and_exit_handlers() {
         let source = source.replace("void another_thread_works(void);", "extern \"C\" void another_thread_works();");
         // SAFETY: its initialiser throws, which is what this is about.
         let error = unsafe { calling(engine, "throwing.cpp", &source).initialize() }.unwrap_err();
-        assert!(matches!(error, slabjit::Error::InitializerFailed { .. }), "{error:?}");
+        assert!(matches!(error, slabjit::Error::Link(slabjit::LinkError::InitializerFailed { .. })), "{error:?}");
     });
 }
 
@@ -148,7 +149,7 @@ fn destructors_of_threads() {
             // The thread's end is the library's, too.
             scope.spawn(|| {
                 assert_eq!(call(&library, "use"), 0);
-                assert_eq!(library.remove().unwrap(), Removal::Waiting { holders: 1 });
+                assert_eq!(library.remove(), Removal::Waiting { holders: 1 });
             });
         });
         let start = std::time::Instant::now();
@@ -219,8 +220,7 @@ impl ObjectPlugin for Working {
 fn plugins() {
     with_engine(JitEngine::builder().plugin(Working).build().unwrap(), 1, |engine| {
         let library = calling(engine, "plugged.c", "int value(void) { return 1; }");
-        // SAFETY: no shared libraries.
-        let named = unsafe { engine.library("named").build().unwrap() };
+        let named = engine.library("named").build().unwrap();
         named.add_object_named("plugged", compile_bytes("plugged.c", "int value(void) { return 1; }", &[])).unwrap();
         assert_eq!(call(&named, "value"), 1);
         freed(&named);
@@ -270,8 +270,7 @@ impl Subscriber for Subscribes {
 fn subscribers_part() {
     let engine = JitEngine::new().unwrap();
     with_engine(engine, 0, |engine| {
-        // SAFETY: no shared libraries.
-        let library = unsafe { engine.library("told").build().unwrap() };
+        let library = engine.library("told").build().unwrap();
         *OWN.lock().unwrap() = Some(library.clone());
         let object = compile_bytes("told.c", "int value(void) { return 42; }", &[]);
         tracing::subscriber::set_global_default(Subscribes(thread::current().id())).unwrap();

@@ -7,33 +7,33 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use slabjit::{ChangeKind, Error, Library, LinkPlan, Severity, UndefinedSymbol, program};
+use slabjit::{ChangeKind, Error, Library, LinkPlan, ObjectError, Severity, UndefinedSymbol, program};
 
 use crate::input::{Input, Inputs, name_of};
 use crate::output::{self, escaped, escaped_lines};
 use crate::scope::Scope;
 use crate::words;
 
-/// How to print.
+/// The output format.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Format {
     Text,
     Json,
-    /// One line an object.
+    /// One line for each object.
     #[value(skip)]
     Quiet,
 }
 
-/// One object's verdict.
+/// The verdict on one object.
 pub(crate) struct Checked {
-    /// As the library knows it.
+    /// The object's name in the library.
     name: String,
-    /// Its path, for machines.
+    /// The object's path, for JSON.
     path: String,
     pub(crate) plan: Result<LinkPlan, String>,
-    /// Why it cannot join the objects before it, such as a name that is defined twice.
+    /// The reason why it cannot join the objects before it, such as a duplicate definition.
     conflict: Option<String>,
-    /// The same in the library's own words: a plan has them where they are about the object itself.
+    /// The reason in the library's own words, which a plan has for problems of the object itself.
     refusal: String,
     /// Whether it is for this machine, so that its imports are judged.
     native: bool,
@@ -41,7 +41,7 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    /// Without a verdict yet.
+    /// Creates an entry without a verdict.
     fn new(name: String, path: String, native: bool) -> Self {
         let (plan, undefined) = (Err(String::new()), Vec::new());
         Self { name, path, plan, conflict: None, refusal: String::new(), native, undefined }
@@ -55,7 +55,7 @@ impl Checked {
         self.plan.as_ref().is_ok_and(LinkPlan::loads) && self.conflict.is_none() && self.undefined.is_empty()
     }
 
-    /// How many things keep it from being loaded, beside those that its plan has.
+    /// Counts the obstacles to loading it, beside those in its plan.
     pub(crate) fn further_problems(&self) -> usize {
         self.undefined.len() + usize::from(self.conflict.is_some())
     }
@@ -79,7 +79,7 @@ pub(crate) fn check(format: Format, scope: &Scope, inputs: &Inputs) -> c_int {
     c_int::from(!printed || !checked.iter().all(Checked::loads))
 }
 
-/// The objects that are given, and members of archives: those that the objects need, or all where there is no object.
+/// Checks the given objects and members of archives: those that the objects need, or all if there is no object.
 pub(crate) fn check_all(scope: &Scope, inputs: &Inputs) -> slabjit::Result<Vec<Checked>> {
     let engine = scope.engine(None)?;
     let library = scope.library(&engine)?;
@@ -115,7 +115,7 @@ pub(crate) fn check_all(scope: &Scope, inputs: &Inputs) -> slabjit::Result<Vec<C
         match &mut object.plan {
             Ok(plan) if plan.loads() && object.native => taken = taken.saturating_add(plan.arena_bytes),
             Ok(plan) if plan.loads() => {}
-            // It says what is wrong with the object itself.
+            // The plan has the object's own problems.
             Ok(plan) => {
                 if let Some(conflict) = object.conflict.take() {
                     let told = plan.problems.iter_mut().filter(|problem| problem.text == object.refusal);
@@ -140,7 +140,7 @@ pub(crate) fn check_all(scope: &Scope, inputs: &Inputs) -> slabjit::Result<Vec<C
                 }
             }
         }
-        // A member that is needed, and cannot be taken.
+        // A needed member that cannot be added.
         Err(error) => {
             let names: Vec<_> = archives.iter().map(|(archive, _)| &*archive.name).collect();
             let names = names.join(", ");
@@ -156,12 +156,12 @@ fn add_member(library: &Library, name: String, bytes: Vec<u8>) -> AndBytes {
     add_one(library, name.clone(), name, bytes)
 }
 
-/// An object and its bytes, for its plan.
+/// Adds an object and keeps its bytes for its plan.
 fn add_one(library: &Library, name: String, path: String, bytes: Vec<u8>) -> AndBytes {
     let mut checked = Checked::new(name, path, true);
     match library.add_object_named(&checked.name, &bytes) {
         Ok(()) => {}
-        Err(Error::WrongMachine { .. }) => checked.native = false,
+        Err(Error::Object(ObjectError::WrongMachine { .. })) => checked.native = false,
         Err(error) => (checked.conflict, checked.refusal) = (Some(words::of(&error)), error.to_string()),
     }
     (checked, Some(bytes))
@@ -217,12 +217,12 @@ fn line_of(checked: &Checked) -> String {
         let names: Vec<_> = checked.undefined.iter().map(|symbol| &*symbol.name).collect();
         reasons.push(format!("undefined: {}", names.join(", ")));
     }
-    // Texts may have lines.
+    // Texts may have several lines.
     let reasons = reasons.iter().flat_map(|reason| reason.lines()).map(|line| escaped(line.trim()));
     format!("{name}: does not load: {}\n", reasons.collect::<Vec<_>>().join(" "))
 }
 
-/// A plan to be printed: its names come from a file.
+/// Escapes the names in a plan for printing, as they come from a file.
 fn with_names_escaped(plan: &LinkPlan) -> LinkPlan {
     let mut plan = plan.clone();
     let mut names: Vec<&mut String> = vec![&mut plan.object];
@@ -238,7 +238,7 @@ fn with_names_escaped(plan: &LinkPlan) -> LinkPlan {
     names.extend(plan.definitions.iter_mut().map(|definition| &mut definition.name));
     names.extend(plan.imports.iter_mut().map(|import| &mut import.name));
     names.into_iter().for_each(|name| *name = escaped(name));
-    // Names of references are shared, as they are many.
+    // References share their names, as they are many.
     let mut shared: HashMap<Arc<str>, Arc<str>> = HashMap::new();
     let mut escape = |name: &mut Arc<str>| {
         *name = Arc::clone(shared.entry(Arc::clone(name)).or_insert_with(|| escaped(name).into()));

@@ -1,7 +1,8 @@
-//! What is given to be loaded.
+//! Input files: objects, archives and LLVM IR.
 
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "inkwell")]
 use slabjit::ir::{self, OptLevel};
 use slabjit::{Error, Library, program};
 
@@ -9,32 +10,43 @@ use crate::output::escaped;
 
 #[derive(clap::Args)]
 pub(crate) struct Inputs {
-    /// How much LLVM IR is optimised, as by clang.
+    #[cfg(feature = "inkwell")]
+    /// The optimisation level for LLVM IR, as of clang.
     #[arg(short = 'O', long = "opt-level", value_name = "LEVEL", default_value = "2", value_parser = level)]
     level: OptLevel,
-    /// Objects, in the order in which they are initialised; LLVM IR (.ll, .bc) to make them of; archives, of which the
-    /// members are loaded that are needed.
+    /// Objects, in the order of initialisation; archives, whose needed members are loaded; with the feature `inkwell`,
+    /// LLVM IR (.ll, .bc), which is compiled to objects.
     #[arg(required = true, value_name = "OBJECT")]
     pub(crate) paths: Vec<PathBuf>,
 }
 
-/// One of them, as read, or as compiled from IR.
+/// An input as read, or as compiled from IR.
 pub(crate) struct Input {
-    /// Its path, as it is printed and as libraries know it.
+    /// The path, as it is printed and as libraries know it.
     pub(crate) name: String,
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Inputs {
-    /// The object or archive in a file, or what its IR is compiled to. Text of IR is told by the name, all else by its
-    /// first bytes.
+    /// Reads the object or archive in a file, or compiles its IR. Text of IR is recognised by the file's name,
+    /// everything else by the first bytes.
     pub(crate) fn read(&self, path: &Path) -> slabjit::Result<Input> {
         let name = name_of(path);
         let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        Ok(Input { bytes: self.compiled(path, &name, bytes)?, name })
+    }
+
+    #[cfg(not(feature = "inkwell"))]
+    fn compiled(&self, _path: &Path, _name: &str, bytes: Vec<u8>) -> slabjit::Result<Vec<u8>> {
+        Ok(bytes)
+    }
+
+    /// Compiles IR, and returns everything else unchanged.
+    #[cfg(feature = "inkwell")]
+    fn compiled(&self, path: &Path, name: &str, bytes: Vec<u8>) -> slabjit::Result<Vec<u8>> {
         let bitcode = bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(&[0xde, 0xc0, 0x17, 0x0b]);
         let text = !program::is_archive(&bytes) && path.extension().is_some_and(|extension| extension == "ll");
-        let bytes = if bitcode || text { ir::compile(&name, bytes, self.level)? } else { bytes };
-        Ok(Input { name, bytes })
+        if bitcode || text { ir::compile(name, bytes, self.level) } else { Ok(bytes) }
     }
 }
 
@@ -51,11 +63,12 @@ impl Input {
     }
 }
 
-/// What a file is called in what is printed.
+/// Returns a file's name for output.
 pub(crate) fn name_of(path: &Path) -> String {
     escaped(&path.display().to_string())
 }
 
+#[cfg(feature = "inkwell")]
 fn level(text: &str) -> Result<OptLevel, String> {
     match text {
         "0" => Ok(OptLevel::None),

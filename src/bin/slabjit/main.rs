@@ -1,27 +1,33 @@
 //! `slabjit`: runs and checks objects from the command line.
 #![no_main]
 #![deny(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod check;
 mod input;
 mod manual;
 mod map;
 mod output;
+#[cfg(feature = "llvm")]
 mod run;
 mod scope;
 mod svg;
 mod words;
 
-use std::ffi::{OsString, c_char, c_int};
+#[cfg(feature = "llvm")]
+use std::ffi::OsString;
+use std::ffi::{c_char, c_int};
 use std::path::PathBuf;
 
 use check::Format;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use input::Inputs;
-use scope::{Layout, Scope};
+#[cfg(feature = "llvm")]
+use scope::Layout;
+use scope::Scope;
 
-/// Loads relocatable ELF objects, and LLVM IR, without a linker.
+/// Loads relocatable ELF objects without a linker.
 #[derive(Parser)]
 #[command(name = "slabjit", version = version(), max_term_width = 100)]
 struct Arguments {
@@ -29,33 +35,37 @@ struct Arguments {
     command: Command,
 }
 
+/// The exit status of `run` for failures that are not the object's own.
+const OUR_FAILURE: c_int = 125;
+
 #[derive(Subcommand)]
 enum Command {
+    #[cfg(feature = "llvm")]
     /// Load objects into one library, call `int NAME(int argc, char **argv, char **envp)` and exit with its result.
     ///
-    /// Initialisers run before, exit handlers and finalisers after, as in a program that was linked. Failures of
-    /// slabjit itself exit with 125; nothing of the objects has run then.
+    /// Initialisers run before, exit handlers and finalisers after, as in a linked program. If slabjit itself fails, it
+    /// exits with 125, and no code of the objects has run.
     Run {
         /// The function to call; it may be hidden.
         #[arg(long, value_name = "NAME", default_value = "main")]
         entry: String,
         #[command(flatten)]
         scope: Scope,
-        /// How objects lie in memory: each in a slab of its own, or small ones together in shared pages.
-        #[arg(long, value_enum)]
-        layout: Option<Layout>,
+        /// The layout in memory: a slab for each object, or shared pages for small objects, which takes less memory.
+        #[arg(long, value_enum, default_value_t = Layout::Packed)]
+        layout: Layout,
         #[command(flatten)]
         inputs: Inputs,
         /// Arguments of the function, after the first object's name as argv[0].
         #[arg(last = true, value_name = "ARG")]
         arguments: Vec<OsString>,
     },
-    /// Print what loading objects would do; exit with 0 if all would load, else with 1.
+    /// Print the effects of loading objects; exit with 0 if all would load, else with 1.
     ///
-    /// Objects may be for x86-64 or AArch64; imports of objects for the other machine are listed, not judged. Of
-    /// archives, the members are checked that the objects need; where only archives are given, all of their members.
+    /// Objects may be for x86-64 or AArch64; imports of objects for the other machine are listed, not judged. The
+    /// members of archives that the objects need are checked; if only archives are given, all of their members.
     Check {
-        /// How to print.
+        /// The output format.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
         /// Print one line for each object: whether it would load, and if not, why.
@@ -68,7 +78,7 @@ enum Command {
     },
     /// Draw the sections of objects by permission, and their references by reach, to an SVG file.
     ///
-    /// Nothing is linked. Exits with 0 if the file was written, also for objects that would not load; else with 1.
+    /// Nothing is linked. Exits with 0 if the file was written, even if objects would not load; else with 1.
     Map {
         #[command(flatten)]
         scope: Scope,
@@ -87,14 +97,14 @@ enum Command {
     Man,
 }
 
-/// What the C library calls, without Rust's own start-up code: that ignores SIGPIPE, and handles SIGSEGV and SIGBUS on
-/// a stack of its own, which programs that are run here do not expect.
-#[allow(unsafe_code)] // the name is the C library's
+/// Called by the C library without Rust's own start-up code, which ignores SIGPIPE, and handles SIGSEGV and SIGBUS on a
+/// stack of its own. Programs that run here do not expect that.
+#[allow(unsafe_code, reason = "the name is the C library's")]
 #[unsafe(no_mangle)]
 extern "C-unwind" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
     output::open_streams();
     let status = run_command();
-    // What Rust has buffered is written.
+    // This writes the buffers of Rust's standard output.
     std::process::exit(status)
 }
 
@@ -106,12 +116,13 @@ fn run_command() -> c_int {
             let run = std::env::args_os().nth(1).is_some_and(|a| a == "run");
             return match (error.use_stderr(), run) {
                 (false, _) => 0,
-                (true, true) => run::OUR_FAILURE,
+                (true, true) => OUR_FAILURE,
                 (true, false) => 2,
             };
         }
     };
     match arguments.command {
+        #[cfg(feature = "llvm")]
         Command::Run { entry, scope, layout, inputs, arguments } => {
             run::run(&entry, &scope, layout, &inputs, arguments)
         }
@@ -125,5 +136,9 @@ fn run_command() -> c_int {
 }
 
 fn version() -> String {
-    format!("{} (LLVM {})", env!("CARGO_PKG_VERSION"), slabjit::llvm_version_string())
+    let version = env!("CARGO_PKG_VERSION");
+    match slabjit::llvm_version() {
+        0 => format!("{version} (without LLVM: links nothing)"),
+        _ => format!("{version} (LLVM {})", slabjit::llvm_version_string()),
+    }
 }

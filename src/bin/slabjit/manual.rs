@@ -1,4 +1,4 @@
-//! What shells and `man` are told of the command line.
+//! The manual page and the completions of the command line.
 
 use std::ffi::c_int;
 use std::io;
@@ -9,15 +9,15 @@ use clap_mangen::Man;
 
 use crate::output;
 
-pub fn completions(shell: Shell, mut command: Command) -> c_int {
+pub(crate) fn completions(shell: Shell, mut command: Command) -> c_int {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command, "slabjit", &mut text);
     print(&text)
 }
 
-/// A page of the command, and one of each subcommand behind it.
-pub fn pages(mut command: Command) -> c_int {
-    // Subcommands get the options that all have, and their whole names.
+/// Prints a page for the command, and then one for each subcommand.
+pub(crate) fn pages(mut command: Command) -> c_int {
+    // Gives subcommands the global options and their full names.
     command.build();
     let mut text = Vec::new();
     let parts = command.get_subcommands().filter(|part| part.get_name() != "help");

@@ -1,7 +1,7 @@
-//! `slabjit map`: what `check` finds, as a drawing.
+//! `slabjit map`: the findings of `check` as a drawing.
 //!
-//! One picture an object, below each other: its sections by the segment they are mapped into, to scale; references inside the
-//! object to their left, names from elsewhere to their right.
+//! The pictures of the objects follow each other downwards. Each has the object's sections by segment, to scale,
+//! references inside the object to their left, and imported names to their right.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
@@ -17,21 +17,21 @@ use crate::scope::Scope;
 use crate::svg::{Element, Number};
 use crate::words;
 
-/// In pixels.
+/// Pixels.
 const WIDTH: f64 = 1120.0;
 const MARGIN: f64 = 24.0;
 const LINE: f64 = 18.0;
-/// Where the sections are, and what is to their right.
+/// The horizontal positions of the sections and of the names to their right.
 const SECTIONS: (f64, f64) = (330.0, 640.0);
 const IMPORTS: (f64, f64) = (830.0, WIDTH - MARGIN);
-/// What all sections of an object share by their sizes, beyond the least that each has.
+/// The height that all sections of an object share by size, beyond the minimum of each.
 const SCALE: f64 = 300.0;
 const LEAST: f64 = 22.0;
 
-/// How many boxes of a kind there are at most; the rest shares one.
+/// The largest number of boxes of a kind; the rest shares one.
 const MOST_SECTIONS: usize = 40;
 const MOST_IMPORTS: usize = 60;
-/// How many lines there are at most, those that are refused or bridged first.
+/// The largest number of lines; refused and bridged references come first.
 const MOST_LINES: usize = 500;
 
 const SEGMENTS: [(&str, &str, &str); 4] = [
@@ -52,10 +52,10 @@ pub(crate) fn map(scope: &Scope, inputs: &Inputs, output: &Path) -> c_int {
     }
 }
 
-/// Writes all or nothing: a file is replaced when its successor is complete.
+/// Writes all or nothing: a file is replaced when the new one is complete.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     if path.symlink_metadata().is_ok_and(|m| !m.is_file()) {
-        // A pipe, a terminal, a link: nothing to replace.
+        // A pipe, a terminal or a link is written directly.
         return std::fs::write(path, text);
     }
     let mut name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
@@ -88,7 +88,7 @@ fn draw_all(scope: &Scope, inputs: &Inputs) -> Result<String, String> {
     Ok(svg.document())
 }
 
-/// A box that references lead from or to.
+/// A box at the end of references.
 struct Place {
     left: f64,
     right: f64,
@@ -98,7 +98,7 @@ struct Place {
 /// References of one verdict between two boxes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Line {
-    /// Those that matter most are drawn first, and are never left out for others.
+    /// The importance: important lines are drawn first, and never left out for others.
     rank: u8,
     from: usize,
     to: End,
@@ -125,7 +125,7 @@ fn colour(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Draws one object from `y` on, with problems that its plan does not have; returns where it ends.
+/// Draws one object from `y` on, with problems that are not in its plan; returns the lower end.
 fn draw(root: &mut Element, plan: &LinkPlan, loads: bool, further: usize, mut y: f64) -> f64 {
     y += LINE;
     root.push(
@@ -134,7 +134,7 @@ fn draw(root: &mut Element, plan: &LinkPlan, loads: bool, further: usize, mut y:
     y += LINE;
     root.push(Element::text(MARGIN, y, &summary(plan, loads)).with("fill", "#444444"));
     if plan.problems.len() + further > 0 {
-        // Not their texts: there may be addresses in them, which are others each time.
+        // The texts are left out: they may contain addresses, which differ each time.
         y += LINE;
         let text = format!("{} problem(s): 'slabjit check' tells them", plan.problems.len() + further);
         root.push(Element::text(MARGIN, y, &text).with("fill", colour(Verdict::Refused)));
@@ -152,7 +152,7 @@ fn draw(root: &mut Element, plan: &LinkPlan, loads: bool, further: usize, mut y:
         let Some(from) = of_section.get(&reference.section_index).copied() else { continue };
         let to = match reference.target_section.map(|index| of_section.get(&index).copied()) {
             Some(Some(at)) => End::Section(at),
-            // Into a section that is not mapped.
+            // A reference into an unmapped section.
             Some(None) => {
                 hidden += 1;
                 continue;
@@ -187,7 +187,8 @@ fn summary(plan: &LinkPlan, loads: bool) -> String {
     let sum = |of: fn(&slabjit::PlannedRelocation) -> u64| plan.relocations.iter().map(of).sum::<u64>();
     let mapped = plan.sections.iter().filter(|s| s.segment.is_some()).map(|s| s.size).fold(0, u64::saturating_add);
     format!(
-        "{}, {} in the file, {} mapped; references: {} always in range, {} within the arena, {} bridged, {} refused; {}",
+        "{}, {} in the file, {} mapped; references: {} always in range, {} within the arena, {} bridged, {} refused; \
+         {}",
         plan.machine,
         bytes(plan.bytes),
         bytes(mapped),
@@ -199,7 +200,7 @@ fn summary(plan: &LinkPlan, loads: bool) -> String {
     )
 }
 
-/// The sections that are mapped, by segment. Returns the box of each section, by its index, and where they end.
+/// Draws the mapped sections by segment. Returns each section's box by index, and the lower end.
 fn sections(
     plan: &LinkPlan,
     top: f64,
@@ -220,7 +221,7 @@ fn sections(
         y += LINE;
         let title = format!("{title}, {}", bytes(whole));
         boxes.push(Element::text(SECTIONS.0, y - 5.0, &title).with("fill", "#444444").with("font-weight", "bold"));
-        // The largest have boxes of their own, all in the file's order.
+        // The largest sections have boxes of their own; all stay in the file's order.
         let mut rest = Vec::new();
         if of_segment.len() > MOST_SECTIONS {
             let mut by_size = of_segment.clone();
@@ -259,7 +260,7 @@ fn sections(
     (of_section, y)
 }
 
-/// Names that references lead out of the object to, each with its row; the last row is shared where there are too many.
+/// Returns the imported names with their rows; the last row is shared if there are too many.
 fn imports(plan: &LinkPlan) -> BTreeMap<&str, usize> {
     let outward = |r: &&PlannedReference| r.target_section.is_none();
     let mut names: BTreeMap<&str, u8> = BTreeMap::new();
@@ -301,7 +302,7 @@ fn column(names: &BTreeMap<&str, usize>, top: f64, boxes: &mut Vec<Element>) -> 
 fn draw_line(root: &mut Element, line: Line, count: u64, places: &[Place], right: &[Place]) {
     let Some(verdict) = VERDICTS.get(usize::from(line.rank)).copied() else { return };
     let Some(from) = places.get(line.from) else { return };
-    // Lines of several verdicts between the same boxes lie beside each other.
+    // Lines with different verdicts between the same boxes are drawn side by side.
     let shift = f64::from(line.rank) * 5.0 - 7.5;
     let (x1, y1, x2, y2, bend, label) = match line.to {
         End::Section(to) => {
@@ -339,11 +340,11 @@ fn draw_line(root: &mut Element, line: Line, count: u64, places: &[Place], right
         path = path.with("stroke-dasharray", "7 4");
     }
     root.push(path.title(&details));
-    // An arrow's head at the target, pointing at the box.
+    // An arrowhead at the target, pointing at the box.
     let head = format!("M{} {} l-7 -3.5 v7 z", Number(x2), Number(y2));
     root.push(Element::new("path").with("d", head).with("fill", colour(verdict)));
     if verdict == Verdict::Bridged {
-        // A cubic's middle.
+        // The middle of a cubic curve.
         bridge(root, (x1 + 3.0 * (bend.0 + bend.1) + x2) / 8.0, (y1 + y2) / 2.0);
     }
     if count > 1 {
@@ -363,7 +364,7 @@ fn to_index(end: End) -> usize {
     }
 }
 
-/// The mark of a bridge: a diamond.
+/// Draws a bridge's mark: a diamond.
 fn bridge(root: &mut Element, x: f64, y: f64) {
     let diamond = format!("M{} {} l6 6 l-6 6 l-6 -6 z", Number(x), Number(y - 6.0));
     let mark = Element::new("path").with("d", diamond).with("fill", "#ffffff").with("stroke", colour(Verdict::Bridged));
@@ -398,7 +399,7 @@ fn legend(root: &mut Element, mut y: f64) -> f64 {
     y + LINE
 }
 
-/// At most so many characters.
+/// Shortens a text to a number of characters.
 fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

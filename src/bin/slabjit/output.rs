@@ -1,17 +1,17 @@
-//! What is printed: names from files cannot move a terminal's cursor, and who reads may stop reading.
-#![allow(unsafe_code)] // what a signal does, descriptors
+//! Output: escapes names from files, so that they cannot move a terminal's cursor, and accepts readers that stop early.
+#![allow(unsafe_code, reason = "what a signal does, descriptors")]
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 use crate::words;
 
-/// A name with its control characters, and those that change the direction of text, as `\u{…}` or `\n`.
+/// Escapes control characters, and those that change the direction of text, as `\u{…}` or `\n`.
 pub(crate) fn escaped(text: &str) -> String {
     escaped_but(text, |_| false)
 }
 
-/// The same of a text that has lines of its own.
+/// Escapes a text that has lines of its own.
 pub(crate) fn escaped_lines(text: &str) -> String {
     escaped_but(text, |c| c == '\n')
 }
@@ -30,7 +30,7 @@ fn escaped_but(text: &str, keep: impl Fn(char) -> bool) -> String {
     })
 }
 
-/// Says on standard error what went wrong, if anybody listens.
+/// Prints an error to standard error, if that is open.
 pub(crate) fn say(error: &slabjit::Error) {
     complain(&words::of(error));
 }
@@ -39,8 +39,8 @@ pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "slabjit: {text}");
 }
 
-/// Has standard streams that are closed lead nowhere, as Rust's own start-up code does: else files that are opened from
-/// now on would get their numbers, and what is printed.
+/// Opens closed standard streams on `/dev/null`, as Rust's own start-up code does: otherwise, files that are opened
+/// later would get their numbers, and the output.
 pub(crate) fn open_streams() {
     for stream in 0..3 {
         // SAFETY: plain calls. The lowest number that is free is the stream's: those below are taken.
@@ -52,13 +52,13 @@ pub(crate) fn open_streams() {
     }
 }
 
-/// From now on the process does not end when nobody reads what it writes: its exit status is worth having all the same.
+/// Ignores SIGPIPE from now on: the exit status matters even if nobody reads the output.
 pub(crate) fn outlive_readers() {
     // SAFETY: a plain call.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
-/// Writes to standard output. False if that failed; it has not where the reader has had enough.
+/// Writes to standard output. Returns false on failure; a reader that has stopped is none.
 pub(crate) fn print(text: &str) -> bool {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {

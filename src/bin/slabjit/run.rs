@@ -1,5 +1,5 @@
 //! `slabjit run`.
-#![allow(unsafe_code)] // running the objects is what the user asked for
+#![allow(unsafe_code, reason = "running the objects is what the user asked for")]
 
 use std::ffi::{CString, OsString, c_int};
 use std::os::unix::ffi::OsStringExt as _;
@@ -7,21 +7,12 @@ use std::os::unix::ffi::OsStringExt as _;
 use slabjit::program;
 
 use crate::input::Inputs;
-use crate::output;
 use crate::scope::{Layout, Scope};
+use crate::{OUR_FAILURE, output};
 
-/// Exit status for failures that are not the object's own.
-pub(crate) const OUR_FAILURE: c_int = 125;
-
-/// Returns what the entry does: the caller ends the process with that, so that exit handlers and finalisers run in the
-/// order in which a process's do, and what C code buffers is written.
-pub(crate) fn run(
-    entry: &str,
-    scope: &Scope,
-    layout: Option<Layout>,
-    inputs: &Inputs,
-    arguments: Vec<OsString>,
-) -> c_int {
+/// Returns the entry's result. The caller ends the process with it, so that exit handlers and finalisers run in the
+/// usual order, and buffers of C code are written.
+pub(crate) fn run(entry: &str, scope: &Scope, layout: Layout, inputs: &Inputs, arguments: Vec<OsString>) -> c_int {
     call(entry, scope, layout, inputs, arguments).unwrap_or_else(|error| {
         output::say(&error);
         OUR_FAILURE
@@ -31,7 +22,7 @@ pub(crate) fn run(
 fn call(
     entry: &str,
     scope: &Scope,
-    layout: Option<Layout>,
+    layout: Layout,
     inputs: &Inputs,
     arguments: Vec<OsString>,
 ) -> slabjit::Result<c_int> {
@@ -43,8 +34,8 @@ fn call(
     unsafe { program::set_arguments(arguments) };
 
     let read = inputs.paths.iter().map(|path| inputs.read(path)).collect::<slabjit::Result<Vec<_>>>()?;
-    let engine = scope.engine(layout)?;
-    // Of a program without an entry nothing runs, no initialiser of a shared library either.
+    let engine = scope.engine(Some(layout))?;
+    // Without an entry nothing runs, not even an initialiser of a shared library.
     let library = match scope.opens_libraries() && !read.iter().any(|input| program::defines(&input.bytes, entry)) {
         true => scope.library_without_shared(&engine)?,
         false => scope.library(&engine)?,
@@ -52,7 +43,7 @@ fn call(
     read.into_iter().try_for_each(|input| input.add_to(&library))?;
     // SAFETY: the user asked for this function to be called so, and for the objects' initialisers to run.
     let status = unsafe { program::run(&library, entry)? };
-    // It is to be there when the process ends.
+    // The library stays until the process ends.
     std::mem::forget(library);
     Ok(status)
 }

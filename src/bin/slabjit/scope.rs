@@ -1,30 +1,29 @@
 //! Where objects are put, and what they find there.
-#![allow(unsafe_code)] // opens shared libraries
+#![allow(unsafe_code, reason = "opens shared libraries and gives addresses, which the user answers for")]
 
 use std::path::PathBuf;
 
 use clap::ValueEnum;
 use slabjit::{ArenaPlacement, JitEngine, JitEngineBuilder, Library, LibraryBuilder, SlabLayout};
 
-/// Where imports are looked for, beside the objects and the process, and where the arena lies from which they have to
-/// be reached.
+/// The scope of imports beside the objects and the process, and the arena's place, which decides their reach.
 #[derive(clap::Args)]
 pub(crate) struct Scope {
-    /// A shared library to look in. Opened RTLD_LOCAL; its initialisers run.
+    /// Look for imports in this shared library. It is opened RTLD_LOCAL, and its initialisers run.
     #[arg(long = "library", value_name = "SO")]
     libraries: Vec<PathBuf>,
-    /// A folder in which shared libraries are looked for: those given by name, and those that export what is missing,
-    /// to name them.
+    /// Look for shared libraries in this folder: those given by name, and, for messages, those that export a missing
+    /// name.
     #[arg(short = 'L', long = "library-path", value_name = "DIR")]
     folders: Vec<PathBuf>,
-    /// A symbol at a fixed address.
+    /// Define a symbol at a fixed address.
     #[arg(long = "define", value_name = "NAME=ADDR", value_parser = definition)]
     definitions: Vec<(String, usize)>,
-    /// Take objects that ask for executable stacks, as nested functions of GNU C need them whose addresses are taken.
+    /// Accept objects that ask for executable stacks, which nested functions of GNU C need if their address is taken.
     #[arg(long)]
     executable_stack: bool,
-    /// Where objects lie: within 2 GiB of all shared libraries, for code that refers to them directly; anywhere; or in
-    /// the low 2 GiB, for code that was compiled with -fno-pic.
+    /// The place of objects: within 2 GiB of all shared libraries, for code that refers to them directly; anywhere; or
+    /// in the low 2 GiB, for code that was compiled with -fno-pic.
     #[arg(long, value_enum)]
     place: Option<Place>,
 }
@@ -43,7 +42,7 @@ pub(crate) enum Layout {
 }
 
 impl Scope {
-    /// An engine that lies where the user wants it.
+    /// Creates an engine with the arena's place that the user chose.
     pub(crate) fn engine(&self, layout: Option<Layout>) -> slabjit::Result<JitEngine> {
         let placed = |builder: JitEngineBuilder, place| {
             builder.arena_placement(match place {
@@ -62,27 +61,29 @@ impl Scope {
         layout.into_iter().fold(builder, laid_out).build()
     }
 
+    #[cfg(feature = "llvm")]
     pub(crate) fn opens_libraries(&self) -> bool {
         !self.libraries.is_empty()
     }
 
-    /// A library that looks where the user wants it to. Opens the shared libraries.
+    /// Creates a library with the scope that the user chose. Opens the shared libraries.
     pub(crate) fn library(&self, engine: &JitEngine) -> slabjit::Result<Library> {
-        let builder = self.libraries.iter().fold(self.without_shared(engine), |b, path| b.shared_library(path));
-        // SAFETY: the user named the shared libraries, and answers for the addresses.
-        unsafe { builder.build() }
+        // SAFETY: the user named the shared libraries.
+        let add = |b: LibraryBuilder, path| unsafe { b.shared_library(path) };
+        self.libraries.iter().fold(self.without_shared(engine), add).build()
     }
 
-    /// The same, but that no shared library is opened: nothing of them runs.
+    #[cfg(feature = "llvm")]
+    /// Creates such a library without opening a shared library: none of their code runs.
     pub(crate) fn library_without_shared(&self, engine: &JitEngine) -> slabjit::Result<Library> {
-        // SAFETY: the user answers for the addresses.
-        unsafe { self.without_shared(engine).build() }
+        self.without_shared(engine).build()
     }
 
     fn without_shared(&self, engine: &JitEngine) -> LibraryBuilder {
         let builder = self.folders.iter().fold(engine.library("slabjit"), |b, folder| b.search_path(folder));
         let define = |b: LibraryBuilder, (name, address): &(String, usize)| {
-            b.symbol(name, std::ptr::without_provenance(*address))
+            // SAFETY: the user answers for the addresses.
+            unsafe { b.symbol(name, std::ptr::without_provenance(*address)) }
         };
         let builder = self.definitions.iter().fold(builder, define);
         if self.executable_stack { builder.executable_stack() } else { builder }

@@ -1,8 +1,8 @@
-//! The little of SVG 1.1 that a map needs. All text is escaped, whatever it is.
+//! The subset of SVG 1.1 that a map uses. All text is escaped.
 
 use std::fmt::{Display, Write};
 
-/// An element: name, attributes, and what is in it.
+/// An element: name, attributes, and contents.
 pub(crate) struct Element {
     name: &'static str,
     attributes: String,
@@ -14,7 +14,7 @@ impl Element {
         Self { name, attributes: String::new(), content: String::new() }
     }
 
-    /// A text with its left end, or what `text-anchor` makes of it, at a point.
+    /// Makes a text at a point: its left end, or the end that `text-anchor` selects.
     pub(crate) fn text(x: f64, y: f64, text: &str) -> Self {
         Self::new("text").number("x", x).number("y", y).content(text)
     }
@@ -40,7 +40,7 @@ impl Element {
         self
     }
 
-    /// What a viewer shows for the element under the pointer.
+    /// Sets the text that a viewer shows for the element under the pointer.
     pub(crate) fn title(mut self, text: &str) -> Self {
         let mut content = String::new();
         Self::new("title").content(text).write(&mut content);
@@ -63,7 +63,7 @@ impl Element {
         };
     }
 
-    /// A file of which this is the root.
+    /// Returns a file with this root.
     pub(crate) fn document(self) -> String {
         let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
         self.write(&mut out);
@@ -72,7 +72,7 @@ impl Element {
     }
 }
 
-/// With at most one decimal, so that equal drawings are equal files.
+/// A number with at most one decimal, so that equal drawings are equal files.
 pub(crate) struct Number(pub(crate) f64);
 
 impl Display for Number {
@@ -85,7 +85,7 @@ impl Display for Number {
     }
 }
 
-/// XML's own characters as references; what XML 1.0 does not allow at all (section 2.2) as U+FFFD.
+/// Writes XML's own characters as references, and characters that XML 1.0 does not allow (section 2.2) as U+FFFD.
 fn escape(text: &str, out: &mut String) {
     for c in text.chars() {
         match c {

@@ -1,105 +1,161 @@
-//! Errors in the words of the command line: the library's own name its methods, of which a user of the program has none.
+//! Errors in the words of the command line: the library's own messages name its methods, which the program's user does
+//! not have.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use slabjit::{Error, FarReference, SymbolHint, UndefinedSymbol};
+#[cfg(feature = "inkwell")]
+use slabjit::IrError;
+use slabjit::{
+    Error, FarReference, FileKind, LibraryError, LinkError, MemoryError, ObjectError, SymbolHint, SymbolMissing,
+    UndefinedSymbol,
+};
 
 use crate::input::name_of;
 use crate::output::{escaped as e, escaped_lines};
 
-/// What went wrong, and which option or input helps.
+/// Returns the error's message, with the option or input that helps.
 pub(crate) fn of(error: &Error) -> String {
     match error {
         Error::Io { path, source } => format!("cannot read '{}': {source}", name_of(path)),
-        Error::ArchiveNotObject { object } => {
+        Error::Object(ObjectError::ArchiveNotObject { object }) => {
             format!("'{}' is an archive in an archive; extract it (ar x), and give it by itself", e(object))
         }
-        Error::LinkedFileNotObject { object, kind } => format!(
-            "'{}' is a linked ELF file ({kind}), not a relocatable object; give a shared object with --library, or compile with -c",
+        Error::Object(ObjectError::LinkedFileNotObject { object, kind }) => format!(
+            "'{}' is a linked ELF file ({kind}), not a relocatable object; give a shared object with --library, or \
+             compile with -c",
             e(object)
         ),
-        Error::BitcodeNotObject { object } => format!(
-            "'{}' is LLVM bitcode, not an object; compile it first (llc -filetype=obj, clang without -flto), or give it by itself and not in an archive",
+        Error::Object(ObjectError::BitcodeNotObject { object }) => format!(
+            "'{}' is LLVM bitcode, not an object; compile it first (llc -filetype=obj, clang without -flto), or give \
+             it by itself and not in an archive",
             e(object)
         ),
-        Error::ObjectTooLarge { object, bytes, limit } => too_much(object, *bytes, "bytes", *limit),
-        Error::TooManySections { object, count, limit } => too_much(object, *count, "sections", *limit),
-        Error::TooManyRelocations { object, count, limit } => too_much(object, *count, "relocations", *limit),
-        Error::DecompressedTooLarge { object, bytes, limit, .. } => {
+        Error::Object(ObjectError::ObjectTooLarge { object, bytes, limit }) => {
+            too_much(object, *bytes, "bytes", *limit)
+        }
+        Error::Object(ObjectError::TooManySections { object, count, limit }) => {
+            too_much(object, *count, "sections", *limit)
+        }
+        Error::Object(ObjectError::TooManyRelocations { object, count, limit }) => {
+            too_much(object, *count, "relocations", *limit)
+        }
+        Error::Object(ObjectError::DecompressedTooLarge { object, bytes, limit, .. }) => {
             too_much(object, *bytes, "bytes of decompressed sections", *limit)
         }
-        Error::MappedTooLarge { object, bytes, limit, .. } => too_much(object, *bytes, "bytes to map", *limit),
-        Error::WorkingMemoryTooLarge { object, bytes, limit } => {
+        Error::Object(ObjectError::MappedTooLarge { object, bytes, limit, .. }) => {
+            too_much(object, *bytes, "bytes to map", *limit)
+        }
+        Error::Object(ObjectError::WorkingMemoryTooLarge { object, bytes, limit }) => {
             too_much(object, *bytes, "bytes of sections, symbols and relocations in memory", *limit)
         }
-        Error::TooMuchWork { object, work, limit } => {
+        Error::Object(ObjectError::TooMuchWork { object, work, limit }) => {
             too_much(object, *work, "bytes of names that its relocations refer to", *limit)
         }
-        Error::ExecutableStack { object } => format!(
-            "'{}' asks for executable stacks (section '.note.GNU-stack' is executable), which nested functions of GNU C need whose addresses are taken; use functions that are not nested (in assembly: .section .note.GNU-stack,\"\",@progbits), or allow it with --executable-stack",
+        Error::Object(ObjectError::ExecutableStack { object }) => format!(
+            "'{}' asks for executable stacks (section '.note.GNU-stack' is executable), which nested functions of GNU \
+             C need whose addresses are taken; use functions that are not nested (in assembly: .section \
+             .note.GNU-stack,\"\",@progbits), or allow it with --executable-stack",
             e(object)
         ),
-        Error::DuplicateDefinition { symbol, first, second, .. } => format!(
+        Error::Link(LinkError::DuplicateDefinition { symbol, first, second, .. }) => format!(
             "'{}' is defined twice: by '{}' and by '{}'; leave one of them out, or make one weak",
             e(symbol),
             e(first),
             e(second)
         ),
-        Error::UndefinedSymbols { symbols, .. } => undefined(symbols),
-        Error::SymbolNotFound { symbol, hint, .. } => format!(
+        Error::Link(LinkError::UndefinedSymbols { symbols, .. }) => undefined(symbols),
+        Error::Library(LibraryError::SymbolNotFound {
+            symbol,
+            reason: SymbolMissing::Undefined { defined, more },
+            ..
+        }) => format!(
             "no object or archive defines the entry '{}'{}; name the function to call with --entry",
             e(symbol),
-            e(hint)
+            instead(defined, *more)
         ),
-        Error::WrongSymbolKind { symbol, .. } => {
+        Error::Library(LibraryError::WrongSymbolKind { symbol, .. }) => {
             format!("the entry '{}' is data; name a function with --entry", e(symbol))
         }
-        Error::ThreadLocalSymbol { symbol, .. } => {
+        Error::Library(LibraryError::ThreadLocalSymbol { symbol, .. }) => {
             format!("the entry '{}' is a thread-local variable; name a function with --entry", e(symbol))
         }
-        Error::NullSymbol { symbol, .. } => {
+        Error::Library(LibraryError::NullSymbol { symbol, .. }) => {
             format!("'{0}' has the address 0, where nothing can be; give it another with --define {0}=ADDR", e(symbol))
         }
-        Error::SharedLibraryNotFound { path } => format!(
-            "there is no shared library at '{}'; give --library the path it has, or its name alone and its folder with -L, or a name that the dynamic loader finds (LD_LIBRARY_PATH)",
+        Error::Library(LibraryError::SharedLibraryNotFound { path }) => format!(
+            "there is no shared library at '{}'; give --library the path it has, or its name alone and its folder \
+             with -L, or a name that the dynamic loader finds (LD_LIBRARY_PATH)",
             name_of(path)
         ),
-        Error::NotASharedLibrary { path, what } => {
-            format!("--library '{}' is no shared library for this machine, but {}", name_of(path), e(what))
+        Error::Library(LibraryError::NotASharedLibrary { path, found }) => {
+            let use_of = match found {
+                FileKind::Archive | FileKind::RelocatableObject => "; give it without --library",
+                FileKind::LinkerScript => "; give the file that it names, such as libc.so.6",
+                _ => "",
+            };
+            format!("--library '{}' is no shared library for this machine, but {found}{use_of}", name_of(path))
         }
-        Error::SharedLibrary { path, source } => format!(
-            "cannot open shared library '{}': {}; give --library a path, or a name and its folder with -L, or a name that the dynamic loader finds (LD_LIBRARY_PATH)",
+        Error::Library(LibraryError::SharedLibrary { path, source }) => format!(
+            "cannot open shared library '{}': {}; give --library a path, or a name and its folder with -L, or a name \
+             that the dynamic loader finds (LD_LIBRARY_PATH)",
             name_of(path),
-            e(&innermost(source))
+            e(&innermost(&**source))
         ),
-        Error::ReferencesOutOfRange { object, references, more } => out_of_range(object, references, *more),
-        Error::ArenaPlacement { place, window, requested, minimum, largest_free, source } => format!(
-            "cannot place an arena {place}, of {requested} bytes or of fewer down to {minimum}: it has to lie in {:#x}..{:#x}, the largest free piece there has {largest_free} bytes ({source}); choose another --place",
-            window.start, window.end
-        ),
-        Error::LibrariesApart { lowest, highest, span } => format!(
-            "no arena can be within 2 GiB of all loaded libraries: '{}' begins at {:#x} and '{}' ends at {:#x}; compile with -fPIC and choose --place anywhere",
+        Error::Link(LinkError::ReferencesOutOfRange { object, references, more }) => {
+            out_of_range(object, references, *more)
+        }
+        Error::Memory(MemoryError::ArenaPlacement { place, window, requested, minimum, largest_free, source }) => {
+            format!(
+                "cannot place an arena {place}, of {requested} bytes or of fewer down to {minimum}: it has to lie in \
+                 {:#x}..{:#x}, the largest free piece there has {largest_free} bytes ({source}); choose another \
+                 --place",
+                window.start, window.end
+            )
+        }
+        Error::Memory(MemoryError::LibrariesApart { lowest, highest, span }) => format!(
+            "no arena can be within 2 GiB of all loaded libraries: '{}' begins at {:#x} and '{}' ends at {:#x}; \
+             compile with -fPIC and choose --place anywhere",
             e(lowest),
             span.start,
             e(highest),
             span.end
         ),
-        Error::ArenaExhausted { object, requested, section, section_bytes, largest_free, arena_bytes } => format!(
-            "the arena is exhausted: '{}' needs {requested} bytes in one piece (its largest section is '{}' with {section_bytes}), the largest free piece has {largest_free} of the arena's {arena_bytes}; give fewer objects, or put large data into a large section (-mcmodel=medium or large), which may lie outside",
+        Error::Memory(MemoryError::ArenaExhausted {
+            object,
+            requested,
+            section,
+            section_bytes,
+            largest_free,
+            arena_bytes,
+        }) => format!(
+            "the arena is exhausted: '{}' needs {requested} bytes in one piece (its largest section is '{}' with \
+             {section_bytes}), the largest free piece has {largest_free} of the arena's {arena_bytes}; give fewer \
+             objects, or put large data into a large section (-mcmodel=medium or large), which may lie outside",
             e(object),
             e(section)
         ),
-        Error::MappingLimit { object, mappings, limit } => format!(
-            "'{}' needs mappings of its own, and the process has {mappings} of the {limit} that vm.max_map_count allows (the last ones are left to malloc and the dynamic loader); choose --layout packed, give fewer objects, or raise the limit (sysctl vm.max_map_count)",
+        Error::Memory(MemoryError::MappingLimit { object, mappings, limit }) => format!(
+            "'{}' needs mappings of its own, and the process has {mappings} of the {limit} that vm.max_map_count \
+             allows (the last ones are left to malloc and the dynamic loader); choose --layout packed, give fewer \
+             objects, or raise the limit (sysctl vm.max_map_count)",
             e(object)
         ),
-        // LLVM's words may have lines.
-        Error::Link { .. } | Error::InvalidIr { .. } | Error::CodeGeneration { .. } => {
-            escaped_lines(&error.to_string())
-        }
+        // LLVM's messages may have several lines.
+        Error::Link(LinkError::Failed { .. }) => escaped_lines(&error.to_string()),
+        #[cfg(feature = "inkwell")]
+        Error::Ir(IrError::Invalid { .. } | IrError::CodeGeneration { .. }) => escaped_lines(&error.to_string()),
         _ => e(&error.to_string()),
     }
+}
+
+fn instead(defined: &[String], more: usize) -> String {
+    if defined.is_empty() {
+        return ", nor any other symbol".to_owned();
+    }
+    let defined: Vec<_> = defined.iter().map(|name| e(name)).collect();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("; they define {}{more}", defined.join(", "))
 }
 
 fn too_much(object: &str, count: u64, what: &str, limit: u64) -> String {
@@ -129,7 +185,7 @@ fn undefined(symbols: &[UndefinedSymbol]) -> String {
     s
 }
 
-/// What is known of a name that nothing defines, to be read behind it.
+/// Returns a hint about an undefined name, to follow the name.
 pub(crate) fn of_name(hint: SymbolHint) -> &'static str {
     match hint {
         SymbolHint::Linker => {
@@ -163,7 +219,7 @@ fn out_of_range(object: &str, references: &[FarReference], more: usize) -> Strin
 fn remedy(reference: &FarReference) -> &'static str {
     let (least, greatest) = reference.limit;
     if (least..=greatest).contains(&reference.value) {
-        // It is in range, and misaligned, for which there is no option.
+        // A misaligned reference is in range; no option helps.
         reference.remedy
     } else if reference.target == Some(reference.value as u64) {
         "a field of this width holds low addresses only: compile with -fPIC (-fPIE is not enough for code outside the objects), or \
@@ -173,7 +229,7 @@ fn remedy(reference: &FarReference) -> &'static str {
     }
 }
 
-/// What the last in a chain of errors says: wrappers say less.
+/// Returns the message of the last error in a chain, which says most.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
@@ -182,7 +238,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
     last.to_string()
 }
 
-/// Paths, one after the other.
+/// Joins paths.
 pub(crate) fn paths<P: AsRef<Path>>(paths: &[P]) -> String {
     paths.iter().map(|path| name_of(path.as_ref())).collect::<Vec<_>>().join(", ")
 }

@@ -9,11 +9,11 @@ use super::{Kind, index_of, new};
 
 pub(super) static INDEX: [u8; 1056] = index_of(KINDS);
 
-// What kinds are carried by where JITLink lacks them: neither has its instruction looked at when the graph is built.
+// Carriers of kinds that JITLink lacks: JITLink inspects the instruction of neither when it builds the graph.
 const ABS64: u32 = 257; // R_AARCH64_ABS64
 const GOT: u32 = 311; // R_AARCH64_ADR_GOT_PAGE
 
-// MOVZ or MOVK keep what they are and take 16 bits of the value; of the signed ones the sign chooses MOVZ or MOVN.
+// MOVZ and MOVK stay and take 16 bits of the value; for the signed kinds the sign chooses MOVZ or MOVN.
 const G0: Field = MovW { group: 0, signed: false };
 const G1: Field = MovW { group: 1, signed: false };
 const G2: Field = MovW { group: 2, signed: false };
@@ -65,7 +65,7 @@ pub(super) const KINDS: &[Kind] = &[
     new(0, "R_AARCH64_NONE", None, Nothing, Empty, Unchecked).drop(),
     new(256, "R_AARCH64_NONE (withdrawn)", None, Nothing, Empty, Unchecked).drop(),
     new(257, "R_AARCH64_ABS64", Some(15), Absolute, Data(64), Unchecked),
-    new(258, "R_AARCH64_ABS32", Some(19), Absolute, Data(32), Either(32)).lift(ABS64),
+    new(258, "R_AARCH64_ABS32", Some(17), Absolute, Data(32), Either(32)).lift(ABS64),
     new(259, "R_AARCH64_ABS16", None, Absolute, Data(16), Either(16)).lift(ABS64),
     new(260, "R_AARCH64_PREL64", Some(15), Relative, Data(64), Unchecked),
     new(261, "R_AARCH64_PREL32", Some(15), Relative, Data(32), Either(32)),
@@ -81,13 +81,13 @@ pub(super) const KINDS: &[Kind] = &[
     new(271, "R_AARCH64_MOVW_SABS_G1", None, Absolute, S1, Signed(33)).shape(MOV_NZ_G1).lift(ABS64),
     new(272, "R_AARCH64_MOVW_SABS_G2", None, Absolute, S2, Signed(49)).shape(MOV_NZ_G2).lift(ABS64),
     new(273, "R_AARCH64_LD_PREL_LO19", Some(19), Relative, Imm19, Signed(21)).shape(LDR_LITERAL).lift(ABS64),
-    new(274, "R_AARCH64_ADR_PREL_LO21", Some(19), Relative, Adr, Signed(21)).shape(ADR).lift(ABS64),
+    new(274, "R_AARCH64_ADR_PREL_LO21", Some(17), Relative, Adr, Signed(21)).shape(ADR).lift(ABS64),
     new(275, "R_AARCH64_ADR_PREL_PG_HI21", Some(15), PageRelative, Adrp, Signed(33)).shape(ADRP),
     new(276, "R_AARCH64_ADR_PREL_PG_HI21_NC", None, PageRelative, Adrp, Unchecked).shape(ADRP).lift(ABS64),
     new(277, "R_AARCH64_ADD_ABS_LO12_NC", Some(15), PageOffset, LO12, Unchecked).shape(ADD),
     new(278, "R_AARCH64_LDST8_ABS_LO12_NC", Some(15), PageOffset, LO12, Unchecked).shape(LDST8),
-    new(279, "R_AARCH64_TSTBR14", Some(19), Relative, Imm14, Signed(16)).shape(TEST_BRANCH).lift(ABS64),
-    new(280, "R_AARCH64_CONDBR19", Some(19), Relative, Imm19, Signed(21)).shape(CONDITIONAL_BRANCH).lift(ABS64),
+    new(279, "R_AARCH64_TSTBR14", Some(17), Relative, Imm14, Signed(16)).shape(TEST_BRANCH).lift(ABS64),
+    new(280, "R_AARCH64_CONDBR19", Some(17), Relative, Imm19, Signed(21)).shape(CONDITIONAL_BRANCH).lift(ABS64),
     new(282, "R_AARCH64_JUMP26", Some(15), Relative, Imm26, Signed(28)).stub().shape(BRANCH),
     new(283, "R_AARCH64_CALL26", Some(15), Relative, Imm26, Signed(28)).stub().shape(BRANCH),
     new(284, "R_AARCH64_LDST16_ABS_LO12_NC", Some(15), PageOffset, LO12_2, Unchecked).shape(LDST16),
@@ -114,7 +114,7 @@ pub(super) const KINDS: &[Kind] = &[
     new(310, "R_AARCH64_LD64_GOTOFF_LO15", None, GotFromGot, LO15, Unsigned(15)).shape(LDR_X).addend(0).lift(GOT),
     new(311, "R_AARCH64_ADR_GOT_PAGE", Some(15), GotPageRelative, Adrp, Signed(33)).shape(ADRP).addend(0),
     new(312, "R_AARCH64_LD64_GOT_LO12_NC", Some(15), GotPageOffset, LO12_8, Unchecked).shape(LDR_X).addend(0),
-    new(313, "R_AARCH64_LD64_GOTPAGE_LO15", Some(22), GotFromGotPage, LO15, Unsigned(15)).shape(LDR_X).addend(0).lift(GOT),
+    new(313, "R_AARCH64_LD64_GOTPAGE_LO15", Some(20), GotFromGotPage, LO15, Unsigned(15)).shape(LDR_X).addend(0).lift(GOT),
     new(314, "R_AARCH64_PLT32", None, Relative, Data(32), Signed(32)).stub().lift(ABS64),
     new(315, "R_AARCH64_GOTPCREL32", None, GotRelative, Data(32), Signed(32)).lift(GOT),
     new(316, "R_AARCH64_PATCHINST", None, Patch, Data(32), Unsigned(32)),

@@ -1,9 +1,9 @@
-//! Which references can be made to go through something near them: by kind on AArch64, where the kind names the instruction,
-//! and by the bytes before the field on x86-64.
+//! The references that can be bridged: by kind on AArch64, where the kind names the instruction, and by the bytes
+//! before the field on x86-64.
 //!
 //! Encodings: Intel SDM volume 2 (`LEA` 8D /r, `CALL` E8, `JMP` E9, `Jcc` 0F 80..8F), Arm ARM (DDI 0487), C6.2.
 
-use crate::elf::raw::{EM_AARCH64, EM_X86_64};
+use crate::elf::elf_abi::{EM_AARCH64, EM_X86_64};
 
 pub(crate) const PC32: u32 = 2;
 pub(crate) const PLT32: u32 = 4;
@@ -17,22 +17,22 @@ pub(crate) const AARCH64_PLT32: u32 = 314;
 pub(crate) const JUMP26: u32 = 282;
 pub(crate) const CALL26: u32 = 283;
 
-/// An instruction that does the same in a form that reaches as far as wanted.
+/// A kind of instruction that has an equivalent with unlimited reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bridgeable {
-    /// It takes an address (`lea disp(%rip), r64`, `ADRP`, `ADR`): it can load it instead.
+    /// An instruction that takes an address (`lea disp(%rip), r64`, `ADRP`, `ADR`) and can load it instead.
     Address,
     /// A branch that can go through a stub (any on x86-64, `B` and `BL`).
     Branch,
-    /// A branch of short reach (`B.cond`, `CBZ`, `TBZ` and their like): it can be moved to where there is room.
+    /// A branch of short reach (`B.cond`, `CBZ`, `TBZ` and similar), which can be moved to a place with room.
     ConditionalBranch,
 }
 
-/// Whether a reference can be bridged, which is in code (`executable`) except for distances in data of functions that are only
-/// called (`R_AARCH64_PLT32`). `before` is what lies before its field.
+/// Returns the kind of bridge for a reference in code (`executable`), or for a distance to a function in data
+/// (`R_AARCH64_PLT32`). `before` holds the bytes before its field.
 ///
-/// The addend must make the target of a branch the symbol itself (the field ends the instruction): data between code has
-/// others.
+/// The addend must make the symbol itself the target of a branch (the field ends the instruction); data between code
+/// has other addends.
 pub(crate) fn bridgeable(
     machine: u16,
     relocation: u32,
@@ -56,9 +56,9 @@ pub(crate) fn bridgeable(
     }
 }
 
-/// Whether JITLink's stub, which it puts between as soon as the target is not the object's own, leads to where the field means.
-/// A stub leads to the symbol itself: what has an offset from it is linked without (`pointPastStubs` in the shim). On x86-64 data
-/// has the same addend for the symbol itself as a branch for 4 bytes behind it.
+/// Returns whether JITLink's stub, which it inserts for targets in other objects, leads to the intended address. A stub
+/// leads to the symbol itself, so references with an offset are linked without one (`pointPastStubs` in the shim). On
+/// x86-64, data has the same addend for the symbol itself as a branch for 4 bytes behind it.
 pub(crate) fn goes_through_stub(machine: u16, relocation: u32, addend: i64, executable: bool, before: &[u8]) -> bool {
     match (machine, relocation) {
         (EM_AARCH64, CALL26 | JUMP26) => addend == 0,
@@ -67,7 +67,7 @@ pub(crate) fn goes_through_stub(machine: u16, relocation: u32, addend: i64, exec
     }
 }
 
-/// Whether x86-64 code ends with a `call`, `jmp` or conditional jump that lacks its displacement.
+/// Returns whether x86-64 code ends with a `call`, `jmp` or conditional jump without its displacement.
 fn is_branch(before: &[u8]) -> bool {
     match *before {
         [.., 0xe8 | 0xe9] => true,

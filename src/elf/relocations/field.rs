@@ -1,15 +1,15 @@
-//! Where the bits of a value go, and writing them there.
+//! The bits of an instruction or datum that a relocation writes.
 
 use super::Kind;
 
-/// The place that a relocation writes, all little-endian. Bits of the value are half-open ranges from bit 0.
+/// The field that a relocation writes, little-endian. Bits of the value are half-open ranges from bit 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Field {
-    /// No place at all.
+    /// No field.
     Empty,
-    /// An instruction that is only marked, for linkers that rewrite sequences.
+    /// An instruction that is only marked, for linkers that relax sequences.
     Marker,
-    /// An integer of so many bits.
+    /// An integer of this many bits.
     Data(u8),
     /// Two 64-bit words that the dynamic loader fills.
     Pair,
@@ -25,13 +25,13 @@ pub(crate) enum Field {
     Adrp,
     /// AArch64 `ADD`, `LDR`, `STR` (unsigned offset): bits `low..high`.
     Imm12 { low: u8, high: u8 },
-    /// AArch64 `MOVZ`, `MOVK`, `MOVN`: 16 bits from bit `16 * group`. If signed, a negative value makes it a `MOVN`
+    /// AArch64 `MOVZ`, `MOVK`, `MOVN`: 16 bits from bit `16 * group`. A signed kind makes a negative value a `MOVN`
     /// with these bits inverted, any other a `MOVZ` (AAELF64, "Group relocations").
     MovW { group: u8, signed: bool },
 }
 
 impl Field {
-    /// Bytes that it covers.
+    /// Returns the bytes that it covers.
     pub(super) const fn width(self) -> u8 {
         match self {
             Self::Empty => 0,
@@ -41,7 +41,7 @@ impl Field {
         }
     }
 
-    /// What the value is a multiple of, because the field has no place for the bits below.
+    /// Returns the required alignment of the value, as the field has no place for the bits below.
     pub(super) const fn alignment(self) -> u8 {
         match self {
             Self::Imm26 | Self::Imm19 | Self::Imm14 => 4,
@@ -51,7 +51,7 @@ impl Field {
         }
     }
 
-    /// Replaces the field in an instruction; `None` if it is a field of data.
+    /// Replaces the field in an instruction; returns `None` for a field of data.
     fn patch(self, word: u32, value: i64) -> Option<u32> {
         let bits = |low: u8, count: u32| (value >> low) as u32 & ((1 << count) - 1);
         let put = |at: u32, count: u32, bits: u32| word & !(((1 << count) - 1) << at) | bits << at;
@@ -75,24 +75,24 @@ impl Field {
 /// The bit in which `MOVZ` differs from `MOVN`.
 const MOVZ: u32 = 1 << 30;
 
-/// Why a value was not written. Nothing was changed.
+/// The reason why a value was not written. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Misfit {
-    /// The value is not in [`Kind::limit`].
+    /// The value is outside [`Kind::limit`].
     OutOfRange,
     /// The value is not a multiple of [`Kind::alignment`].
     Misaligned,
     /// The field does not end inside the bytes.
     Truncated,
-    /// None of [`Kind::shape`].
+    /// The instruction has none of the forms of [`Kind::shape`].
     Instruction(u32),
-    /// The dynamic loader's to fill.
+    /// The dynamic loader fills the field.
     Unwritable,
 }
 
 impl Kind {
     /// Writes a value (the result of [`Kind::operation`], wrapped to 64 bits) into the field at the start of `place`,
-    /// and leaves all other bits as they are. Kinds that only mark a place write nothing.
+    /// and keeps all other bits. Kinds that only mark a place write nothing.
     pub(crate) fn encode(&self, place: &mut [u8], value: i64) -> Result<(), Misfit> {
         let place = place.get_mut(..usize::from(self.width)).ok_or(Misfit::Truncated)?;
         if !self.fits(value.into()) {
@@ -121,7 +121,7 @@ impl Kind {
         }
     }
 
-    /// Whether the instruction is one that this kind patches.
+    /// Returns whether this kind may patch the instruction.
     pub(crate) fn applies_to(&self, word: u32) -> bool {
         self.shape.is_empty() || self.shape.iter().any(|(mask, value)| word & mask == *value)
     }

@@ -1,4 +1,4 @@
-//! What is known of each relocation kind, as constant tables.
+//! Constant tables of the relocation kinds.
 
 mod aarch64;
 pub(crate) mod bridge;
@@ -9,37 +9,37 @@ mod x86_64;
 pub(crate) use field::Field;
 pub(crate) use terms::{Entry, Form, Operation, Range, Repair, Through, Tls};
 
-use super::raw::{EM_AARCH64, EM_X86_64};
+use crate::elf::elf_abi::{EM_AARCH64, EM_X86_64};
 
 /// One relocation kind of an ABI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub number: u32,
-    /// The ABI's name.
+    /// The name in the ABI.
     pub name: &'static str,
     /// Bytes of the field, or of the instruction that holds it.
     pub width: u8,
     /// Bytes before the field that LLVM reads too, when it relaxes the instruction.
     pub before: u8,
-    /// The first of LLVM 15, 16, 19 and 22 whose JITLink links it rightly; `None` if none does.
+    /// The first LLVM, from 15, whose JITLink links it correctly; `None` if none does.
     pub since: Option<u32>,
     pub operation: Operation,
     pub field: Field,
     pub range: Range,
-    /// What the value is a multiple of: a power of two.
+    /// The required alignment of the value: a power of two.
     pub alignment: u8,
-    /// Whether the ABI asks the linker to check the range. We check whatever has one: nothing is truncated.
+    /// Whether the ABI requires a range check. We check every kind that has a range, so nothing is truncated.
     pub checked: bool,
     pub through: Through,
-    /// What to use instead on an LLVM that is older than `since`.
+    /// The replacement on an LLVM older than `since`.
     pub repair: Repair,
-    /// Thread-local storage.
+    /// Whether it concerns thread-local storage.
     pub tls: bool,
-    /// An indirect function's resolver.
+    /// Whether it concerns an indirect function's resolver.
     pub indirect: bool,
-    /// The only addend with which JITLink links it rightly: it ignores any other, or reads past the GOT.
+    /// The only addend that JITLink links correctly: it ignores others, or reads past the GOT.
     pub addend: Option<i64>,
-    /// The instructions it may apply to, as (mask, value); any if empty. JITLink patches whatever it finds.
+    /// The instructions that it may patch, as (mask, value); any if empty. JITLink does not check them.
     pub shape: &'static [(u32, u32)],
 }
 
@@ -97,7 +97,7 @@ impl Kind {
         self
     }
 
-    /// The ABI does not ask for a check of the range.
+    /// Marks a kind whose range the ABI does not require to be checked.
     const fn silent(mut self) -> Self {
         self.checked = false;
         self
@@ -128,33 +128,33 @@ impl Kind {
         self
     }
 
-    /// Whether it needs the variable at a fixed distance from the thread pointer.
+    /// Returns whether it needs the variable at a fixed distance from the thread pointer.
     pub(crate) fn is_static_tls(&self) -> bool {
         matches!(self.operation, Operation::ThreadLocal(Tls::FromThreadPointer | Tls::Entry(Entry::Offset, _)))
     }
 
-    /// Whether the JITLink of this LLVM links it.
+    /// Returns whether the JITLink of this LLVM links it.
     pub(crate) fn linkable(&self, llvm: u32) -> bool {
         self.since.is_some_and(|since| llvm >= since)
     }
 
-    /// The lowest and the highest value that fit.
+    /// Returns the lowest and the highest value that fit.
     pub(crate) fn limit(&self) -> (i128, i128) {
         self.range.limit()
     }
 
-    /// Whether a value is in range. Not whether it is [aligned](Self::is_aligned).
+    /// Returns whether a value is in range. [`is_aligned`](Self::is_aligned) is a separate check.
     pub(crate) fn fits(&self, value: i128) -> bool {
         let (lowest, highest) = self.limit();
         !self.is_limited() || (lowest..=highest).contains(&value)
     }
 
-    /// Whether there are values that do not fit.
+    /// Returns whether some values do not fit.
     pub(crate) fn is_limited(&self) -> bool {
         self.range != Range::Unchecked
     }
 
-    /// Whether the field can hold the value's lowest bits.
+    /// Returns whether the field can hold the value's lowest bits.
     pub(crate) fn is_aligned(&self, value: i128) -> bool {
         value & (i128::from(self.alignment) - 1) == 0
     }
@@ -169,7 +169,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The table of a machine; an empty one for a machine that is not supported.
+    /// Returns the table of a machine; an empty one if the machine is not supported.
     pub(crate) fn of(machine: u16) -> Self {
         match machine {
             EM_X86_64 => Self { kinds: x86_64::KINDS, index: &x86_64::INDEX },
@@ -178,7 +178,7 @@ impl Table {
         }
     }
 
-    /// A kind and its position in the table.
+    /// Returns a kind and its position in the table.
     pub(crate) fn get(&self, number: u32) -> Option<(usize, &'static Kind)> {
         let position = usize::from(*self.index.get(number as usize)?).checked_sub(1)?;
         Some((position, self.kinds.get(position)?))

@@ -1,16 +1,16 @@
-//! The ABIs' terms: what a kind computes, which values fit, what may stand between, and what replaces it.
+//! The terms of the ABIs: a kind's operation, its range, its way through a stub or GOT entry, and its replacement.
 //!
 //! S is the symbol's address, A the addend, P the place, G the address of the symbol's GOT entry, GOT that of
 //! `_GLOBAL_OFFSET_TABLE_`, Z the symbol's size, Page(x) = x & !0xfff.
 
-/// What a kind computes; 64 bits, wrapping.
+/// The operation of a kind; 64 bits, wrapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// Nothing.
     Nothing,
     /// S + A
     Absolute,
-    /// S + A - P, where S may be a stub's address if the kind goes [`Through::Stub`].
+    /// S + A - P; with [`Through::Stub`] S may be a stub's address.
     Relative,
     /// Page(S + A) - Page(P)
     PageRelative,
@@ -20,7 +20,7 @@ pub(crate) enum Operation {
     FromGot,
     /// GOT + A - P
     GotBaseRelative,
-    /// G + A - P. (AArch64's instructions want the entry of S + A itself; they are restricted to A = 0.)
+    /// G + A - P. (AArch64's instructions use the entry of S + A; they are restricted to A = 0.)
     GotRelative,
     /// Page(G + A) - Page(P)
     GotPageRelative,
@@ -32,56 +32,58 @@ pub(crate) enum Operation {
     GotFromGotPage,
     /// Z + A
     Size,
-    /// What the function at S + A returns.
+    /// The result of the function at S + A.
     Resolver,
     /// S + A, which replaces the instruction; the instruction stays if S is undefined.
     Patch,
-    /// As the kind without `AUTH` in its name, with signed pointers (PAuthABI).
+    /// The operation of the kind without `AUTH` in its name, with signed pointers (PAuthABI).
     Authenticated,
-    /// Something about a thread-local variable.
+    /// An operation on a thread-local variable.
     ThreadLocal(Tls),
-    /// Made by a linker for the dynamic loader: not in objects.
+    /// An operation of the dynamic loader, which objects do not contain.
     Dynamic,
 }
 
-/// What a kind says of a thread-local variable (ELF Handling For Thread-Local Storage; psABI and AAELF64 for the details).
+/// The operation of a kind on a thread-local variable (ELF Handling For Thread-Local Storage; psABI and AAELF64 for the
+/// details).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tls {
-    /// The number of its module.
+    /// The number of the variable's module.
     Module,
-    /// DTPREL(S + A): where it is in its module's block.
+    /// DTPREL(S + A): the offset in its module's block.
     InBlock,
-    /// TPREL(S + A): where it is, from the thread pointer.
+    /// TPREL(S + A): the offset from the thread pointer.
     FromThreadPointer,
-    /// The address of an entry of the GOT.
+    /// The address of a GOT entry.
     Entry(Entry, Form),
-    /// An instruction that belongs to a sequence, for linkers that rewrite sequences.
+    /// A mark on an instruction of a sequence, for linkers that relax it.
     Marker,
-    /// Made for the dynamic loader, or counted from the GOT (the large code model of AArch64, which no compiler here has).
+    /// An operation for the dynamic loader, or an offset from the GOT (AArch64's large code model, which no compiler
+    /// here supports).
     Unlinked,
 }
 
-/// What an entry of the GOT holds.
+/// The contents of a GOT entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// Two words for `__tls_get_addr`: module, and offset in its block.
     Variable,
-    /// The same for the start of the block.
+    /// Two words for `__tls_get_addr`: module, and the start of its block.
     Block,
     /// The offset from the thread pointer.
     Offset,
-    /// Two words: a function, and what it is given.
+    /// Two words: a function and its argument.
     Descriptor,
 }
 
-/// How a kind writes an entry's address.
+/// The form in which a kind writes an entry's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As [`Operation::Relative`].
+    /// Like [`Operation::Relative`].
     Distance,
-    /// As [`Operation::PageRelative`].
+    /// Like [`Operation::PageRelative`].
     Pages,
-    /// As [`Operation::PageOffset`].
+    /// Like [`Operation::PageOffset`].
     InPage,
 }
 
@@ -110,7 +112,7 @@ pub(super) mod tls {
 }
 
 impl Operation {
-    /// By what it goes if the ABI says nothing else.
+    /// Returns the way of the operation, unless the ABI says otherwise.
     pub(super) const fn through(self) -> Through {
         match self {
             Self::GotRelative
@@ -123,21 +125,21 @@ impl Operation {
     }
 }
 
-/// Which values fit: those that read back unchanged in the way in which the place is read.
+/// The range of a kind: the values that read back unchanged as the field is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Range {
-    /// All: 64 bits, or one part of a value whose other parts are written elsewhere.
+    /// Every value: 64 bits, or a part of a value whose other parts are written elsewhere.
     Unchecked,
     /// -2^(n-1) <= X < 2^(n-1)
     Signed(u8),
     /// 0 <= X < 2^n
     Unsigned(u8),
-    /// -2^(n-1) <= X < 2^n: the place is read as signed or as unsigned, nobody knows.
+    /// -2^(n-1) <= X < 2^n: the field may be read as signed or as unsigned.
     Either(u8),
 }
 
 impl Range {
-    /// Lowest and highest value.
+    /// Returns the lowest and the highest value.
     pub(super) const fn limit(self) -> (i128, i128) {
         const fn power(bits: u8) -> i128 {
             1 << bits
@@ -151,28 +153,28 @@ impl Range {
     }
 }
 
-/// What a linker puts, or may put, between the place and the symbol.
+/// The element that a linker puts, or may put, between the field and the symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Through {
     /// Nothing.
     Direct,
-    /// A PLT entry or a veneer, if need be: only calls and jumps go there.
+    /// A PLT entry or a veneer, if needed; only for calls and jumps.
     Stub,
-    /// A GOT entry, always (or none, if the linker also rewrites the instruction).
+    /// A GOT entry, always (or none, if the linker also relaxes the instruction).
     Got,
 }
 
-/// What to give an LLVM whose JITLink lacks a kind.
+/// The replacement of a kind that JITLink lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repair {
-    /// There is nothing.
+    /// No replacement.
     None,
-    /// Nothing is to be written: leave the relocation out.
+    /// The relocation is removed, as it writes nothing.
     Drop,
-    /// The kind of this number means exactly the same, with the same addend.
+    /// The kind of this number has the same meaning with the same addend.
     Same(u32),
-    /// The kind of this number, which leads to the same symbol, or to the same GOT entry for kinds that go
-    /// [`Through::Got`] (to the variable for thread-local ones), and is linked by every supported LLVM. We compute the value and
-    /// [`encode`](super::Kind::encode) it; the carrier must not be applied, as its field may be wider.
+    /// The kind of this number carries the relocation. Every supported LLVM links it, and it leads to the same symbol,
+    /// to the same GOT entry for kinds that go [`Through::Got`], or to the variable for thread-local ones. We compute
+    /// the value and [`encode`](super::Kind::encode) it; the carrier must not be applied, as its field may be wider.
     Lift(u32),
 }

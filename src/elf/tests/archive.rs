@@ -1,10 +1,10 @@
 use std::path::Path;
 
-use crate::Error;
 use crate::Result;
 use crate::elf::Archive;
 use crate::elf::testing::{X86, gcc, prepare, run};
 use crate::read::Contents;
+use crate::{Error, ObjectError};
 
 fn parse(bytes: impl Into<Vec<u8>>) -> Result<Archive> {
     Archive::parse("lib.a", Contents::Memory(bytes.into().into()))
@@ -52,8 +52,8 @@ fn what_is_no_archive_is_refused() {
     objects(dir.path());
     let error = parse(make(dir.path(), "rcsT")).unwrap_err();
     assert!(error.to_string().contains("thin archive"), "{error}");
-    assert!(matches!(parse([]), Err(Error::EmptyObject { .. })));
-    assert!(matches!(parse(gcc(&[], "int x;")), Err(Error::NotAnArchive { .. })));
+    assert!(matches!(parse([]), Err(Error::Object(ObjectError::Empty { .. }))));
+    assert!(matches!(parse(gcc(&[], "int x;")), Err(Error::Object(ObjectError::NotAnArchive { .. }))));
     assert_eq!(parse(*b"!<arch>\n").unwrap().symbols().count(), 0);
 }
 
@@ -78,7 +78,7 @@ fn damaged_archives_never_panic() {
     assert!(refused > 0);
 }
 
-/// An index as BSD has it, whose names lie where each entry says.
+/// A BSD index, in which each entry gives the offset of its name.
 #[test]
 fn names_of_an_index_may_not_overlap_without_end() {
     let archive = |entries: u32| {

@@ -1,9 +1,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use crate::elf::raw::{SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE};
+use crate::elf::elf_abi::{SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE};
 use crate::elf::testing::{ARM, X86, asm, check, contents, gcc, names, preparation, prepare, readelf, run, section};
-use crate::{ChangeKind, Error, SectionConflicts};
+use crate::{ChangeKind, Error, ObjectError, SectionConflicts};
 
 /// The shape that CuTe DSL 4.4.1 emits: function pointers in a second section named `.text`.
 const TWO_TEXT: &str = r#"
@@ -139,7 +139,9 @@ fn harmonize_makes_code_of_all() {
 #[test]
 fn reject_names_the_difference() {
     let error = preparation(X86, SectionConflicts::Reject).prepare("test.o", asm(CONFLICT)).unwrap_err();
-    let Error::SectionConflict { section, count, difference, .. } = &error else { panic!("{error:?}") };
+    let Error::Object(ObjectError::SectionConflict { section, count, difference, .. }) = &error else {
+        panic!("{error:?}")
+    };
     assert_eq!((section.as_str(), *count), (".code", 4));
     for part in ["AX", "WA"] {
         assert!(difference.contains(part), "{difference}");
@@ -166,7 +168,7 @@ fn names_with_a_meaning_are_kept() {
         "linker_set",
         "_set9",
     ] {
-        // A table of zeros would be none.
+        // A table of zeros would not count as a table.
         let contents = if name == ".eh_frame" { CIE } else { ".quad 0" };
         let both = |flags: &str| {
             asm(&format!(
@@ -182,11 +184,12 @@ fn names_with_a_meaning_are_kept() {
             }
         }
         let error = prepare(X86, &both("ax")).unwrap_err();
-        assert!(matches!(error, Error::WritableAndExecutable { .. }), "{name}: {error:?}");
+        assert!(matches!(error, Error::Object(ObjectError::WritableAndExecutable { .. })), "{name}: {error:?}");
     }
     for name in [".set", "a.b", "9set", "-x"] {
         let bytes = asm(&format!(
-            ".section \"{name}\",\"a\",@progbits,unique,1\n.quad 0\n.section \"{name}\",\"aw\",@progbits,unique,2\n.quad 0"
+            ".section \"{name}\",\"a\",@progbits,unique,1\n.quad 0\n.section \
+             \"{name}\",\"aw\",@progbits,unique,2\n.quad 0"
         ));
         assert!(names(&prepare(X86, &bytes).unwrap().bytes).contains(&format!("{name}.slabjit.1")), "{name}");
     }
@@ -239,12 +242,11 @@ fn a_writable_and_executable_section_cannot_be_mended() {
     let bytes = asm(".section .evil,\"awx\"\nret");
     for policy in [SectionConflicts::Rename, SectionConflicts::Harmonize, SectionConflicts::Reject] {
         let error = preparation(X86, policy).prepare("test.o", &bytes).unwrap_err();
-        assert!(matches!(error, Error::WritableAndExecutable { .. }), "{error:?}");
+        assert!(matches!(error, Error::Object(ObjectError::WritableAndExecutable { .. })), "{error:?}");
     }
 }
 
-/// The relocations of a section that gets a name of its own are named after it, unless that is the name of another section, which
-/// may differ.
+/// The relocations of a renamed section are renamed after it, unless another section has that name: it may differ.
 #[test]
 fn a_name_that_another_section_has_is_not_given() {
     let source = ".section .x,\"ax\"\nnop\n.section .x,\"aw\",@progbits,unique,1\n.quad y
@@ -255,7 +257,7 @@ fn a_name_that_another_section_has_is_not_given() {
     assert_unique(&prepared.bytes);
     section(&prepared.bytes, ".x.slabjit.1", 0);
     section(&prepared.bytes, ".rela.x", 0);
-    // One that was given just now counts as well.
+    // A name that was just given counts too.
     section(&prepared.bytes, ".rela.y.slabjit.1", 0);
     section(&prepared.bytes, ".rela.y", 0);
     assert!(prepare(X86, &prepared.bytes).unwrap().changes.is_empty());

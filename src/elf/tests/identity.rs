@@ -1,6 +1,6 @@
-use crate::elf::raw::{SHT_CREL, SHT_RELA, SHT_SYMTAB};
+use crate::elf::elf_abi::{SHT_CREL, SHT_RELA, SHT_SYMTAB};
 use crate::elf::testing::{ARM, X86, asm, build, check, clang, gcc, prepare, put, run, section, view};
-use crate::{Error, Limits, SectionConflicts};
+use crate::{Error, Limits, ObjectError, SectionConflicts};
 
 const SOURCE: &str = "int add(int a, int b) { return a + b; }";
 
@@ -18,20 +18,26 @@ macro_rules! refused {
 
 #[test]
 fn what_is_no_object_is_named() {
-    refused!(vec![], Error::EmptyObject { .. });
-    refused!(b"#!/bin/sh\necho".to_vec(), Error::NotAnObject { .. });
-    refused!(vec![0x17; 4096], Error::NotAnObject { .. });
-    refused!(b"\x7fEL".to_vec(), Error::NotAnObject { .. });
-    refused!(b"\x7fELF".to_vec(), Error::Truncated { .. });
-    refused!(b"!<arch>\n".to_vec(), Error::ArchiveNotObject { .. });
-    refused!(b"!<thin>\n".to_vec(), Error::ArchiveNotObject { .. });
-    refused!(clang(&["-emit-llvm"], SOURCE), Error::BitcodeNotObject { .. });
-    refused!([&0x0b17_c0de_u32.to_le_bytes()[..], &[0; 60]].concat(), Error::BitcodeNotObject { .. });
-    refused!(gcc(&["-flto"], SOURCE), Error::SlimLtoObject { .. });
-    refused!(build("gcc", &["-shared"], "c", SOURCE), Error::LinkedFileNotObject { kind: "shared object", .. });
+    refused!(vec![], Error::Object(ObjectError::Empty { .. }));
+    refused!(b"#!/bin/sh\necho".to_vec(), Error::Object(ObjectError::NotAnObject { .. }));
+    refused!(vec![0x17; 4096], Error::Object(ObjectError::NotAnObject { .. }));
+    refused!(b"\x7fEL".to_vec(), Error::Object(ObjectError::NotAnObject { .. }));
+    refused!(b"\x7fELF".to_vec(), Error::Object(ObjectError::Truncated { .. }));
+    refused!(b"!<arch>\n".to_vec(), Error::Object(ObjectError::ArchiveNotObject { .. }));
+    refused!(b"!<thin>\n".to_vec(), Error::Object(ObjectError::ArchiveNotObject { .. }));
+    refused!(clang(&["-emit-llvm"], SOURCE), Error::Object(ObjectError::BitcodeNotObject { .. }));
+    refused!(
+        [&0x0b17_c0de_u32.to_le_bytes()[..], &[0; 60]].concat(),
+        Error::Object(ObjectError::BitcodeNotObject { .. })
+    );
+    refused!(gcc(&["-flto"], SOURCE), Error::Object(ObjectError::SlimLtoObject { .. }));
+    refused!(
+        build("gcc", &["-shared"], "c", SOURCE),
+        Error::Object(ObjectError::LinkedFileNotObject { kind: "shared object", .. })
+    );
     refused!(
         build("gcc", &["-static", "-no-pie"], "c", "int main(void) { return 0; }"),
-        Error::LinkedFileNotObject { kind: "executable", .. }
+        Error::Object(ObjectError::LinkedFileNotObject { kind: "executable", .. })
     );
     assert!(prepare(X86, &gcc(&["-flto", "-ffat-lto-objects"], SOURCE)).is_ok());
 }
@@ -39,14 +45,23 @@ fn what_is_no_object_is_named() {
 #[test]
 fn foreign_formats_are_named() {
     for target in ["x86_64-pc-windows-msvc", "aarch64-pc-windows-msvc", "i686-pc-windows-gnu"] {
-        refused!(clang(&["-target", target], SOURCE), Error::ForeignFormat { format: "COFF", .. });
+        refused!(clang(&["-target", target], SOURCE), Error::Object(ObjectError::ForeignFormat { format: "COFF", .. }));
     }
     for target in ["arm64-apple-macos", "x86_64-apple-macos"] {
-        refused!(clang(&["-target", target], SOURCE), Error::ForeignFormat { format: "Mach-O", .. });
+        refused!(
+            clang(&["-target", target], SOURCE),
+            Error::Object(ObjectError::ForeignFormat { format: "Mach-O", .. })
+        );
     }
-    refused!(clang(&["-target", "wasm32"], SOURCE), Error::ForeignFormat { format: "WebAssembly", .. });
-    refused!(clang(&["-target", "powerpc64-ibm-aix"], SOURCE), Error::ForeignFormat { format: "XCOFF", .. });
-    refused!(b"MZ\0\0".to_vec(), Error::ForeignFormat { format: "PE/COFF", .. });
+    refused!(
+        clang(&["-target", "wasm32"], SOURCE),
+        Error::Object(ObjectError::ForeignFormat { format: "WebAssembly", .. })
+    );
+    refused!(
+        clang(&["-target", "powerpc64-ibm-aix"], SOURCE),
+        Error::Object(ObjectError::ForeignFormat { format: "XCOFF", .. })
+    );
+    refused!(b"MZ\0\0".to_vec(), Error::Object(ObjectError::ForeignFormat { format: "PE/COFF", .. }));
 }
 
 #[test]
@@ -62,30 +77,36 @@ fn other_machines_are_named() {
     ] {
         let bytes = clang(&["-target", target], "int x = 3;");
         for error in [prepare(X86, &bytes).unwrap_err(), check(&bytes).unwrap_err()] {
-            assert!(matches!(&error, Error::WrongMachine { found, .. } if found == name), "{target}: {error:?}");
+            assert!(
+                matches!(&error, Error::Object(ObjectError::WrongMachine { found, .. }) if found == name),
+                "{target}: {error:?}"
+            );
         }
     }
     for args in [&["-m32"][..], &["-mx32"], &["-target", "aarch64-linux-gnu_ilp32"]] {
         let bytes = clang(args, SOURCE);
         let error = check(&bytes).unwrap_err();
-        assert!(matches!(error, Error::WrongClass { .. }), "{args:?}: {error:?}");
+        assert!(matches!(error, Error::Object(ObjectError::WrongClass { .. })), "{args:?}: {error:?}");
     }
-    refused!(clang(&["-m32"], SOURCE), Error::WrongClass { .. });
-    refused!(clang(&["-mx32"], SOURCE), Error::WrongClass { .. });
+    refused!(clang(&["-m32"], SOURCE), Error::Object(ObjectError::WrongClass { .. }));
+    refused!(clang(&["-mx32"], SOURCE), Error::Object(ObjectError::WrongClass { .. }));
     let big = clang(&["-target", "aarch64_be-linux-gnu"], SOURCE);
-    assert!(matches!(prepare(ARM, &big), Err(Error::WrongEncoding { .. })));
-    assert!(matches!(check(&big), Err(Error::WrongEncoding { .. })));
+    assert!(matches!(prepare(ARM, &big), Err(Error::Object(ObjectError::WrongEncoding { .. }))));
+    assert!(matches!(check(&big), Err(Error::Object(ObjectError::WrongEncoding { .. }))));
 }
 
 #[test]
 fn the_other_supported_machine_is_checked_but_not_loaded() {
     let arm = clang(&["-target", "aarch64-linux-gnu"], SOURCE);
-    assert!(matches!(prepare(X86, &arm), Err(Error::WrongMachine { machine: 183, .. })));
+    assert!(matches!(prepare(X86, &arm), Err(Error::Object(ObjectError::WrongMachine { machine: 183, .. }))));
     let plan = check(&arm).unwrap();
     assert!(plan.loads());
     assert_eq!(plan.machine, "AArch64");
     assert!(prepare(ARM, &arm).is_ok());
-    assert!(matches!(prepare(ARM, &gcc(&[], SOURCE)), Err(Error::WrongMachine { machine: 62, .. })));
+    assert!(matches!(
+        prepare(ARM, &gcc(&[], SOURCE)),
+        Err(Error::Object(ObjectError::WrongMachine { machine: 62, .. }))
+    ));
 }
 
 #[test]
@@ -94,15 +115,15 @@ fn only_system_v_and_gnu_are_accepted() {
     put(&mut bytes, 7, &[3]);
     assert!(prepare(X86, &bytes).is_ok());
     put(&mut bytes, 7, &[9]);
-    refused!(bytes.clone(), Error::WrongOsAbi { abi: 9, version: 0, .. });
+    refused!(bytes.clone(), Error::Object(ObjectError::WrongOsAbi { abi: 9, version: 0, .. }));
     put(&mut bytes, 7, &[0, 1]);
-    refused!(bytes.clone(), Error::WrongOsAbi { abi: 0, version: 1, .. });
+    refused!(bytes.clone(), Error::Object(ObjectError::WrongOsAbi { abi: 0, version: 1, .. }));
     put(&mut bytes, 7, &[0, 0]);
     put(&mut bytes, 6, &[2]);
-    refused!(bytes.clone(), Error::Malformed { .. });
+    refused!(bytes.clone(), Error::Object(ObjectError::Malformed { .. }));
     put(&mut bytes, 6, &[1]);
     put(&mut bytes, 16, &[77, 0]);
-    refused!(bytes, Error::Malformed { .. });
+    refused!(bytes, Error::Object(ObjectError::Malformed { .. }));
 }
 
 #[test]
@@ -116,18 +137,33 @@ fn each_limit_has_an_error_of_its_own() {
             .map(drop)
     };
     assert!(prepare(&|_| ()).is_ok());
-    assert!(matches!(prepare(&|l| l.object_bytes = 100), Err(Error::ObjectTooLarge { limit: 100, .. })));
-    assert!(matches!(prepare(&|l| l.sections = 3), Err(Error::TooManySections { limit: 3, .. })));
-    assert!(matches!(prepare(&|l| l.relocations = 1), Err(Error::TooManyRelocations { limit: 1, .. })));
-    assert!(matches!(prepare(&|l| l.decompressed_bytes = 9), Err(Error::DecompressedTooLarge { limit: 9, .. })));
-    assert!(matches!(prepare(&|l| l.mapped_bytes = 5), Err(Error::MappedTooLarge { limit: 5, .. })));
-    assert!(matches!(prepare(&|l| l.working_bytes = 5000), Err(Error::WorkingMemoryTooLarge { limit: 5000, .. })));
+    assert!(matches!(
+        prepare(&|l| l.object_bytes = 100),
+        Err(Error::Object(ObjectError::ObjectTooLarge { limit: 100, .. }))
+    ));
+    assert!(matches!(prepare(&|l| l.sections = 3), Err(Error::Object(ObjectError::TooManySections { limit: 3, .. }))));
+    assert!(matches!(
+        prepare(&|l| l.relocations = 1),
+        Err(Error::Object(ObjectError::TooManyRelocations { limit: 1, .. }))
+    ));
+    assert!(matches!(
+        prepare(&|l| l.decompressed_bytes = 9),
+        Err(Error::Object(ObjectError::DecompressedTooLarge { limit: 9, .. }))
+    ));
+    assert!(matches!(
+        prepare(&|l| l.mapped_bytes = 5),
+        Err(Error::Object(ObjectError::MappedTooLarge { limit: 5, .. }))
+    ));
+    assert!(matches!(
+        prepare(&|l| l.working_bytes = 5000),
+        Err(Error::Object(ObjectError::WorkingMemoryTooLarge { limit: 5000, .. }))
+    ));
     // `f` twice, and names of debug information, which has relocations to section symbols.
     assert!(prepare(&|l| l.work = 2).is_ok());
-    assert!(matches!(prepare(&|l| l.work = 1), Err(Error::TooMuchWork { limit: 1, work: 2, .. })));
+    assert!(matches!(prepare(&|l| l.work = 1), Err(Error::Object(ObjectError::TooMuchWork { limit: 1, work: 2, .. }))));
 }
 
-/// What [`Limits`] says counts.
+/// The units in which [`Limits`] counts.
 #[test]
 fn memory_is_counted_by_parts() {
     let with = |bytes: &[u8], change: &dyn Fn(&mut Limits)| {
@@ -157,13 +193,15 @@ fn memory_is_counted_by_parts() {
         assert!(with(&bytes, &|l| l.working_bytes = expected).is_ok());
         let error = with(&bytes, &|l| l.working_bytes = expected - 1).unwrap_err();
         assert!(
-            matches!(error, Error::WorkingMemoryTooLarge { bytes, .. } if bytes == expected),
+            matches!(error, Error::Object(ObjectError::WorkingMemoryTooLarge { bytes, .. }) if bytes == expected),
             "{error:?}, {parts:?}"
         );
     }
-    // What may lie before a part so that it is aligned.
+    // Padding before a part counts too.
     let bytes = asm(".bss\n.balign 65536\n.byte 0\n");
-    let Err(Error::MappedTooLarge { bytes: mapped, .. }) = with(&bytes, &|l| l.mapped_bytes = 60_000) else {
+    let Err(Error::Object(ObjectError::MappedTooLarge { bytes: mapped, .. })) =
+        with(&bytes, &|l| l.mapped_bytes = 60_000)
+    else {
         panic!("the alignment does not count")
     };
     assert!(with(&bytes, &|l| l.mapped_bytes = mapped).is_ok());
@@ -179,8 +217,8 @@ fn a_stripped_object_with_relocations_is_refused() {
     let (index, _) = crate::elf::testing::section(&bytes, ".symtab", 0);
     crate::elf::testing::put_header(&mut bytes, index, 4, &1_u32.to_le_bytes());
     let error = prepare(X86, &bytes).unwrap_err();
-    assert!(matches!(error, Error::NoSymbolTable { .. }), "{error:?}");
-    // Without relocations there is nothing to miss.
+    assert!(matches!(error, Error::Object(ObjectError::NoSymbolTable { .. })), "{error:?}");
+    // An object without relocations needs no symbols.
     std::fs::write(&path, gcc(&[], "int x;")).unwrap();
     run(dir.path(), "strip", &["x.o"]);
     let plan = check(&std::fs::read(&path).unwrap()).unwrap();

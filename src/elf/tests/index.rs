@@ -36,7 +36,7 @@ fn definitions_say_what_they_are() {
         assert!(!index.definitions.iter().any(|d| index.name(d.name) == "local"));
         let imports: Vec<_> = index.imports.iter().map(|i| (index.name(i.name), i.weak)).collect();
         assert!(imports.contains(&("elsewhere", false)) && imports.contains(&("maybe", true)), "{imports:?}");
-        // JITLink refuses internal symbols, so they are hidden by then.
+        // JITLink refuses internal symbols, so preparation has made them hidden.
         assert!(!crate::elf::testing::readelf(&prepared.bytes, &["-sW"]).contains("INTERNAL"));
     }
 }
@@ -110,9 +110,9 @@ fn arrays_have_kinds_and_priorities() {
 
 #[test]
 fn what_to_keep_and_what_may_be_far() {
-    let bytes = asm(
-        ".section kept,\"a\"\n.quad 1\n.section .held,\"aR\"\n.quad 2\n.section .other,\"a\"\n.quad 3\n.section .lbig,\"awl\"\n.quad 4",
-    );
+    let bytes =
+        asm(".section kept,\"a\"\n.quad 1\n.section .held,\"aR\"\n.quad 2\n.section .other,\"a\"\n.quad 3\n.section \
+         .lbig,\"awl\"\n.quad 4");
     let index = prepare(X86, &bytes).unwrap().index;
     let names = |list: &[u32]| list.iter().map(|&s| index.section_name(s).to_owned()).collect::<Vec<_>>();
     assert_eq!(names(&index.retain), ["kept", ".held"]);
@@ -127,7 +127,7 @@ fn objects_without_names_are_objects() {
     }
 }
 
-/// A function's section is called after it.
+/// With `-ffunction-sections`, a function's section contains its name.
 #[test]
 fn names_that_sections_end_in_are_there_once() {
     let name = "function_with_a_section_of_its_own";

@@ -1,18 +1,18 @@
-//! Steps for objects that few tools make.
+//! Steps for objects that few tools produce.
 
 use super::validate::{set, set_symbol};
+use crate::elf::elf_abi::{SYMBOL_SIZE, field};
 use crate::elf::index::ArrayKind;
-use crate::elf::raw::{SYMBOL_SIZE, field};
 use crate::elf::testing::{ARM, X86, asm, asm_arm, check, contents, gcc, prepare, put, readelf, section, view};
 use crate::elf::{SymbolKind, Target};
-use crate::{ChangeKind, Error};
+use crate::{ChangeKind, Error, LinkError, ObjectError};
 
-/// Prepared bytes need nothing more.
+/// Asserts that prepared bytes need no more changes.
 fn is_settled(target: Target, bytes: &[u8]) {
     assert!(prepare(target, bytes).unwrap().changes.is_empty());
 }
 
-/// The value of a symbol, as readelf tells it.
+/// Returns a symbol's value as readelf prints it.
 fn value(bytes: &[u8], name: &str) -> u64 {
     let listed = readelf(bytes, &["-sW"]);
     let line = listed.lines().find(|line| line.ends_with(&format!(" {name}"))).unwrap();
@@ -22,7 +22,7 @@ fn value(bytes: &[u8], name: &str) -> u64 {
 #[test]
 fn fragments_become_functions() {
     const NOP: [&[u8]; 2] = [&[0x90], &[0x1f, 0x20, 0x03, 0xd5]];
-    // As `objdump -d` shows crti.o and crtn.o of glibc 2.36, but for what they do about gprof.
+    // The bytes that `objdump -d` shows for crti.o and crtn.o of glibc 2.36, without their code for gprof.
     const BEGIN: [&[u8]; 2] = [&[0x48, 0x83, 0xec, 8], &[0xfd, 0x7b, 0xbf, 0xa9, 0xfd, 3, 0, 0x91]];
     const END: [&[u8]; 2] = [&[0x48, 0x83, 0xc4, 8, 0xc3], &[0xfd, 0x7b, 0xc1, 0xa8, 0xc0, 0x03, 0x5f, 0xd6]];
     for (i, (target, call)) in [(X86, "call"), (ARM, "bl")].into_iter().enumerate() {
@@ -40,13 +40,13 @@ fn fragments_become_functions() {
             let (_, header) = section(&prepared.bytes, ".init", 0);
             assert_eq!((header.align % alignment, header.size), (0, code.len() as u64));
             assert_eq!(value(&prepared.bytes, "mark"), before as u64 + NOP[i].len() as u64);
-            // The reference to the section is counted from its symbol, which moved too.
+            // The reference is relative to the section's symbol, which moved too.
             let old = readelf(&bytes, &["-rW"]);
             let addends = |text: &str| text.lines().filter(|line| line.contains(".init + 1")).count();
             assert_eq!((addends(&old), addends(&readelf(&prepared.bytes, &["-rW"]))), (1, 1));
             let at = |bytes: &[u8]| {
                 let (index, header) = section(bytes, ".rela.init", 0);
-                view(bytes).relocations(index, &header).unwrap().unwrap()[0].r_offset.get(crate::elf::raw::LE)
+                view(bytes).relocations(index, &header).unwrap().unwrap()[0].r_offset.get(crate::elf::elf_abi::LE)
             };
             assert_eq!(at(&prepared.bytes), at(&bytes) + before as u64);
             let [array] = prepared.index.arrays[..] else { panic!("{:?}", prepared.index.arrays) };
@@ -56,7 +56,7 @@ fn fragments_become_functions() {
             assert_eq!(check(&bytes).unwrap().initializers, 1);
         }
     }
-    // What says nothing of code is data.
+    // A section without the code flag is data.
     let mut data = asm(".section .init,\"ax\",@progbits\nnop");
     set(&mut data, ".init", field::SH_FLAGS, 2);
     assert!(prepare(X86, &data).unwrap().index.arrays.is_empty());
@@ -85,7 +85,7 @@ fn zeros_behind_unwind_records_are_padding() {
     let table = contents(&prepared.bytes, ".eh_frame");
     assert_eq!((table[0], table[24], table.len()), (20, 15, 24 + 16 + 3));
     is_settled(X86, &prepared.bytes);
-    // No linker finds a table in it; that it stays is for those who refer to it.
+    // No linker finds a table in it, but references to it keep it.
     let zeros = frames("end: .quad 0\n.data\n.quad end");
     let prepared = prepare(X86, &zeros).unwrap();
     assert!(!prepared.index.sections.iter().any(|section| prepared.index.name(section.name) == ".eh_frame"));
@@ -95,7 +95,7 @@ fn zeros_behind_unwind_records_are_padding() {
 
 #[test]
 fn thread_local_commons_get_a_section() {
-    // LLVM's assembler has no directive for them.
+    // LLVM's assembler has no directive for these records.
     let bytes = gcc(
         &[],
         "asm(\".tls_common x, 12, 4\\n.tls_common y, 8, 64\"); extern __thread int x; int f(void) { return x; }",
@@ -117,10 +117,13 @@ fn thread_local_commons_get_a_section() {
     }
     let plan = check(&bytes).unwrap();
     assert!(plan.loads() && plan.definitions.iter().any(|d| d.name == "y" && d.binding == "common"), "{plan}");
-    // No power of two.
+    // An alignment that is no power of two.
     let mut odd = bytes;
     set_symbol(&mut odd, "y", field::ST_VALUE, &3_u64.to_le_bytes());
-    assert!(matches!(prepare(X86, &odd), Err(Error::ThreadLocal { .. } | Error::Malformed { .. })));
+    assert!(matches!(
+        prepare(X86, &odd),
+        Err(Error::Link(LinkError::ThreadLocal { .. }) | Error::Object(ObjectError::Malformed { .. }))
+    ));
 }
 
 #[test]
@@ -135,7 +138,7 @@ fn objects_that_ask_for_executable_stacks_say_so() {
 
 #[test]
 fn long_names_may_be_shared_and_not_nested() {
-    // Local functions that have one name of 100 000 characters, and then each the rest of it from another place on.
+    // Local functions that share one name of 100 000 characters, and then functions with each of its suffixes.
     let long = "n".repeat(100_000);
     let locals: String = (0..2000).map(|i| format!("l{i}: nop\n")).collect();
     let bytes = asm(&format!(".globl {long}\n{long}: nop\n{locals}"));

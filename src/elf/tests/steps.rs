@@ -2,14 +2,15 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-use crate::elf::raw::{LE, SHT_CREL, SHT_RELA, field};
+use crate::elf::elf_abi::{LE, SHT_CREL, SHT_RELA, field};
 use crate::elf::testing::{
     ARM, X86, asm, asm_arm, build, check, clang, contents, gcc, preparation, prepare, put, put_header, readelf, run,
     section, view,
 };
 use crate::elf::{Preparation, Target};
 use crate::{
-    Change, ChangeKind, Error, Limits, LinkPlan, ObjectInput, ObjectPlugin, ObjectReport, Result, SectionConflicts,
+    Change, ChangeKind, Error, Limits, LinkPlan, ObjectError, ObjectInput, ObjectPlugin, ObjectReport, Result,
+    SectionConflicts,
 };
 
 const SOURCE: &str = "
@@ -56,7 +57,7 @@ fn compact_relocations_become_the_ordinary_ones() {
         assert_eq!(prepared.changes.len(), count);
         let ChangeKind::CrelDecoded { count } = prepared.changes[0].what else { panic!() };
         assert!(count > 0);
-        // What llvm-readelf makes of the compact form is what it makes of the decoded one.
+        // llvm-readelf prints the same for the compact and the decoded form.
         let lines = |text: &str| -> Vec<String> {
             let lines = text.lines().filter(|line| line.contains(" R_"));
             lines
@@ -93,17 +94,17 @@ fn hostile_compact_relocations_are_refused_before_memory_is_taken() {
     // 2^58 entries, 2^20 entries in a few bytes, an entry that never ends, and no addends.
     assert!(matches!(
         with(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]),
-        Err(Error::TooManyRelocations { .. })
+        Err(Error::Object(ObjectError::TooManyRelocations { .. }))
     ));
     let error = with(&[0x84, 0x80, 0x80, 0x04]).unwrap_err();
     assert!(error.to_string().contains("1048576 compact relocations in"), "{error}");
-    assert!(matches!(with(&[0xff; 10]), Err(Error::Malformed { .. })));
+    assert!(matches!(with(&[0xff; 10]), Err(Error::Object(ObjectError::Malformed { .. }))));
     let first = crel[header.offset as usize];
-    assert!(matches!(with(&[first & !4]), Err(Error::UnsupportedRelocation { .. })));
+    assert!(matches!(with(&[first & !4]), Err(Error::Object(ObjectError::UnsupportedRelocation { .. }))));
     let mut cut = crel.clone();
     let (index, _) = section(&crel, ".crel.text", 0);
     put_header(&mut cut, index, field::SH_SIZE, &(header.size - 2).to_le_bytes());
-    assert!(matches!(prepare(X86, &cut), Err(Error::Malformed { .. })));
+    assert!(matches!(prepare(X86, &cut), Err(Error::Object(ObjectError::Malformed { .. }))));
 }
 
 #[test]
@@ -139,12 +140,15 @@ fn damaged_compression_is_refused() {
         bytes[(header.offset + offset) as usize..][..value.len()].copy_from_slice(value);
         prepare(X86, &bytes).map(drop)
     };
-    assert!(matches!(with(0, &9_u32.to_le_bytes()), Err(Error::Malformed { .. })));
-    assert!(matches!(with(8, &(1_u64 << 40).to_le_bytes()), Err(Error::DecompressedTooLarge { .. })));
-    assert!(matches!(with(8, &1_u64.to_le_bytes()), Err(Error::Malformed { .. })));
-    assert!(matches!(with(8, &100_000_u64.to_le_bytes()), Err(Error::Malformed { .. })));
-    assert!(matches!(with(24, &[0; 8]), Err(Error::Malformed { .. })));
-    // No memory is taken for what so few bytes cannot stand for, in either format.
+    assert!(matches!(with(0, &9_u32.to_le_bytes()), Err(Error::Object(ObjectError::Malformed { .. }))));
+    assert!(matches!(
+        with(8, &(1_u64 << 40).to_le_bytes()),
+        Err(Error::Object(ObjectError::DecompressedTooLarge { .. }))
+    ));
+    assert!(matches!(with(8, &1_u64.to_le_bytes()), Err(Error::Object(ObjectError::Malformed { .. }))));
+    assert!(matches!(with(8, &100_000_u64.to_le_bytes()), Err(Error::Object(ObjectError::Malformed { .. }))));
+    assert!(matches!(with(24, &[0; 8]), Err(Error::Object(ObjectError::Malformed { .. }))));
+    // No memory is allocated beyond the largest possible expansion, in either format.
     let most = [("zlib", 1032 * (header.size - 24)), ("zstd", (header.size - 24) / 4 * (128 << 10))];
     for ((word, most), kind) in most.into_iter().zip(1_u32..) {
         let mut claim = [kind.to_le_bytes(), [0; 4]].concat();
@@ -157,10 +161,10 @@ fn damaged_compression_is_refused() {
     }
     let mut short = bytes.clone();
     put_header(&mut short, index, field::SH_SIZE, &10_u64.to_le_bytes());
-    assert!(matches!(prepare(X86, &short), Err(Error::Malformed { .. })));
+    assert!(matches!(prepare(X86, &short), Err(Error::Object(ObjectError::Malformed { .. }))));
 }
 
-/// A zstd file may be many frames, and some that are skipped (RFC 8878, 3.1).
+/// A zstd file may consist of many frames, and of skippable ones (RFC 8878, 3.1).
 #[test]
 fn compressed_frames_follow_each_other() {
     let compressed = clang(&["-g", "-gz=zstd"], SOURCE);
@@ -180,7 +184,7 @@ fn compressed_frames_follow_each_other() {
     assert_eq!(contents(&prepared.bytes, ".debug_info"), [&plain[..], &plain[..]].concat());
     for wrong in [2 * plain.len() - 1, 2 * plain.len() + 1, plain.len()] {
         size(&mut bytes, wrong);
-        assert!(matches!(prepare(X86, &bytes), Err(Error::Malformed { .. })), "{wrong}");
+        assert!(matches!(prepare(X86, &bytes), Err(Error::Object(ObjectError::Malformed { .. }))), "{wrong}");
     }
 }
 
@@ -198,10 +202,10 @@ fn relocations_that_patch_nothing_are_left_out() {
         );
         assert_eq!(view(&prepared.bytes).header(index).unwrap().kind, 0);
         readelf(&prepared.bytes, &["-aW"]);
-        // One that patches something is not left out.
+        // A relocation that patches something stays.
         let mut other = bytes.clone();
         other[header.offset as usize + 24] = 2;
-        assert!(matches!(prepare(target, &other), Err(Error::UnsupportedRelocation { .. })));
+        assert!(matches!(prepare(target, &other), Err(Error::Object(ObjectError::UnsupportedRelocation { .. }))));
     }
     let bytes = asm_arm("f: nop\n.reloc f, R_AARCH64_NONE, g");
     assert_eq!(prepare(ARM, &bytes).unwrap().changes.len(), 1);
@@ -253,15 +257,17 @@ fn a_callers_plugin_runs_before_what_is_built_in() {
     let described = preparation.prepare("described.o", &bytes).unwrap();
     assert_eq!(described.changes.len(), 1);
     assert_eq!(described.changes[0].to_string(), "renamer: swapped");
-    // What is wrong with a plugin's bytes is blamed on the plugin, with the cause behind it.
+    // Errors in a plugin's bytes name the plugin, with the cause as their source.
     let cause = |name: &str| match preparation.prepare(name, &bytes) {
-        Err(Error::Plugin { plugin, source, .. }) if plugin == "renamer" => *source.downcast::<Error>().unwrap(),
+        Err(Error::Object(ObjectError::Plugin { plugin, source, .. })) if plugin == "renamer" => {
+            *source.downcast::<Error>().unwrap()
+        }
         other => panic!("{other:?}"),
     };
-    assert!(matches!(cause("broken.o"), Error::Truncated { .. }));
-    assert!(matches!(cause("foreign.o"), Error::WrongMachine { .. }));
+    assert!(matches!(cause("broken.o"), Error::Object(ObjectError::Truncated { .. })));
+    assert!(matches!(cause("foreign.o"), Error::Object(ObjectError::WrongMachine { .. })));
     let error = preparation.prepare("refused.o", &bytes).unwrap_err();
-    assert!(matches!(&error, Error::Plugin { plugin, .. } if plugin == "renamer"), "{error:?}");
+    assert!(matches!(&error, Error::Object(ObjectError::Plugin { plugin, .. }) if plugin == "renamer"), "{error:?}");
     assert_eq!(error.source().unwrap().to_string(), "not today");
 }
 
@@ -313,14 +319,16 @@ fn extended_section_numbering_is_understood() {
     assert_eq!(prepared.index.name(last.name), "last");
     assert!(last.section > 66_000);
     assert_eq!(prepared.index.section_name(last.section), ".hot");
-    // Without the table of large indices nobody can say where the symbols are.
+    // Without the table of large indices the symbols have no sections.
     let mut without = bytes.clone();
     let (index, _) = section(&without, ".symtab_shndx", 0);
     put_header(&mut without, index, field::SH_TYPE, &1_u32.to_le_bytes());
-    assert!(matches!(prepare(X86, &without), Err(Error::Malformed { .. })));
+    assert!(matches!(prepare(X86, &without), Err(Error::Object(ObjectError::Malformed { .. }))));
     let limits = Limits { sections: 66_000, ..Limits::default() };
     let limited = Preparation::new(X86, SectionConflicts::Rename, limits, Vec::new());
-    assert!(matches!(limited.prepare("test.o", &bytes), Err(Error::TooManySections { count, .. }) if count > 66_000));
+    assert!(
+        matches!(limited.prepare("test.o", &bytes), Err(Error::Object(ObjectError::TooManySections { count, .. })) if count > 66_000)
+    );
 }
 
 #[test]
@@ -329,8 +337,11 @@ fn old_llvm_is_told_apart() {
     let for_llvm = |llvm| preparation(Target { llvm, ..X86 }, SectionConflicts::Rename);
     assert!(for_llvm(22).prepare("test.o", &bytes).is_ok());
     let error = for_llvm(19).prepare("test.o", &bytes).unwrap_err();
-    assert!(matches!(&error, Error::UnsupportedRelocation { reason, .. } if reason.contains("LLVM 22")), "{error}");
-    // A kind that an LLVM lacks is carried by another.
+    assert!(
+        matches!(&error, Error::Object(ObjectError::UnsupportedRelocation { reason, .. }) if reason.contains("LLVM 20")),
+        "{error}"
+    );
+    // Another kind carries a kind that an LLVM lacks.
     let bytes = asm(".globl f\nf: .long 0, 0\n.reloc f, R_X86_64_PC16, g\n.reloc f + 4, R_X86_64_PC16, f");
     assert_eq!(for_llvm(22).prepare("test.o", &bytes).unwrap().index.lifted.len(), 0);
     let prepared = for_llvm(19).prepare("test.o", &bytes).unwrap();
@@ -338,7 +349,7 @@ fn old_llvm_is_told_apart() {
     let (_, text) = section(&prepared.bytes, ".text", 0);
     assert_eq!(prepared.index.lifted(text.offset).map(|k| k.name), Some("R_X86_64_PC16"));
     assert!(prepared.index.lifted(text.offset + 2).is_none());
-    // But not two of one field: who could say which.
+    // Two lifted relocations of one field are ambiguous.
     let bytes = asm(".globl f\nf: .long 0\n.reloc f, R_X86_64_PC16, g\n.reloc f, R_X86_64_PC8, f");
     assert!(for_llvm(22).prepare("test.o", &bytes).is_ok());
     let error = for_llvm(19).prepare("test.o", &bytes).unwrap_err();
@@ -347,5 +358,8 @@ fn old_llvm_is_told_apart() {
     let bytes = asm("f: .quad 0\n.reloc f, R_X86_64_64, x\nx = 5");
     assert!(for_llvm(19).prepare("test.o", &bytes).is_ok());
     let error = for_llvm(16).prepare("test.o", &bytes).unwrap_err();
-    assert!(matches!(&error, Error::UnsupportedRelocation { reason, .. } if reason.contains("crashes")), "{error}");
+    assert!(
+        matches!(&error, Error::Object(ObjectError::UnsupportedRelocation { reason, .. }) if reason.contains("crashes")),
+        "{error}"
+    );
 }

@@ -1,22 +1,25 @@
-//! Thread-local storage and indirect functions: what is refused, what the index says, and images for the dynamic loader.
+//! Thread-local storage and indirect functions: refusals, the index, and images for the dynamic loader.
 
 use object::elf;
 
 use super::validate::set_symbol;
+use crate::elf::elf_view::lossy;
 use crate::elf::testing::{X86, asm, gcc, preparation, prepare, readelf, run, section};
-use crate::elf::view::lossy;
 use crate::elf::{ObjectIndex, Section, TlsBlock, TlsImage};
-use crate::{Error, SectionConflicts};
+use crate::{Error, LinkError, ObjectError, SectionConflicts};
 
 #[test]
 fn thread_local_kinds_go_with_thread_local_symbols() {
     let refused = |source: &str, what: &str| {
         let error = prepare(X86, &asm(source)).unwrap_err();
-        assert!(matches!(error, Error::ThreadLocal { .. } | Error::Malformed { .. }), "{source}: {error:?}");
+        assert!(
+            matches!(error, Error::Link(LinkError::ThreadLocal { .. }) | Error::Object(ObjectError::Malformed { .. })),
+            "{source}: {error:?}"
+        );
         assert!(error.to_string().contains(what), "{source}: {error}");
     };
     let data = ".section .tdata,\"awT\",@progbits\nv: .quad 1\n.data\nplain: .quad 0\n.text\n";
-    // LLVM's assembler makes any symbol thread-local that such a kind names, so these name sections.
+    // LLVM's assembler makes the symbol of such a kind thread-local, so these use section names.
     refused(&format!("{data}.quad 0\n.reloc 0, R_X86_64_TPOFF64, .data"), "is not thread-local");
     refused(&format!("{data}.quad 0\n.reloc 0, R_X86_64_TLSGD, .text"), "is not thread-local");
     refused(&format!("{data}.quad 0\n.reloc 0, R_X86_64_64, .tdata"), "is thread-local");
@@ -46,7 +49,10 @@ fn thread_local_kinds_go_with_thread_local_symbols() {
 #[track_caller]
 fn refused_as(bytes: &[u8], what: &str) {
     let error = prepare(X86, bytes).unwrap_err();
-    assert!(matches!(error, Error::ThreadLocal { .. }) && error.to_string().contains(what), "{error:?}");
+    assert!(
+        matches!(error, Error::Link(LinkError::ThreadLocal { .. })) && error.to_string().contains(what),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -104,7 +110,7 @@ fn indirect_functions_become_functions() {
     let mut names: Vec<_> = index.indirect.iter().map(|(name, _)| index.name(*name)).collect();
     names.sort_unstable();
     assert_eq!(names, ["chosen", "own"]);
-    // Both at `pick`, as readelf has it in the object.
+    // Both are at `pick`, as readelf shows for the object.
     let text = section(&bytes, ".text", 0).1;
     let listed = readelf(&bytes, &["-sW"]);
     let pick = listed.lines().find(|line| line.ends_with(" pick")).unwrap();
@@ -113,10 +119,13 @@ fn indirect_functions_become_functions() {
     let mut in_data = asm(".data\n.globl x\nx: .quad 0\n.type x,@object");
     set_symbol(&mut in_data, "x", 4, &[elf::STB_GLOBAL.0 << 4 | elf::STT_GNU_IFUNC.0]);
     let error = prepare(X86, &in_data).unwrap_err();
-    assert!(matches!(&error, Error::IndirectFunction { symbol, .. } if symbol == "x"), "{error:?}");
+    assert!(
+        matches!(&error, Error::Object(ObjectError::IndirectFunction { symbol, .. }) if symbol == "x"),
+        "{error:?}"
+    );
 }
 
-/// A section of these bytes.
+/// Makes a section of this size and alignment.
 fn tls(size: u64, alignment: u64, has_contents: bool) -> Section {
     Section { name: Default::default(), kind: 0, flags: 0, size, alignment, offset: 0, has_contents }
 }
@@ -165,7 +174,7 @@ fn images_are_what_readelf_takes_for_shared_objects() {
             );
             assert_eq!(segment("LOAD")[4..], ["0x001028", "0x001028", "RW", "0x10000"]);
             assert_eq!(segment("GNU_STACK")[6], "RW", "or stacks become executable");
-            // llvm-readelf finds relocations by section headers only.
+            // llvm-readelf finds relocations only by section headers.
             let dir = tempfile::tempdir().unwrap();
             std::fs::write(dir.path().join("image"), &bytes).unwrap();
             let relocations = lossy(&run(dir.path(), "readelf", &["-rDW", "image"]).stdout).into_owned();

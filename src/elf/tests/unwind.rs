@@ -1,9 +1,9 @@
 use super::validate::{Case, expect, set};
-use crate::elf::raw::field;
+use crate::elf::elf_abi::field;
 use crate::elf::testing::{X86, asm, prepare, put, section};
 
-/// A CIE at 0 with the augmentation "zPLR", of which 18 bytes lie before the personality's encoding and pointer, and an FDE at 0x20
-/// with pointers at 0x28 and 0x31.
+/// A CIE at 0 with the augmentation "zPLR", of which 18 bytes lie before the personality's encoding and pointer, and an
+/// FDE at 0x20 with pointers at 0x28 and 0x31.
 const SOURCE: &str = r#".globl f
 f: .cfi_startproc
 .cfi_personality 0x9b, pointer
@@ -58,12 +58,13 @@ fn unwind_tables_that_cannot_be_walked_are_refused() {
     let mut bytes = object.clone();
     at(&mut bytes, 0x20, &[8, 0, 0, 0, 0x24, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0x30, 0, 0, 0]);
     assert!(prepare(X86, &bytes).unwrap_err().to_string().contains("too short"));
-    // Behind the last pointer, nothing is followed: LLVM's own tests have a relocation there (AArch64/ELF_ehframe.test).
+    // Bytes behind the last pointer are not interpreted: LLVM's own tests have a relocation there
+    // (AArch64/ELF_ehframe.test).
     let behind = asm(
         ".section .eh_frame,\"a\",@unwind\n.long 12, 0\n.byte 1, 0, 1, 0x78, 16, 0, 0, 0\n.long 20, 20\n.quad 0, far",
     );
     prepare(X86, &behind).unwrap();
-    // Without a personality's pointer and augmentation, pointers have eight bytes.
+    // Without a personality and augmentation, pointers have eight bytes.
     let plain = asm(
         ".section .eh_frame,\"a\",@unwind\n.long 12, 0\n.byte 1, 0, 1, 0x78, 16, 0, 0, 0\n.long 20, 20\n.quad 0, 1",
     );

@@ -1,10 +1,10 @@
-use crate::elf::raw::{SYMBOL_SIZE, field};
+use crate::elf::elf_abi::{SYMBOL_SIZE, field};
 use crate::elf::testing::{ARM, X86, asm, asm_arm, check, gcc, prepare, put, put_header, section, view};
-use crate::{Error, Result};
+use crate::{Error, ObjectError, Result};
 
 const SOURCE: &str = "extern int g(void); int data = 4; int f(void) { return g() + data; }";
 
-/// A change to a good object, and a part of the text of the error that it must lead to.
+/// A change to a valid object, and a part of the resulting error's text.
 pub(super) type Case<'a> = (&'a str, &'a dyn Fn(&mut Vec<u8>), &'a str);
 
 pub(super) fn expect(object: &[u8], cases: &[Case<'_>]) {
@@ -14,7 +14,7 @@ pub(super) fn expect(object: &[u8], cases: &[Case<'_>]) {
         change(&mut bytes);
         let error = prepare(X86, &bytes).map(drop).expect_err(what);
         assert!(error.to_string().contains(expected), "{what}: {error}");
-        // Checking finds the same, as a problem or as an error.
+        // Checking reports the same, as a problem or as an error.
         let text = match check(&bytes) {
             Ok(plan) => plan.to_string(),
             Err(error) => error.to_string(),
@@ -38,7 +38,7 @@ pub(super) fn set_symbol(bytes: &mut [u8], name: &str, field: u64, value: &[u8])
     let at = indices.find_map(|i| {
         let offset = header.offset + i * SYMBOL_SIZE;
         let start = u32::from_le_bytes(bytes[offset as usize..][..4].try_into().unwrap());
-        (crate::elf::view::string_at(strings, start) == Some(name.as_bytes())).then_some(offset)
+        (crate::elf::elf_view::string_at(strings, start) == Some(name.as_bytes())).then_some(offset)
     });
     put(bytes, at.unwrap() + field, value);
 }
@@ -273,13 +273,13 @@ fn relocations() {
     assert!(prepare(X86, &bytes).is_ok());
     entry(&mut bytes, 0, &(text - 3).to_le_bytes());
     assert!(prepare(X86, &bytes).is_err());
-    // A relocation that does nothing may be anywhere in the section, or right behind it.
+    // A relocation that does nothing may be anywhere in the section, or right behind its end.
     entry(&mut bytes, 8, &info(0, 0));
     entry(&mut bytes, 0, &text.to_le_bytes());
     assert!(prepare(X86, &bytes).is_ok());
 }
 
-/// Names that share their ends are ordinary; a megabyte that every symbol is a part of is an attack on memory.
+/// Names often share their ends; a megabyte that every symbol shares is an attack on memory.
 #[test]
 fn names_that_overlap_without_end_are_refused() {
     let long = "n".repeat(100_000);
@@ -306,7 +306,7 @@ fn names_that_overlap_without_end_are_refused() {
     assert!(prepare(X86, &asm(&source)).is_ok());
 }
 
-/// Sections of one long name, or of the same contents, that a few bytes of headers add each.
+/// Sections with one long name, or with the same contents, which cost only a few bytes of headers each.
 #[test]
 fn what_sections_share_is_not_taken_many_times() {
     let long = "n".repeat(100_000);
@@ -339,9 +339,8 @@ fn what_sections_share_is_not_taken_many_times() {
 
 #[test]
 fn groups() {
-    let object = asm(
-        ".section .x,\"axG\",@progbits,sig,comdat\n.weak sig\nsig: ret\n.section .y,\"aG\",@progbits,sig,comdat\n.quad 1",
-    );
+    let object = asm(".section .x,\"axG\",@progbits,sig,comdat\n.weak sig\nsig: ret\n.section \
+         .y,\"aG\",@progbits,sig,comdat\n.quad 1");
     let contents = |b: &mut Vec<u8>, at: u64, value: u32| {
         let (_, h) = section(b, ".group", 0);
         put(b, h.offset + at, &value.to_le_bytes());
@@ -414,9 +413,9 @@ fn instructions_that_cannot_be_patched_are_refused_on_aarch64() {
             assert_eq!(result.is_ok(), fits, "{kind} on {bad}");
         }
     }
-    // JITLink adds the addend to the slot's address: it would read past it.
+    // JITLink would add the addend to the slot's address and read past it.
     let error = arm("f: ldr x1, [x1]\n.reloc f, R_AARCH64_LD64_GOT_LO12_NC, g+8").unwrap_err();
-    assert!(matches!(error, Error::UnsupportedRelocation { .. }), "{error}");
+    assert!(matches!(error, Error::Object(ObjectError::UnsupportedRelocation { .. })), "{error}");
 }
 
 #[test]

@@ -1,26 +1,25 @@
-//! How often each relocation kind occurs, and what was found about each.
+//! Counts of relocation kinds and of verdicts, for a link plan.
 
+use crate::elf::elf_view::View;
+use crate::elf::planned_reach::Verdict;
 use crate::elf::planned_reference::PlannedReference;
-use crate::elf::reach::Verdict;
 use crate::elf::relocations::Table;
-use crate::elf::view::View;
 
-/// How often each relocation kind occurs, and what was found about each, for a link plan.
 pub(crate) struct Counts {
-    /// By position in the table of kinds.
+    /// Tallies by position in the table of kinds.
     pub known: Vec<Tally>,
     pub unknown: Vec<(u32, Tally)>,
-    /// Relocations that apply to each section.
+    /// Number of relocations that apply to each section.
     pub sections: Vec<u64>,
-    /// Up to a bound.
+    /// The first references, up to a bound.
     pub references: Vec<PlannedReference>,
 }
 
-/// How often a kind occurs.
+/// The number of relocations of a kind.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub all: u64,
-    /// Those of mapped sections, by their verdict ([`Verdict::ALL`]).
+    /// Relocations of mapped sections, by verdict ([`Verdict::ALL`]).
     pub verdicts: [u64; 4],
 }
 
@@ -52,7 +51,7 @@ impl Counts {
             return self.known.get_mut(position).map(|tally| &mut *tally);
         }
         let known = self.unknown.iter().position(|(known, _)| *known == number);
-        // Hostile input may hold any number of numbers.
+        // Hostile input may hold any number of unknown kinds.
         if known.is_none() && self.unknown.len() < 64 {
             self.unknown.push((number, Tally::default()));
         }

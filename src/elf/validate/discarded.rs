@@ -1,28 +1,28 @@
 //! References into COMDAT groups that are linked from another object.
 //!
-//! A group's members are kept or discarded as one, so nothing outside may refer to what only this object's copy has: its
-//! local symbols and its sections (gABI, Section Groups). JITLink knows no groups and would link the discarded copy.
+//! A group is kept or discarded as a whole, so no reference from outside may lead to the local symbols and sections of
+//! this object's copy (gABI, Section Groups). JITLink knows no groups and would link the discarded copy.
 
 use super::tables::{Place, place, symbol_name, symbol_table};
 use crate::Result;
+use crate::elf::elf_abi::{LE, SHF_ALLOC, SHT_RELA, STB_LOCAL, Symbol};
+use crate::elf::elf_view::View;
 use crate::elf::plugin::{Mode, ObjectReport};
-use crate::elf::raw::{LE, SHF_ALLOC, SHT_RELA, STB_LOCAL, Symbol};
-use crate::elf::view::View;
 
-/// A reference from a section that is kept to one that is not.
+/// A reference from a kept section to a discarded one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DiscardedReference {
-    /// The section that refers.
+    /// The section of the reference.
     pub section: String,
-    /// Where in that section.
+    /// Offset in that section.
     pub offset: u64,
-    /// What it refers to: a local symbol, or the section itself.
+    /// The target: a local symbol, or the section itself.
     pub symbol: String,
     /// The discarded section.
     pub target: u32,
 }
 
-/// The first reference of a prepared object's kept and mapped sections to a local symbol of a discarded one.
+/// Returns the first reference from a kept and mapped section to a local symbol of a discarded section.
 ///
 /// # Errors
 /// None for bytes that were validated.
@@ -60,8 +60,8 @@ pub(crate) fn discarded_reference(
     Ok(None)
 }
 
-/// Tables about code, whose entries go with the code or are read by nobody (`_bfd_elf_default_action_discarded` in binutils'
-/// bfd/elflink.c).
+/// Returns whether a section is a table about code, whose entries go with the code or are never read
+/// (`_bfd_elf_default_action_discarded` in binutils' bfd/elflink.c).
 fn may_refer(name: &[u8]) -> bool {
     matches!(name, b".eh_frame" | b".sframe" | b".gcc_except_table")
 }

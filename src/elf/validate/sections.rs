@@ -1,19 +1,19 @@
-//! Section headers: bounds, alignment, permissions, the tables that others lean on.
+//! Checks of section headers: bounds, alignment, permissions, and links between tables.
 
 use super::Context;
 use super::symbols::Symbols;
 use super::tables::{MAX_ALIGNMENT, Tables, symbol_table};
 use crate::elf::builder::IndexBuilder;
-use crate::elf::fragments::{Fragment, fragment};
-use crate::elf::index::{Array, ArrayKind, Group, Name, Section, array_kind, is_retained};
-use crate::elf::plugin::ObjectReport;
-use crate::elf::raw::{
+use crate::elf::elf_abi::{
     GRP_COMDAT, RELA_SIZE, SHF_ALLOC, SHF_EXECINSTR, SHF_LINK_ORDER, SHF_TLS, SHF_WRITE, SHF_X86_64_LARGE,
     SHT_ANDROID_REL, SHT_ANDROID_RELA, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_PROGBITS, SHT_REL, SHT_RELA, SHT_RELR,
     SectionHeader,
 };
-use crate::elf::view::View;
-use crate::{Error, Result};
+use crate::elf::elf_view::View;
+use crate::elf::fragments::{Fragment, fragment};
+use crate::elf::index::{Array, ArrayKind, Group, Name, Section, array_kind, is_retained};
+use crate::elf::plugin::ObjectReport;
+use crate::{Error, MemoryError, ObjectError, Result};
 
 pub(super) fn validate<'a>(
     view: &View<'a>,
@@ -25,7 +25,7 @@ pub(super) fn validate<'a>(
         IndexBuilder::new(view.names().len() + tables.strings.len(), view.count() as usize + tables.symbols.len());
     builder.index.sections.reserve_exact(view.count() as usize);
     if let Some(null) = view.header(0) {
-        // LLVM takes it for what it says it is.
+        // LLVM does not treat section 0 specially.
         if null.kind != SHT_NULL {
             report.refuse(|| view.malformed(None, None, "the first section is not the null section"))?;
         }
@@ -33,7 +33,7 @@ pub(super) fn validate<'a>(
     }
     for (index, header) in view.sections() {
         let text = view.name_of(&header)?;
-        // Nobody asks for a relocation section by its name, which is as long as the other's.
+        // Names of relocation sections are long and never looked up.
         let named = header.kind != SHT_RELA;
         let name =
             if named { builder.name(view, text)? } else { builder.pass(view, text).map(|()| Name::default())? };
@@ -73,7 +73,7 @@ pub(super) fn validate<'a>(
                 section: index,
             });
         }
-        // What `ld` looks at, and the dynamic loader then at what `ld` made of it (PT_GNU_STACK).
+        // `ld` reads this section's flag and sets PT_GNU_STACK for the dynamic loader.
         builder.index.executable_stack |= text == b".note.GNU-stack" && header.is(SHF_EXECINSTR);
         if is_retained(text, header.flags) {
             builder.index.retain.push(index);
@@ -81,18 +81,18 @@ pub(super) fn validate<'a>(
         if header.is(SHF_TLS) {
             builder.index.thread_local.get_or_insert_default().sections.push(index);
         }
-        if header.is(SHF_X86_64_LARGE) && header.is(SHF_ALLOC) && view.machine == crate::elf::raw::EM_X86_64 {
+        if header.is(SHF_X86_64_LARGE) && header.is(SHF_ALLOC) && view.machine == crate::elf::elf_abi::EM_X86_64 {
             builder.index.large_sections.push(index);
         }
     }
     if let Some(index) = builder.twin_of_thread_local() {
-        // The linker tells them apart by their names.
+        // The linker tells thread-local sections apart by name.
         report.refuse(|| view.malformed(Some(index), None, "it is the second thread-local section of its name"))?;
     }
     let (count, limit) = (tables.relocations, context.limits.relocations);
     if count > limit {
         let object = || view.object.into();
-        report.refuse(|| Error::TooManyRelocations { object: object(), count, limit })?;
+        report.refuse(|| Error::Object(ObjectError::TooManyRelocations { object: object(), count, limit }))?;
     }
     Ok((builder, tables))
 }
@@ -109,24 +109,26 @@ fn section(header: &SectionHeader, name: Name) -> Section {
     }
 }
 
-/// One section by itself.
+/// Checks one section by itself.
 fn check(view: &View<'_>, index: u32, header: &SectionHeader, report: &mut ObjectReport) -> Result<()> {
     let malformed = |problem: String| view.malformed(Some(index), None, problem);
     if header.align != 0 && !header.align.is_power_of_two() {
         report.refuse(|| malformed(format!("its alignment ({}) is no power of two", header.align)))?;
     } else if header.is(SHF_ALLOC) && header.align > MAX_ALIGNMENT {
-        report.refuse(|| Error::UnsupportedAlignment {
-            object: view.object.into(),
-            section: view.label(index),
-            alignment: header.align,
-            limit: MAX_ALIGNMENT,
+        report.refuse(|| {
+            Error::Memory(MemoryError::UnsupportedAlignment {
+                object: view.object.into(),
+                section: view.label(index),
+                alignment: header.align,
+                limit: MAX_ALIGNMENT,
+            })
         })?;
     }
     if header.address.checked_add(header.size).is_none() {
         report
             .refuse(|| malformed(format!("its address {:#x} and size {:#x} overflow", header.address, header.size)))?;
     }
-    // JITLink copies the contents of what is not mapped.
+    // JITLink copies the contents of unmapped sections.
     if !header.is(SHF_ALLOC) && header.kind == SHT_NOBITS && header.size != 0 {
         report.refuse(|| malformed("it is not mapped and has no contents, but a size".into()))?;
     }
@@ -138,7 +140,9 @@ fn check(view: &View<'_>, index: u32, header: &SectionHeader, report: &mut Objec
     }
     let forbidden = SHF_WRITE | SHF_EXECINSTR | SHF_ALLOC;
     if header.flags & forbidden == forbidden {
-        report.refuse(|| Error::WritableAndExecutable { object: view.object.into(), section: view.label(index) })?;
+        report.refuse(|| {
+            Error::Object(ObjectError::WritableAndExecutable { object: view.object.into(), section: view.label(index) })
+        })?;
     }
     match header.kind {
         SHT_REL | SHT_RELR | SHT_ANDROID_REL | SHT_ANDROID_RELA => {
@@ -147,21 +151,24 @@ fn check(view: &View<'_>, index: u32, header: &SectionHeader, report: &mut Objec
                 SHT_RELR => "SHT_RELR",
                 _ => "Android-packed",
             };
-            report.refuse(|| Error::UnsupportedRelocation {
-                object: view.object.into(),
-                section: view.label(index),
-                offset: 0,
-                relocation: format!("encoding {encoding}"),
-                symbol: "any".into(),
-                reason: "objects for this machine have SHT_RELA relocations; build it again with a current toolchain"
-                    .into(),
+            report.refuse(|| {
+                Error::Object(ObjectError::UnsupportedRelocation {
+                    object: view.object.into(),
+                    section: view.label(index),
+                    offset: 0,
+                    relocation: format!("encoding {encoding}"),
+                    symbol: "any".into(),
+                    reason:
+                        "objects for this machine have SHT_RELA relocations; build it again with a current toolchain"
+                            .into(),
+                })
             })
         }
         _ => Ok(()),
     }
 }
 
-/// Section groups; needs the symbols for the signatures.
+/// Reads the section groups; needs the symbols for the signatures.
 pub(super) fn groups(
     view: &View<'_>,
     tables: &Tables<'_>,
@@ -169,7 +176,10 @@ pub(super) fn groups(
     builder: &mut IndexBuilder,
     report: &mut ObjectReport,
 ) -> Result<()> {
-    // Section -> group, for the definitions; made only if there are groups.
+    if !tables.groups {
+        return Ok(());
+    }
+    // Section -> group, for the definitions.
     let mut owner: Vec<u32> = Vec::new();
     for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_GROUP) {
         let malformed = |problem: String| view.malformed(Some(index), None, problem);
@@ -200,12 +210,12 @@ pub(super) fn groups(
                 _ => report.refuse(|| malformed(format!("section {member} is in two groups")))?,
             }
         }
-        // Most are names of definitions, and long: once is enough.
+        // Most signatures are long names of definitions, which the index has already.
         let signature = symbols.named(header.info).map_or_else(|| builder.name(view, &signature), Ok)?;
         builder.index.groups.push(Group { signature, members });
     }
     if !owner.is_empty() {
-        // A section that is ordered with a member goes with it, whether it says so or not (gABI, SHF_LINK_ORDER).
+        // A section that is ordered after a member belongs to its group, declared or not (gABI, SHF_LINK_ORDER).
         for (index, header) in view.sections().filter(|(_, header)| header.is(SHF_LINK_ORDER)) {
             let group = owner.get(header.link as usize).copied().unwrap_or(u32::MAX);
             if let Some(slot) = owner.get_mut(index as usize).filter(|slot| **slot == u32::MAX)

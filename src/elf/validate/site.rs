@@ -1,17 +1,17 @@
-//! A relocation, what it applies to, and what all of an object's bring.
+//! A relocation with its target, and a summary of all relocations of an object.
 
 use std::collections::BTreeSet;
 
 use super::tables::Tables;
+use crate::elf::elf_abi::SectionHeader;
+use crate::elf::elf_view::View;
 use crate::elf::index::Lifted;
-use crate::elf::raw::SectionHeader;
-use crate::elf::view::View;
 
-/// What the relocations of an object bring.
+/// A summary of an object's relocations.
 #[derive(Default)]
 pub(super) struct Found {
     pub lifted: Lifted,
-    /// Symbols, by index, of variables that code needs at a fixed distance from the thread pointer.
+    /// Symbol indices of variables that code needs at a fixed distance from the thread pointer.
     pub statics: BTreeSet<u32>,
     /// Whether thread-local contents hold addresses.
     pub relocated: bool,
@@ -28,7 +28,7 @@ pub(super) struct Entry {
     pub addend: i64,
 }
 
-/// A relocation and where it applies.
+/// A relocation, its target section, and its symbol.
 pub(super) struct Site<'v, 'a> {
     pub view: &'v View<'a>,
     pub tables: &'v Tables<'a>,

@@ -1,36 +1,36 @@
-//! Symbols: names, sections, kinds, and what JITLink makes of each.
+//! Checks of symbols: names, sections and kinds, as JITLink reads them.
 
 use hashbrown::HashSet;
 
 use super::site::Found;
 use super::tables::{MAX_ALIGNMENT, Mapped, Place, Tables, place};
 use crate::elf::builder::IndexBuilder;
-use crate::elf::index::{Binding, Definition, Import, Name, SymbolKind, Visibility};
-use crate::elf::patch::{Patch, Value};
-use crate::elf::plugin::ObjectReport;
-use crate::elf::raw::{
+use crate::elf::elf_abi::{
     LE, SHF_EXECINSTR, SHF_TLS, SHN_UNDEF, SHT_NULL, SHT_RELA, STB_GLOBAL, STB_GNU_UNIQUE, STB_LOCAL, STB_WEAK,
     STT_COMMON, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION, STT_TLS, STV_HIDDEN,
     STV_INTERNAL, SYMBOL_SIZE, Symbol, field,
 };
+use crate::elf::elf_view::{View, in_message, string_at};
+use crate::elf::index::{Binding, Definition, Import, Name, SymbolKind, Visibility};
+use crate::elf::patch::{Patch, Value};
+use crate::elf::plugin::ObjectReport;
 use crate::elf::report::ChangeKind;
-use crate::elf::view::{View, in_message, string_at};
-use crate::{Error, Limits, Result};
+use crate::{Error, Limits, LinkError, MemoryError, ObjectError, Result};
 
-/// Up to this many names, comparing each with each is cheaper than a hash table.
+/// Up to this many names, comparing all pairs is cheaper than a hash table.
 const FEW: usize = 8;
 
-/// What the symbol table says, for groups and relocations.
+/// Facts about the symbol table, for groups and relocations.
 pub(super) struct Symbols {
     count: u32,
     /// Bytes of the longest name.
     longest: usize,
-    /// Names that the index has, by the symbols' indices; none for an object without groups.
+    /// Names in the index by symbol index; empty for an object without groups.
     named: Vec<(u32, Name)>,
 }
 
 impl Symbols {
-    /// Refuses relocations that refer to too many bytes of names. `relocations`: how many there are.
+    /// Refuses relocations that refer to too many bytes of names. `relocations` is their number.
     pub(super) fn refuse_too_much_work(
         &self,
         view: &View<'_>,
@@ -51,18 +51,18 @@ impl Symbols {
             }
         }
         if work > limit {
-            return Err(Error::TooMuchWork { object: view.object.into(), work, limit });
+            return Err(Error::Object(ObjectError::TooMuchWork { object: view.object.into(), work, limit }));
         }
         Ok(())
     }
 
-    /// The name in the index of a symbol, if it is there.
+    /// Returns a symbol's name in the index, if it is there.
     pub(super) fn named(&self, index: u32) -> Option<Name> {
         let found = self.named.binary_search_by_key(&index, |(symbol, _)| *symbol).ok()?;
         self.named.get(found).map(|(_, name)| *name)
     }
 
-    /// A group's signature: the name of a symbol, or of the section that a nameless section symbol stands for.
+    /// Returns a group's signature: the name of a symbol, or of a nameless section symbol's section.
     pub(super) fn signature(&self, view: &View<'_>, tables: &Tables<'_>, index: u32) -> Option<Vec<u8>> {
         if index == 0 || index >= self.count {
             return None;
@@ -81,8 +81,8 @@ impl Symbols {
     }
 }
 
-/// Whether JITLink makes a symbol of its own out of it, so that relocations may refer to it. (Absolute symbols that
-/// others can see are undefined by then.)
+/// Returns whether JITLink makes a symbol of it, so that relocations may refer to it. (Visible absolute symbols have
+/// become undefined by then.)
 pub(super) fn is_linkable(symbol: &Symbol, place: Place) -> bool {
     match place {
         _ if symbol.kind == STT_FILE => false,
@@ -116,7 +116,8 @@ pub(super) fn validate(
     for (index, raw) in (0u32..).zip(tables.symbols) {
         let symbol = Symbol::decode(raw);
         if index == 0 {
-            // JITLink takes relocations against symbol 0 for ones against the null symbol, and crashes if it is none.
+            // JITLink treats relocations against symbol 0 as ones against the null symbol, and crashes if it is
+            // another.
             let null = symbol.name == 0 && symbol.kind == 0 && symbol.binding == 0 && symbol.shndx == 0;
             if !null || symbol.value != 0 || symbol.size != 0 || symbol.other != 0 {
                 report.refuse(|| view.malformed(Some(symtab), Some(0), "the first symbol is not the null symbol"))?;
@@ -204,31 +205,35 @@ pub(super) fn validate(
                 text(),
                 if place == Place::Common { "common" } else { "absolute" }
             );
-            report.refuse(|| Error::ThreadLocal { object: view.object.into(), what })?;
+            report.refuse(|| Error::Link(LinkError::ThreadLocal { object: view.object.into(), what }))?;
             continue;
         }
         let at = table + offset;
         let internal = symbol.visibility() == STV_INTERNAL && place != Place::Undefined;
         if internal {
-            // To a linker the same; JITLink knows only the one.
+            // The linker treats both alike; JITLink knows only hidden ones.
             patch.write(at + field::ST_OTHER, Value::U8(symbol.other & !3 | STV_HIDDEN));
         }
         let resolver = match (symbol.kind, place) {
             (STT_GNU_IFUNC, Place::Section(section)) => match view.header(section).filter(|_| executable) {
                 Some(header) if !name.is_empty() => {
-                    // The linker puts a stub in its place. What JITLink does not know as a function, it does not link.
+                    // The linker replaces it with a stub. JITLink does not link it unless it is a function.
                     patch.write(at + 4, Value::U8(symbol.binding << 4 | STT_FUNC));
                     let to = "reached through a stub, as it is an indirect function".into();
                     report.change(None, ChangeKind::Symbol { name: text(), to });
                     Some(header.offset.saturating_add(symbol.value))
                 }
                 _ => {
-                    report.refuse(|| Error::IndirectFunction { object: view.object.into(), symbol: text() })?;
+                    report.refuse(|| {
+                        Error::Object(ObjectError::IndirectFunction { object: view.object.into(), symbol: text() })
+                    })?;
                     continue;
                 }
             },
             (STT_GNU_IFUNC, Place::Common | Place::Absolute) => {
-                report.refuse(|| Error::IndirectFunction { object: view.object.into(), symbol: text() })?;
+                report.refuse(|| {
+                    Error::Object(ObjectError::IndirectFunction { object: view.object.into(), symbol: text() })
+                })?;
                 continue;
             }
             _ => None,
@@ -314,7 +319,7 @@ pub(super) fn validate(
     Ok(Symbols { count, longest, named })
 }
 
-/// Notes which variables have to be at a fixed distance from the thread pointer.
+/// Records the variables that must be at a fixed distance from the thread pointer.
 pub(super) fn note_statics(
     view: &View<'_>,
     tables: &Tables<'_>,
@@ -338,7 +343,7 @@ pub(super) fn note_statics(
     Ok(())
 }
 
-/// A common symbol's alignment, binding and size; false if it was refused.
+/// Checks a common symbol's alignment, binding and size; returns false if it was refused.
 fn check_common(
     view: &View<'_>,
     symbol: &Symbol,
@@ -357,11 +362,13 @@ fn check_common(
         return Ok(false);
     }
     if symbol.value > MAX_ALIGNMENT {
-        report.refuse(|| Error::UnsupportedAlignment {
-            object: view.object.into(),
-            section: format!("COMMON ({text})"),
-            alignment: symbol.value,
-            limit: MAX_ALIGNMENT,
+        report.refuse(|| {
+            Error::Memory(MemoryError::UnsupportedAlignment {
+                object: view.object.into(),
+                section: format!("COMMON ({text})"),
+                alignment: symbol.value,
+                limit: MAX_ALIGNMENT,
+            })
         })?;
         return Ok(false);
     }

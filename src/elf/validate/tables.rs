@@ -1,17 +1,17 @@
-//! The tables that validation reads, and where a symbol is.
+//! The tables that validation reads, and the places of symbols.
 
-use crate::elf::plugin::ObjectReport;
-use crate::elf::raw::{
+use crate::elf::elf_abi::{
     RawSymbol, SHN_ABS, SHN_COMMON, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
     STT_SECTION, SYMBOL_SIZE, Symbol,
 };
-use crate::elf::view::{View, in_message, is_string_table};
-use crate::{Error, Limits, Result};
+use crate::elf::elf_view::{View, in_message, is_string_table};
+use crate::elf::plugin::ObjectReport;
+use crate::{Error, Limits, ObjectError, Result};
 
 /// The largest alignment of a mapped section or common symbol.
 pub(crate) const MAX_ALIGNMENT: u64 = 2 << 20;
 
-/// More than any address space has: sums beyond it would overflow in LLVM's layout.
+/// Upper bound of every address space: larger sums could overflow in LLVM's layout.
 const MAX_MAPPED: u64 = 1 << 47;
 
 /// The tables that the rest of validation reads.
@@ -24,9 +24,9 @@ pub(crate) struct Tables<'a> {
     /// Contents of the extended section-index table, four bytes for each symbol.
     pub extended: Option<&'a [u8]>,
     pub mapped: Mapped,
-    /// How many relocations there are.
+    /// Number of relocations.
     pub relocations: u64,
-    /// Whether there are groups.
+    /// Whether the object has groups.
     pub groups: bool,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Tables<'a> {
 pub(crate) struct Mapped(u64);
 
 impl Mapped {
-    /// Counts a part, and what may lie before it so that it is aligned.
+    /// Counts a part and the padding that may lie before it.
     pub(super) fn add(
         &mut self,
         (size, align): (u64, u64),
@@ -49,7 +49,12 @@ impl Mapped {
             return Err(view.malformed(None, None, format!("{} takes more memory than there can be", part())));
         }
         if bytes > limit {
-            return Err(Error::MappedTooLarge { object: view.object.into(), part: part(), bytes, limit });
+            return Err(Error::Object(ObjectError::MappedTooLarge {
+                object: view.object.into(),
+                part: part(),
+                bytes,
+                limit,
+            }));
         }
         Ok(())
     }
@@ -65,7 +70,7 @@ pub(crate) fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Re
             continue;
         }
         let symbols = if header.entry_size == SYMBOL_SIZE { view.symbols(index, &header)? } else { None };
-        // Without a readable table nothing that follows can be judged.
+        // The following checks need a readable table.
         let Some(symbols) = symbols else {
             return Err(malformed(format!(
                 "{} bytes in entries of {} are no symbol table",
@@ -77,7 +82,7 @@ pub(crate) fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Re
             .filter(|strings| strings.kind == SHT_STRTAB)
             .ok_or_else(|| malformed(format!("its string table is section {}, which is none", header.link)))?;
         let strings = view.contents(header.link, &strings)?;
-        // A name at 0 is none, to LLVM and to us.
+        // LLVM and this crate treat a name at offset 0 as absent.
         if !(is_string_table(strings) || strings.is_empty() && symbols.len() <= 1) {
             return Err(malformed("its string table does not begin and end with a NUL byte".into()));
         }
@@ -102,7 +107,7 @@ pub(crate) fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Re
     Ok(tables)
 }
 
-/// Where a symbol is.
+/// The place of a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Undefined,
@@ -113,7 +118,7 @@ pub(crate) enum Place {
     Unknown(u32),
 }
 
-/// Where a symbol is, extended numbering included.
+/// Returns the place of a symbol, with extended section indices resolved.
 pub(crate) fn place(tables: &Tables<'_>, index: u32, symbol: &Symbol) -> Place {
     match symbol.shndx {
         SHN_UNDEF => Place::Undefined,
@@ -131,7 +136,7 @@ pub(crate) fn place(tables: &Tables<'_>, index: u32, symbol: &Symbol) -> Place {
     }
 }
 
-/// A symbol's name for messages; of a section symbol the section's.
+/// Returns a symbol's name for messages; for a section symbol the section's.
 pub(super) fn symbol_name(view: &View<'_>, tables: &Tables<'_>, index: u32) -> String {
     let Some(symbol) = tables.symbols.get(index as usize).map(Symbol::decode) else {
         return format!("#{index}");

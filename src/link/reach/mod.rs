@@ -1,13 +1,13 @@
-//! Whether every reference of an object reaches its target, and what is done about those that do not.
+//! Range checks of an object's references, and bridges for those that do not reach.
 //!
-//! Before addresses are known, `survey` counts the references that may turn out to be too long and could be bridged, and
-//! room is made for them. At final addresses `check` looks at every reference: one that is too long is rewritten to go
-//! through that room, or refused. Nothing is bridged by copying data, and no instruction changes that reaches anyway.
+//! Before addresses are known, `survey` counts the references that may be out of range and can be bridged, and room is
+//! reserved for them. At final addresses `check` looks at every reference: one out of range is rewritten to go through
+//! that room, or refused. No data is copied, and no instruction changes that reaches anyway.
 
-mod aarch64;
-mod room;
-mod thread_local;
-mod x86_64;
+mod aarch64_bridges;
+mod stub_area;
+mod tls_references;
+mod x86_64_bridges;
 
 #[cfg(test)]
 mod tests;
@@ -18,34 +18,23 @@ use slabjit_llvm_wrap as shim;
 
 use crate::elf::relocations::{Field, Kind, Operation, Range, Table};
 use crate::elf::{EM_AARCH64, EM_X86_64, Location, MISALIGNED, in_message};
-use crate::error::FarReference;
-use room::{Room, Rooms};
-pub(super) use thread_local::{Local, Missing};
+use crate::live::error::FarReference;
+use crate::out_of_range::OutOfRange;
+use stub_area::{StubArea, StubAreas};
+pub(super) use tls_references::{Local, Missing};
 
-/// What happens to a reference that does not reach its target; see [`JitEngineBuilder::out_of_range`](crate::JitEngineBuilder::out_of_range).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum OutOfRange {
-    /// It is made to go through a literal, a slot or a stub near it, where that computes exactly the same: instructions that
-    /// take an address (`ADRP`, `ADR`, `lea`) and branches. Everything else is refused.
-    #[default]
-    Bridge,
-    /// It is refused.
-    Reject,
-}
-
-/// The longest list of failures that is kept.
+/// The largest number of failures that are kept.
 const MOST_FAILURES: usize = 1000;
-/// Where code is larger, a room at its end cannot be reached from its start (`B`: 128 MiB).
+/// The code size above which a room at the end cannot be reached from the start (`B`: 128 MiB).
 const LARGE_CODE: u64 = 100 << 20;
-/// What lies between the parts of an object beside their bytes: protections change on pages.
+/// Upper bound of the padding between an object's parts: protections change on pages.
 const PADDING: u64 = 8 * (64 << 10);
 
 /// A reference, in the ABI's terms.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Edge<'a> {
     pub relocation: u32,
-    /// Of the field, in its block.
+    /// Offset of the field in its block.
     pub offset: usize,
     pub place: Place,
     pub addend: i64,
@@ -53,7 +42,7 @@ pub(super) struct Edge<'a> {
     pub symbol: &'a str,
 }
 
-/// Where a reference leads; the target is an offset in the block, or an address, or not known.
+/// The target of a reference: an offset in the block, an address, or unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     SameBlock,
@@ -62,7 +51,7 @@ pub(super) enum Place {
     Elsewhere,
 }
 
-/// Bytes that bridges may take.
+/// The bytes that bridges may take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Need {
     code: u64,
@@ -75,7 +64,7 @@ pub(super) struct Block<'a> {
     pub executable: bool,
     pub address: u64,
     pub content: &'a mut [u8],
-    /// File offset of its first byte in the prepared object, if it comes from there.
+    /// File offset of its first byte in the prepared object, if it has one.
     pub origin: Option<u64>,
 }
 
@@ -85,15 +74,15 @@ pub(super) struct Reach {
     table: Table,
     policy: OutOfRange,
     arena: ops::Range<u64>,
-    /// Of the whole graph, before room is made in it.
+    /// Bytes of the whole graph, before room is reserved.
     bytes: u64,
     need: Need,
-    /// Something refers to another part of the object and reaches less than the arena.
+    /// Whether a reference to another part of the object reaches less than the arena.
     narrow: bool,
-    rooms: Rooms,
+    rooms: StubAreas,
     got: u64,
     bridges: u32,
-    /// The first thread-local reference that has no value: the relocation and the symbol, and why.
+    /// The first thread-local reference without a value: the relocation, the symbol, and the reason.
     missing: Option<(&'static str, String, Missing)>,
     failures: Vec<FarReference>,
     more: usize,
@@ -109,7 +98,7 @@ impl Reach {
             bytes: 0,
             need: Need::default(),
             narrow: false,
-            rooms: Rooms::default(),
+            rooms: StubAreas::default(),
             got: 0,
             bridges: 0,
             missing: None,
@@ -118,7 +107,7 @@ impl Reach {
         }
     }
 
-    /// Counts what the references of one block may need. `content` is the block's, `bytes` the whole graph's.
+    /// Counts the room for the references of one block. `content` is the block's, `bytes` the whole graph's.
     pub(super) fn survey(
         &mut self,
         bytes: u64,
@@ -129,15 +118,15 @@ impl Reach {
         self.bytes = bytes;
         for (edge, lifted) in edges {
             let Some(kind) = lifted.or_else(|| Some(self.table.get(edge.relocation)?.1)) else { continue };
-            self.need.data = self.need.data.saturating_add(thread_local::cost(kind).data);
+            self.need.data = self.need.data.saturating_add(tls_references::cost(kind).data);
             self.narrow |= self.is_narrow(kind, &edge);
             if self.policy == OutOfRange::Reject || !self.may_be_out_of_range(kind, &edge) {
                 continue;
             }
             let edge = Edge { relocation: kind.number, ..edge };
             let cost = match self.machine {
-                EM_AARCH64 => aarch64::cost(&edge, executable),
-                _ if executable => x86_64::cost(&edge, content),
+                EM_AARCH64 => aarch64_bridges::cost(&edge, executable),
+                _ if executable => x86_64_bridges::cost(&edge, content),
                 _ => Need::default(),
             };
             self.need.code = self.need.code.saturating_add(cost.code);
@@ -145,18 +134,18 @@ impl Reach {
         }
     }
 
-    /// Whether a relative reference could be too long, for all that is known before the layout.
+    /// Returns whether a relative reference may be out of range, before the layout.
     fn may_be_out_of_range(&self, kind: &Kind, edge: &Edge<'_>) -> bool {
         if !matches!(kind.operation, Operation::Relative | Operation::PageRelative) {
             return false;
         }
-        // Room makes the object larger.
+        // The reserved room makes the object larger.
         let most = self.bytes.saturating_mul(4).saturating_add(PADDING).min(i64::MAX as u64);
         let (target, from) = match edge.place {
             Place::SameBlock => (edge.target..edge.target, edge.offset as u64..edge.offset as u64),
             Place::OtherBlock => (0..most, 0..most),
             Place::AtAddress => (edge.target..edge.target, self.arena.clone()),
-            // In an object that is linked with this one: on x86-64 in a section outside the arena, for all we know.
+            // In another object of the batch: on x86-64 possibly in a section outside the arena.
             Place::Elsewhere if self.machine == EM_X86_64 => (0..u64::MAX, self.arena.clone()),
             Place::Elsewhere => (self.arena.clone(), self.arena.clone()),
         };
@@ -166,42 +155,42 @@ impl Reach {
         !kind.fits(least) || !kind.fits(greatest)
     }
 
-    /// Whether a reference may lead to another protection of the object, and could be too long if that lay anywhere in the arena.
+    /// Returns whether a reference may lead to another protection of the object, and may be out of range if that is
+    /// elsewhere in the arena.
     fn is_narrow(&self, kind: &Kind, edge: &Edge<'_>) -> bool {
         if !matches!(kind.operation, Operation::Relative | Operation::PageRelative) {
             return false;
         }
-        // Code branches to code, of which an object's is in one place.
-        let branch = self.machine == EM_AARCH64 && aarch64::is_branch(kind.number);
+        // An object's code is contiguous, so branches between code are short.
+        let branch = self.machine == EM_AARCH64 && aarch64_bridges::is_branch(kind.number);
         let most = i128::from(self.arena.end - self.arena.start);
         edge.place == Place::OtherBlock && !branch && !(kind.fits(most) && kind.fits(-most))
     }
 
-    /// Whether the parts of the object must be near each other, more than all of the arena is.
+    /// Returns whether the parts of the object must be nearer to each other than the arena's size.
     pub(super) fn needs_one_slab(&self) -> bool {
         // On AArch64, code loads from the room in read-only data.
         self.narrow || (self.machine == EM_AARCH64 && self.need.data != 0)
     }
 
-    /// Bytes to reserve at the head and the tail of the code, and among read-only data.
+    /// Returns the bytes to reserve at the head and the tail of the code, and in read-only data.
     pub(super) fn reserve(&self) -> [u64; 3] {
         let head = if self.machine == EM_AARCH64 && self.bytes > LARGE_CODE { self.need.code } else { 0 };
         [head, self.need.code, self.need.data]
     }
 
-    /// Where the room is (address, bytes) and where the GOT begins, or 0.
+    /// Sets the rooms (address, bytes) and the start of the GOT, or 0.
     pub(super) fn settle(&mut self, rooms: [(u64, usize); 3], got: u64) {
-        // What no bridge uses traps if it is run: int3, or udf.
+        // Unused room traps if it is run: int3, or udf.
         let filler = if self.machine == EM_X86_64 { 0xcc } else { 0 };
-        self.rooms = Rooms::new(rooms.map(|(address, size)| Room::new(address, size, filler)));
+        self.rooms = StubAreas::new(rooms.map(|(address, size)| StubArea::new(address, size, filler)));
         self.got = got;
     }
 
-    /// Looks at one reference at final addresses. True if its field has been written and LLVM must not.
+    /// Checks one reference at final addresses. Returns true if its field was written and LLVM must not write it.
     ///
-    /// `locate` finds the place of an offset in the prepared object, for messages.
-    ///
-    /// `local`: what is known of the target of thread-local kinds.
+    /// `locate` finds the place of an offset in the prepared object, for messages; `local` describes the target of
+    /// thread-local kinds.
     pub(super) fn check(
         &mut self,
         edge: &Edge<'_>,
@@ -210,7 +199,7 @@ impl Reach {
         local: Local,
         locate: impl FnOnce(u64) -> Option<Location>,
     ) -> bool {
-        // JITLink keeps things alive by edges of its own, at the beginning of code: a lifted relocation may be there too.
+        // JITLink has keep-alive edges of its own at the start of code, where a lifted relocation may be too.
         let lifted = lifted.filter(|_| edge.relocation != shim::SLABJIT_OTHER_KIND);
         let Some(kind) = lifted.or_else(|| self.kind(edge, block.content)) else { return false };
         let at = block.address.wrapping_add(edge.offset as u64);
@@ -233,7 +222,7 @@ impl Reach {
         let fits = kind.fits(value.into());
         let aligned = kind.is_aligned(value.into());
         if fits && aligned {
-            // JITLink takes what is read as signed or as unsigned for one of them only.
+            // JITLink treats these fields as signed, or as unsigned, only.
             let ours = lifted.is_some() || matches!(kind.range, Range::Either(_));
             return self.settle_field(kind, edge, block, ours.then_some(value));
         }
@@ -245,24 +234,24 @@ impl Reach {
         false
     }
 
-    /// The relocation that an edge means: what JITLink derives from the instruction, we do too.
+    /// Returns the relocation that an edge stands for, derived from the instruction as JITLink derives it.
     fn kind(&self, edge: &Edge<'_>, content: &[u8]) -> Option<&'static Kind> {
         let kind = |number: u32| Some(self.table.get(number)?.1);
         let alternatives: &[u32] = match (self.machine, edge.relocation) {
-            // In unwind tables: the same field, counted the other way round.
-            (EM_AARCH64, shim::SLABJIT_NEGATIVE_DELTA32) => return kind(aarch64::PREL32),
-            (_, shim::SLABJIT_NEGATIVE_DELTA32) => return kind(x86_64::PC32),
-            (EM_AARCH64, aarch64::ADD_ABS_LO12_NC) => &aarch64::PAGE_OFFSETS,
-            (EM_AARCH64, aarch64::MOVW_UABS_G0_NC) => &aarch64::WIDE_MOVES,
+            // In unwind tables: the same field with the opposite sign.
+            (EM_AARCH64, shim::SLABJIT_NEGATIVE_DELTA32) => return kind(aarch64_bridges::PREL32),
+            (_, shim::SLABJIT_NEGATIVE_DELTA32) => return kind(x86_64_bridges::PC32),
+            (EM_AARCH64, aarch64_bridges::ADD_ABS_LO12_NC) => &aarch64_bridges::PAGE_OFFSETS,
+            (EM_AARCH64, aarch64_bridges::MOVW_UABS_G0_NC) => &aarch64_bridges::WIDE_MOVES,
             (_, number) => return kind(number),
         };
         let word = word_at(content, edge.offset)?;
         alternatives.iter().filter_map(|number| kind(*number)).find(|kind| kind.applies_to(word))
     }
 
-    /// What the field is to hold; `None` for what cannot be out of range.
+    /// Returns the value of the field; `None` if it cannot be out of range.
     ///
-    /// JITLink's edges are past the GOT: where a lifted relocation wants its entry, the target is that entry.
+    /// JITLink's edges have passed the GOT: a lifted relocation to a GOT entry has that entry as its target.
     fn value(&self, kind: &Kind, edge: &Edge<'_>, at: u64) -> Option<i64> {
         const PAGE: u64 = !0xfff;
         let got = || (self.got != 0).then_some(self.got);
@@ -282,7 +271,7 @@ impl Reach {
         } as i64)
     }
 
-    /// A field that fits: JITLink adds bits to AArch64 instructions where the ABI replaces them, so there must be none.
+    /// Clears a field that fits: JITLink ORs bits into AArch64 instructions that the ABI replaces.
     fn settle_field(&self, kind: &Kind, edge: &Edge<'_>, block: &mut Block<'_>, ours: Option<i64>) -> bool {
         let Some(place) = block.content.get_mut(edge.offset..) else { return false };
         if let Some(value) = ours {
@@ -299,8 +288,8 @@ impl Reach {
             return false;
         }
         let bridged = match self.machine {
-            EM_AARCH64 => aarch64::bridge(edge, block, &mut self.rooms),
-            _ if block.executable => x86_64::bridge(edge, block.address, block.content, &mut self.rooms),
+            EM_AARCH64 => aarch64_bridges::bridge(edge, block, &mut self.rooms),
+            _ if block.executable => x86_64_bridges::bridge(edge, block.address, block.content, &mut self.rooms),
             _ => None,
         };
         bridged.is_some()
@@ -341,14 +330,14 @@ impl Reach {
         });
     }
 
-    /// What the field belongs to, for people.
+    /// Names the instruction of a field, for messages.
     fn instruction(&self, kind: &Kind, content: &[u8], offset: usize) -> Option<String> {
         if self.machine == EM_AARCH64 {
             if matches!(kind.field, Field::Data(_)) {
                 return None;
             }
             let word = word_at(content, offset)?;
-            return Some(format!("{} {word:#010x}", aarch64::mnemonic(word)));
+            return Some(format!("{} {word:#010x}", aarch64_bridges::mnemonic(word)));
         }
         if kind.operation != Operation::Relative || kind.width != 4 {
             return None;
@@ -357,22 +346,22 @@ impl Reach {
         Some(format!("after bytes {:02x} {:02x} {:02x}", before[0], before[1], before[2]))
     }
 
-    /// How many references were bridged.
+    /// Returns the number of bridged references.
     pub(super) fn bridges(&self) -> u32 {
         self.bridges
     }
 
-    /// What has to be written into the room, in the order of `settle`.
+    /// Returns the contents of the rooms, in the order of `settle`.
     pub(super) fn rooms(&self) -> impl Iterator<Item = &[u8]> {
         self.rooms.rooms.iter().map(|room| &*room.bytes)
     }
 
-    /// The first thread-local reference that has no value.
+    /// Takes the first thread-local reference without a value.
     pub(super) fn take_missing(&mut self) -> Option<(&'static str, String, Missing)> {
         self.missing.take()
     }
 
-    /// What failed, and how many more.
+    /// Takes the failures, and the number beyond the bound.
     pub(super) fn take_failures(&mut self) -> Option<(Vec<FarReference>, usize)> {
         (!self.failures.is_empty()).then(|| (std::mem::take(&mut self.failures), self.more))
     }
@@ -392,7 +381,8 @@ fn remedy(machine: u16, kind: &Kind, policy: OutOfRange, misaligned: bool) -> &'
     }
     match (machine, kind.operation, policy) {
         (_, _, OutOfRange::Reject) => {
-            "compile with -fPIC, so that what is far away is reached through the GOT, or let the engine bridge it (OutOfRange::Bridge)"
+            "compile with -fPIC, so that what is far away is reached through the GOT, or let the engine bridge it \
+             (OutOfRange::Bridge)"
         }
         (_, Operation::Absolute, _) => {
             "a field of this width holds low addresses only: compile with -fPIC (-fPIE is not enough for code outside the object), \
@@ -409,7 +399,7 @@ fn remedy(machine: u16, kind: &Kind, policy: OutOfRange, misaligned: bool) -> &'
     }
 }
 
-/// From the shim's record.
+/// Converts the shim's value.
 pub(super) fn place_of(place: u32) -> Place {
     match place {
         shim::SLABJIT_SAME_BLOCK => Place::SameBlock,

@@ -1,5 +1,4 @@
-//! Bridges of both machines, run by a few lines of a simulator: what the rewritten code computes is compared with what the
-//! ABI asks for.
+//! Bridges of both machines, run by a small simulator: the result of the rewritten code is compared with the ABI.
 
 use proptest::prelude::*;
 
@@ -19,7 +18,7 @@ const X86_FORMS: [&[u8]; 7] =
 
 struct Memory<'a> {
     code: (u64, &'a [u8]),
-    rooms: &'a Rooms,
+    rooms: &'a StubAreas,
     places: [(u64, usize); 3],
 }
 
@@ -43,8 +42,8 @@ fn signed(value: u32, bits: u32) -> i64 {
     i64::from(value) << (64 - bits) >> (64 - bits)
 }
 
-/// Runs AArch64 code from `pc` until it leaves what was made or comes back to `pc + 4`; conditions hold if `taken`. Returns
-/// where it went, and x5.
+/// Runs AArch64 code from `pc` until it leaves the bridges or comes back to `pc + 4`; conditions hold if `taken`.
+/// Returns the final address, and x5.
 fn run_aarch64(memory: &Memory<'_>, pc: u64, taken: bool) -> (u64, u64) {
     let (start, mut at, mut x5, mut x16) = (pc, pc, 0, 0);
     for _ in 0..8 {
@@ -86,32 +85,32 @@ proptest! {
     fn aarch64_bridges_compute_the_same(
         kind in 0..AARCH64_KINDS.len(),
         base in 0x1_0000_u64..0x1000_0000_0000,
-        // From the code to the room.
+        // The distance from the code to the room.
         gap in prop_oneof![-0x7f0_0000_i64..0x7f0_0000, -0x10_0000_i64..0x10_0000],
         target: u64,
         addend in -0x1_0000_i64..0x1_0000,
         stale: u32,
     ) {
         let (relocation, word) = AARCH64_KINDS[kind];
-        // What was in the field does not matter.
+        // The field's old contents do not matter.
         let mask = match relocation { 275 | 274 => 0x60ff_ffe0, 283 => 0x3ff_ffff, 280 => 0xff_ffe0, _ => 0x7_ffe0 };
         let address = base & !3;
         let room = address.wrapping_add_signed(gap + if gap >= 0 { 8 } else { -64 }) & !7;
         let branch = relocation != 275 && relocation != 274;
         let (target, addend) = if branch { (target & !3, addend & !3) } else { (target, addend) };
-        let mut rooms = Rooms::new([Room::new(0, 0, 0), Room::new(room, 48, 0), Room::new(0, 0, 0)]);
+        let mut rooms = StubAreas::new([StubArea::new(0, 0, 0), StubArea::new(room, 48, 0), StubArea::new(0, 0, 0)]);
         let mut content = (word | stale & mask).to_le_bytes();
         let edge = edge(relocation, 0, target, addend);
-        prop_assert!(aarch64::cost(&edge, true).code <= 48);
-        prop_assert_eq!(aarch64::cost(&edge, false).code, 0);
+        prop_assert!(aarch64_bridges::cost(&edge, true).code <= 48);
+        prop_assert_eq!(aarch64_bridges::cost(&edge, false).code, 0);
         let mut block = Block { section: ".text", executable: false, address, content: &mut content, origin: None };
-        prop_assert!(aarch64::bridge(&edge, &mut block, &mut rooms).is_none());
+        prop_assert!(aarch64_bridges::bridge(&edge, &mut block, &mut rooms).is_none());
         block.executable = true;
-        prop_assert!(aarch64::bridge(&edge, &mut block, &mut rooms).is_some());
+        prop_assert!(aarch64_bridges::bridge(&edge, &mut block, &mut rooms).is_some());
 
         let value = target.wrapping_add_signed(addend);
         let used = rooms.rooms[1].used as u64;
-        prop_assert!(used <= aarch64::cost(&edge, true).code, "{used} bytes used");
+        prop_assert!(used <= aarch64_bridges::cost(&edge, true).code, "{used} bytes used");
         let places = [(0, 0), (room, used as usize), (0, 0)];
         let memory = Memory { code: (address, &content), rooms: &rooms, places };
         let next = address.wrapping_add(4);
@@ -142,20 +141,20 @@ proptest! {
         let lea = code[1..].first() == Some(&0x8d);
         let addend = if lea { addend } else { -4 };
         let room = base.wrapping_add_signed(gap) & !7;
-        let mut rooms = Rooms::new([Room::new(0, 0, 0xcc), Room::new(room, 8, 0xcc), Room::new(room + 8, 8, 0)]);
+        let mut rooms = StubAreas::new([StubArea::new(0, 0, 0xcc), StubArea::new(room, 8, 0xcc), StubArea::new(room + 8, 8, 0)]);
         let mut content = [code, &stale.to_le_bytes()].concat();
         let edge = edge(if lea { 2 } else { 4 }, code.len(), target, addend);
-        let cost = x86_64::cost(&edge, &content);
+        let cost = x86_64_bridges::cost(&edge, &content);
         prop_assert_eq!((cost.code, cost.data), if lea { (0, 8) } else { (8, 8) });
         prop_assume!((room as i64 - base as i64).abs() < 0x7fff_0000);
-        prop_assert!(x86_64::bridge(&edge, base, &mut content, &mut rooms).is_some());
+        prop_assert!(x86_64_bridges::bridge(&edge, base, &mut content, &mut rooms).is_some());
 
         let memory = Memory { code: (base, &content), rooms: &rooms, places: [(0, 0), (room, 8), (room + 8, 8)] };
         let end = base + content.len() as u64;
         let relative = |end: u64, field: [u8; 4]| end.wrapping_add_signed(i32::from_le_bytes(field).into());
         let to = relative(end, content[code.len()..].try_into().unwrap());
         let value = if lea {
-            // Only LEA became MOV: prefix and registers are as they were.
+            // Only LEA became MOV: prefix and registers are unchanged.
             prop_assert_eq!(&content[..3], &[code[0], 0x8b, code[2]][..]);
             u64::from_le_bytes(memory.bytes(to))
         } else {
@@ -201,7 +200,7 @@ fn nothing_is_reserved_for_what_reaches() {
     let adrp = 0x9000_0000_u32.to_le_bytes();
     assert_eq!(reserved(EM_AARCH64, &adrp, edge(275, 0, near + (1 << 31), 0)), [0, 0, 0]);
     assert_eq!(reserved(EM_AARCH64, &adrp, edge(275, 0, near + (1 << 32), 0)), [0, 16, 0]);
-    // Calls go through JITLink's stubs, which lie in the object.
+    // Calls go through JITLink's stubs in the object.
     let stub = Edge { place: Place::OtherBlock, ..edge(283, 0, 0, 0) };
     assert_eq!(reserved(EM_AARCH64, &adrp, stub), [0, 0, 0]);
 }
@@ -209,7 +208,7 @@ fn nothing_is_reserved_for_what_reaches() {
 #[test]
 fn aarch64_instructions_decide_which_kind_an_edge_is() {
     let reach = Reach::new(EM_AARCH64, OutOfRange::Bridge, 0..1);
-    // As llvm-mc 22 encodes them.
+    // As encoded by llvm-mc 22.
     let cases = [
         (277, 0x9100_0000, "R_AARCH64_ADD_ABS_LO12_NC"),     // add x0, x0, #0
         (277, 0x3940_0000, "R_AARCH64_LDST8_ABS_LO12_NC"),   // ldrb w0, [x0]
@@ -225,7 +224,7 @@ fn aarch64_instructions_decide_which_kind_an_edge_is() {
     for (relocation, word, name) in cases {
         let content = u32::to_le_bytes(word);
         assert_eq!(reach.kind(&edge(relocation, 0, 0, 0), &content).map(|k| k.name), Some(name));
-        // What was in the field does not survive, whatever JITLink does with it.
+        // The field's old contents do not survive, whatever JITLink does with them.
         let stale = if relocation == 277 { 0x3f_fc00 } else { 0x1f_ffe0 };
         let mut dirty = u32::to_le_bytes(word | stale);
         let mut block = Block { section: ".text", executable: true, address: 0, content: &mut dirty, origin: None };

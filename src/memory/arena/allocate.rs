@@ -1,13 +1,13 @@
-//! Memory for an object: among others, in pages that are ready, or in pages of its own.
+//! Allocation of an object's memory: packed, in prepared pages, or in pages of its own.
 
 use std::sync::Arc;
 
-use super::{Arena, Blame, BlamedSection, Company, READY_LIMIT, READY_LIMIT_PAGES, State};
-use crate::error::{Error, Result};
+use super::{Arena, Blame, BlamedSection, PlacementHints, READY_LIMIT, READY_LIMIT_PAGES, State};
 use crate::memory::layout::{Layout, LayoutError, MAX_ALIGNMENT, SegmentRequest};
-use crate::memory::limit::{self, TooMany};
+use crate::memory::map_count::{self, TooMany};
 use crate::memory::packed::{self, PackedMode, PackedSlab};
 use crate::memory::slab::WritableSlab;
+use crate::{Error, MemoryError, ObjectError, Result};
 
 impl Arena {
     /// Takes a slab for the segments of an object, writable as a whole and zero.
@@ -17,7 +17,7 @@ impl Arena {
         self: &Arc<Self>,
         object: &str,
         segments: &[SegmentRequest],
-        company: Company,
+        company: PlacementHints,
         name_section: impl FnOnce(Blame) -> BlamedSection,
     ) -> Result<WritableSlab> {
         if company.shares
@@ -26,29 +26,31 @@ impl Arena {
         {
             return Ok(slab);
         }
-        limit::admit().map_err(|TooMany { mappings, limit }| Error::MappingLimit {
-            object: object.to_owned(),
-            mappings: mappings as u64,
-            limit: limit as u64,
+        map_count::admit().map_err(|TooMany { mappings, limit }| {
+            Error::Memory(MemoryError::MappingLimit {
+                object: object.to_owned(),
+                mappings: mappings as u64,
+                limit: limit as u64,
+            })
         })?;
         let mut layout = match Layout::new(segments, self.page) {
             Ok(layout) => layout,
             Err(LayoutError::TooLarge) => return Err(self.exhausted(object, u64::MAX, name_section)),
             Err(LayoutError::Alignment { segment }) => {
-                return Err(Error::UnsupportedAlignment {
+                return Err(Error::Memory(MemoryError::UnsupportedAlignment {
                     object: object.to_owned(),
                     section: name_section(Blame::Alignment { segment }).name,
                     alignment: segments.get(segment).map_or(0, |s| s.alignment),
                     limit: MAX_ALIGNMENT,
-                });
+                }));
             }
             Err(LayoutError::Malformed { segment }) => {
-                return Err(Error::Malformed {
+                return Err(Error::Object(ObjectError::Malformed {
                     object: object.to_owned(),
                     section: Some(name_section(Blame::Alignment { segment }).name),
                     offset: None,
                     problem: "its alignment is not a power of two".to_owned(),
-                });
+                }));
             }
         };
         let small =
@@ -75,7 +77,7 @@ impl Arena {
         }
     }
 
-    /// Puts an object among others. None where that is not wanted, or there is no room.
+    /// Packs an object. Returns `None` if that is not wanted, or there is no room.
     fn pack(
         self: &Arc<Self>,
         object: &str,
@@ -87,7 +89,7 @@ impl Arena {
             if self.writes_code_elsewhere() {
                 return None;
             }
-            limit::admit().ok()?;
+            map_count::admit().ok()?;
         }
         let placing = {
             let mut state = self.state();

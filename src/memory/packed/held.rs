@@ -1,35 +1,35 @@
-//! A packed object's memory, and who gives it back.
+//! A packed object's memory, freed on drop.
 
 use std::sync::Arc;
 
 use super::super::arena::Arena;
-use super::super::history::RecordId;
-use super::super::limit::Counted;
 use super::super::runs::SlabRange;
 use super::{PackedRuns, Placing};
-use crate::gate;
+use crate::fork_guard;
+use crate::memory::address_log::RecordId;
+use crate::memory::map_count::Counted;
 use crate::name::Name;
 
-/// The runs of an object. Dropping gives them back.
+/// The runs of an object, freed on drop.
 #[derive(Debug)]
 pub(in super::super) struct PackedSlab {
     arena: Arc<Arena>,
     runs: PackedRuns,
     epoch: u32,
-    /// Whose it is, once somebody may have its addresses.
+    /// The record of its owner, once its addresses may be given out.
     record: Option<RecordId>,
-    /// Of the process that made it.
+    /// The generation of the process that made it.
     generation: u32,
-    /// It is still being written.
+    /// Whether it is still being written.
     writable: bool,
     two_views: bool,
-    /// If it has pages of its own.
+    /// Its count of mappings, if it has pages of its own.
     counted: Option<Counted>,
 }
 
 impl PackedSlab {
     pub(in super::super) fn new(arena: Arc<Arena>, placing: &Placing) -> Self {
-        let (runs, epoch, generation) = (placing.runs, placing.epoch, gate::generation());
+        let (runs, epoch, generation) = (placing.runs, placing.epoch, fork_guard::generation());
         let two_views = placing.two_views;
         let counted = (!two_views).then(|| Counted::new(placing.runs.iter(arena.range().start).count()));
         Self { arena, runs, epoch, record: None, generation, writable: true, two_views, counted }
@@ -39,12 +39,12 @@ impl PackedSlab {
         &self.arena
     }
 
-    /// Whether it is written where it is not run.
+    /// Returns whether it is written through a second view.
     pub(in super::super) fn has_two_views(&self) -> bool {
         self.two_views
     }
 
-    /// Nobody writes it any more.
+    /// Ends the writing.
     pub(in super::super) fn end_write(&mut self) {
         self.counted.iter_mut().for_each(Counted::has_come);
         if std::mem::take(&mut self.writable) {
@@ -65,7 +65,7 @@ impl PackedSlab {
 impl Drop for PackedSlab {
     fn drop(&mut self) {
         self.end_write();
-        let inherited = self.generation != gate::generation();
+        let inherited = self.generation != fork_guard::generation();
         self.arena.retire_packed(self.runs, self.epoch, self.record, inherited);
         self.arena.count_slab_gone();
     }

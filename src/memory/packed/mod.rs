@@ -1,15 +1,16 @@
-//! Small objects side by side: pools of one protection each, in which an object takes as many cache lines as it has bytes for.
+//! Packing of small objects: one pool per protection, in which an object takes only as many cache lines as it needs.
 //!
-//! Code and constants are written through a second view of their memory ([`views`]), so that no page changes its protection when an
-//! object comes. Where the system does not allow that, objects take whole pages ([`PackedMode::PageStriped`]).
+//! Code and constants are written through a second view of their memory ([`views`]), so that no page changes its
+//! protection when an object is added. If the system does not allow that, objects take whole pages
+//! ([`PackedMode::PageStriped`]).
 //!
-//! A child of `fork` shares what was packed before with its parent. Whatever either of them would write there, the other one would see: so
-//! after a fork both begin an [`Epoch`] of their own, and what is removed of an older one stays as it is until nothing alive is left in
-//! its unit.
+//! A child of `fork` shares the packed memory with its parent, so each would see the other's writes. Therefore both
+//! begin a new [`Epoch`] after a fork, and memory of an older epoch keeps its contents until nothing in its unit is
+//! alive.
 
 mod held;
+mod packed_runs;
 mod pool;
-mod runs;
 mod views;
 
 use std::io;
@@ -18,20 +19,21 @@ use std::ops::Range;
 pub(super) use self::held::PackedSlab;
 pub(super) use self::pool::UNIT;
 use self::pool::{Carved, FIRST_STEP, Growth, Pool};
-pub(super) use self::runs::{PackedRun, PackedRuns, Placing};
 use self::views::Views;
 use super::os::Mapping;
 use super::ranges::Ranges;
-use super::{Lifetime, Protection, SegmentRequest, cores};
-use crate::gate;
+use crate::fork_guard;
+pub(super) use crate::memory::packed::packed_runs::{PackedRun, PackedRuns, Placing};
+use crate::memory::{Lifetime, Protection, SegmentRequest, membarrier};
 
-/// How objects are packed; see [`ArenaStats::packed`](super::ArenaStats::packed).
+/// The mode of packing; see [`ArenaStats::packed`](super::ArenaStats::packed).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PackedMode {
-    /// At cache lines. Code and constants are shared memory, which is written through a second view.
+    /// Objects take cache lines. Code and constants are shared memory, which is written through a second view.
     TwoViews,
-    /// At pages, whose protection changes for each object: the system gives no memory that can be mapped twice and run.
+    /// Objects take pages, whose protection changes for each object: the system provides no memory with an executable
+    /// second view.
     PageStriped,
 }
 
@@ -39,27 +41,27 @@ pub enum PackedMode {
 pub(super) const MOST: usize = 256 << 10;
 /// A cache line of x86-64, and of most AArch64.
 pub(super) const LINE: usize = 64;
-/// A pool's first area; each other one is larger. After a fork, all pools begin anew.
+/// The size of a pool's first area; later ones are larger. After a fork, all pools begin anew.
 const FIRST_AREA: usize = 256 << 10;
 const AREA_GROWTH: usize = 8;
-/// No area is more than this part of the arena.
+/// The largest part of the arena for one area.
 const AREA_PART: usize = 16;
 
-/// How an object's room is left.
+/// The state in which an object leaves its room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
-    /// Overwritten. Somebody may have run what was there.
+    /// Overwritten, but its code may have been run.
     Used,
-    /// Overwritten, and nobody was told of it.
+    /// Overwritten, and its addresses were never given out.
     Unseen,
-    /// As it was.
+    /// Unchanged.
     Dirty,
 }
 
-/// What is there instead of code: `int3`, or `udf #0`.
+/// The filler of code areas: `int3`, or `udf #0`.
 const TRAP: [u8; 4] = if cfg!(target_arch = "aarch64") { [0; 4] } else { [0xcc; 4] };
 
-/// What code that is removed is overwritten with. `udf` has 16 bits to say which generation it was.
+/// Returns the word that overwrites removed code. `udf` has 16 bits for the generation.
 fn trap(generation: u64) -> [u8; 4] {
     if cfg!(target_arch = "aarch64") { u32::from(generation as u16).to_le_bytes() } else { TRAP }
 }
@@ -70,24 +72,24 @@ const ZERO: [u8; 4] = [0; 4];
 pub(super) struct Packing {
     page: usize,
     hardened: bool,
-    /// Two views are not wanted.
+    /// Whether two views are not wanted.
     striped: bool,
     mode: PackedMode,
     current: Option<Epoch>,
-    /// Those from before a fork.
+    /// The epochs from before a fork.
     older: Vec<Epoch>,
     epochs: u32,
 }
 
-/// What was packed between two forks.
+/// The objects packed between two forks.
 #[derive(Debug)]
 struct Epoch {
     number: u32,
     forks: u64,
     views: Option<Views>,
-    /// By protection.
+    /// The pools, by protection.
     pools: [Pool; 3],
-    /// Objects that live or rest.
+    /// Number of objects that live or rest.
     outstanding: usize,
 }
 
@@ -97,20 +99,21 @@ impl Packing {
         Self { page, hardened, striped, mode, current: None, older: Vec::new(), epochs: 0 }
     }
 
-    /// How objects are packed, or will be for all that is known.
+    /// Returns the present mode, or the expected one if no object is packed yet.
     pub(super) fn mode(&self) -> PackedMode {
         self.mode
     }
 
-    /// Whether what has this number may still be written.
+    /// Returns whether the epoch of this number may still be written.
     pub(super) fn is_current(&self, epoch: u32) -> bool {
-        self.current.as_ref().is_some_and(|current| current.number == epoch && current.forks == gate::forks())
+        self.current.as_ref().is_some_and(|current| current.number == epoch && current.forks == fork_guard::forks())
     }
 
-    /// Takes room for an object: bytes and alignment for each protection. It is writable until [`end_write`](Self::end_write). None if
-    /// there is none: the object may find room for a slab of its own, or learn why not.
+    /// Takes room for an object: bytes and alignment for each protection. It is writable until
+    /// [`end_write`](Self::end_write). Returns `None` if there is no room; the object then tries a slab of its own,
+    /// which reports the error.
     pub(super) fn take(&mut self, arena: &Mapping, ranges: &mut Ranges, wanted: [Wanted; 3]) -> Option<Placing> {
-        if self.current.as_ref().is_some_and(|epoch| epoch.forks != gate::forks()) {
+        if self.current.as_ref().is_some_and(|epoch| epoch.forks != fork_guard::forks()) {
             self.begin_epoch();
         }
         if self.current.is_none() {
@@ -126,16 +129,16 @@ impl Packing {
         taken
     }
 
-    /// What was packed so far stays as it is.
+    /// Begins a new epoch; earlier memory keeps its contents.
     fn begin_epoch(&mut self) {
         if let Some(mut old) = self.current.take() {
-            // Nobody is to write there any more.
+            // The old epoch is not written any more.
             old.views = None;
             self.older.push(old);
         }
     }
 
-    /// The object is written, or was given up.
+    /// Ends the writing of an object, finished or given up.
     pub(super) fn end_write(&mut self, epoch: u32) {
         let current = self.current.as_mut().filter(|current| current.number == epoch);
         if let Some(Epoch { views: Some(views), pools, .. }) = current {
@@ -143,7 +146,7 @@ impl Packing {
         }
     }
 
-    /// Lets what is current be written, as for an object that is taken.
+    /// Makes the current epoch writable.
     pub(super) fn begin_write(&mut self) -> io::Result<()> {
         match &mut self.current {
             Some(Epoch { views: Some(views), pools, .. }) => views.begin_write(two_views(pools)),
@@ -151,7 +154,7 @@ impl Packing {
         }
     }
 
-    /// Overwrites an object's room, of the current epoch and between `begin_write` and `end_write`. Nothing alive is there.
+    /// Overwrites the room of a dead object of the current epoch, between `begin_write` and `end_write`.
     pub(super) fn overwrite(&self, arena: &Mapping, runs: &PackedRuns, generation: u64) -> io::Result<()> {
         let Some(epoch) = &self.current else { return Ok(()) };
         for run in runs.iter(arena.range().start) {
@@ -160,8 +163,8 @@ impl Packing {
         Ok(())
     }
 
-    /// An object's room is not alive any more; if it is of the current epoch, between `begin_write` and `end_write`. After an error it is not
-    /// clean: see [`wake`](Self::wake).
+    /// Marks an object's room as not alive; in the current epoch, between `begin_write` and `end_write`. After an error
+    /// the room is not clean: see [`wake`](Self::wake).
     pub(super) fn rest(&mut self, arena: &Mapping, runs: &PackedRuns, epoch: u32) -> io::Result<()> {
         let is_current = self.is_current(epoch);
         let Some(found) = self.epoch(epoch) else { return Ok(()) };
@@ -170,7 +173,7 @@ impl Packing {
             let pool = &mut found.pools[run.protection as usize];
             for unit in pool.rest(&run.addresses, is_current) {
                 let denied = match &found.views {
-                    // Whoever else has the memory keeps it.
+                    // The other process keeps the memory.
                     _ if !is_current && run.protection == Protection::ReadWrite => arena.take_away(&unit),
                     _ if !is_current => arena.take_view_away(&unit),
                     Some(_) => arena.deny(&unit),
@@ -179,7 +182,7 @@ impl Packing {
                 if denied.is_err() {
                     pool.set_away(&unit, false);
                 } else if let Some(views) = found.views.as_ref().filter(|_| is_current) {
-                    // What is not returned stays as it is: overwritten.
+                    // Memory that cannot be freed stays, overwritten.
                     let _ = match run.protection {
                         Protection::ReadWrite => arena.discard(&unit),
                         _ => views.discard(&unit),
@@ -187,14 +190,14 @@ impl Packing {
                 }
             }
             if found.views.is_none() && is_current {
-                // Pages of its own.
+                // Such an object has pages of its own.
                 clean = arena.take_away(&run.addresses).and(clean);
             }
         }
         clean
     }
 
-    /// An object's room has rested, or needs none. Others may have it if it is clean, or else when nothing is left of its epoch.
+    /// Ends the rest of an object's room. The room can be reused if it is clean, otherwise once its epoch is empty.
     pub(super) fn wake(&mut self, arena: &Mapping, ranges: &mut Ranges, runs: &PackedRuns, epoch: u32, left: Left) {
         let is_current = self.is_current(epoch);
         let Some(found) = self.epoch(epoch) else { return };
@@ -215,18 +218,18 @@ impl Packing {
         self.current.iter_mut().chain(&mut self.older).find(|epoch| epoch.number == number)
     }
 
-    /// Gives everything back of epochs in which nothing lives or rests.
+    /// Frees the areas of epochs in which nothing lives or rests.
     fn end_if_idle(&mut self, arena: &Mapping, ranges: &mut Ranges) {
         let current = self.current.take_if(|epoch| epoch.outstanding == 0);
         let older = self.older.extract_if(.., |epoch| epoch.outstanding == 0);
         for epoch in older.chain(current) {
-            for (protection, pool) in runs::PROTECTIONS.into_iter().zip(epoch.pools) {
+            for (protection, pool) in packed_runs::PROTECTIONS.into_iter().zip(epoch.pools) {
                 for area in pool.into_areas() {
                     let clean = match protection {
                         Protection::ReadWrite => arena.take_away(&area),
                         _ => arena.take_view_away(&area),
                     };
-                    // What cannot be cleaned is not used again.
+                    // Areas that cannot be cleaned are not reused.
                     if clean.is_ok() {
                         ranges.free(area);
                     }
@@ -235,13 +238,13 @@ impl Packing {
         }
     }
 
-    /// In a child of `fork`: what it inherited stays where it is.
+    /// Keeps the inherited objects in place, in a child of `fork`.
     pub(super) fn inherit(&mut self) {
         self.begin_epoch();
     }
 }
 
-/// What is mapped twice.
+/// Returns the ranges that are mapped twice.
 fn two_views(pools: &[Pool; 3]) -> impl Iterator<Item = Range<usize>> {
     pools[..Protection::ReadWrite as usize].iter().flat_map(Pool::mapped)
 }
@@ -251,12 +254,12 @@ impl Epoch {
         let views = || Views::new(arena.range(), packing.hardened).ok();
         let views = if packing.striped { None } else { views() };
         let granule = if views.is_some() { LINE } else { packing.page };
-        let pools = runs::PROTECTIONS.map(|protection| match protection {
-            // Each growth takes memory of its own, hence a mapping: an area grows at once.
+        let pools = packed_runs::PROTECTIONS.map(|protection| match protection {
+            // Each growth takes memory of its own and hence a mapping, so an area grows at once.
             Protection::ReadExecute | Protection::Read if views.is_some() => Pool::new(granule, usize::MAX),
             _ => Pool::new(granule, FIRST_STEP),
         });
-        Self { number: packing.epochs, forks: gate::forks(), views, pools, outstanding: 0 }
+        Self { number: packing.epochs, forks: fork_guard::forks(), views, pools, outstanding: 0 }
     }
 
     fn take(&mut self, arena: &Mapping, ranges: &mut Ranges, wanted: [Wanted; 3]) -> Option<Placing> {
@@ -264,7 +267,7 @@ impl Epoch {
             views.begin_write(two_views(&self.pools)).ok()?;
         }
         let mut runs = PackedRuns::default();
-        for (protection, wanted) in runs::PROTECTIONS.into_iter().zip(wanted) {
+        for (protection, wanted) in packed_runs::PROTECTIONS.into_iter().zip(wanted) {
             if wanted.bytes == 0 {
                 continue;
             }
@@ -283,7 +286,7 @@ impl Epoch {
     fn give_back(&mut self, arena: &Mapping, runs: &PackedRuns) {
         for run in runs.iter(arena.range().start) {
             let pool = &mut self.pools[run.protection as usize];
-            // Units keep their memory: nothing was written.
+            // Units keep their memory, as nothing was written.
             for unit in pool.rest(&run.addresses, true) {
                 pool.set_away(&unit, false);
             }
@@ -294,7 +297,7 @@ impl Epoch {
         }
     }
 
-    /// Where what comes to lie at a run is written.
+    /// Returns the address at which a run is written.
     fn written_at(&self, run: &PackedRun) -> usize {
         match &self.views {
             Some(views) if run.protection != Protection::ReadWrite => views.writable(&run.addresses).start,
@@ -320,7 +323,7 @@ impl Epoch {
         };
         if self.bring_back(arena, protection, &carved, wanted.zero_fill).is_err() {
             let pool = &mut self.pools[protection as usize];
-            // They go as they came.
+            // Restores the units' state from before.
             pool.rest(&carved.range, true).iter().for_each(|unit| pool.set_away(unit, false));
             carved.away.iter().for_each(|unit| pool.set_away(unit, true));
             pool.free(carved.range);
@@ -329,7 +332,7 @@ impl Epoch {
         Some(carved.range)
     }
 
-    /// Makes a pool larger. None if that cannot be.
+    /// Grows a pool. Returns `None` if that fails.
     fn grow(&mut self, arena: &Mapping, ranges: &mut Ranges, protection: Protection, wanted: Wanted) -> Option<()> {
         let pool = &mut self.pools[protection as usize];
         match pool.growth(wanted.bytes, wanted.align) {
@@ -349,19 +352,20 @@ impl Epoch {
         Some(())
     }
 
-    /// Makes room of what has been woken, if there is enough of it, or any and no `other_room`.
+    /// Frees woken room, if there is enough of it, or if there is any and no `other_room`.
     ///
-    /// Its code has been overwritten. A core that ran it may have fetched it before that; from here on none has it any more. What comes there is
-    /// seen as code at unused addresses is: instruction fetch is coherent with stores on x86-64, and on AArch64 each publication is
-    /// told. (Intel's manual has the executing core serialise after the last store. What lies between is that a core fetches traps
-    /// there ahead of an indirect branch, holds on to them until the branch is resolved, and misses the store: the worst that could come of
-    /// it is a trap. Linux reuses room for BPF programs as well without telling: `bpf_prog_pack`.)
+    /// Its code has been overwritten, but a core that ran it may have fetched it before; after the synchronisation none
+    /// has. New code is then as visible as at unused addresses: instruction fetch is coherent with stores on x86-64,
+    /// and on AArch64 each publication synchronises. (Intel's manual requires the executing core to serialise after the
+    /// last store. The remaining gap: a core fetches the traps ahead of an indirect branch, keeps them until the branch
+    /// is resolved, and misses the store. The worst result is a trap. Linux also reuses room for BPF programs without
+    /// this: `bpf_prog_pack`.)
     fn settle(&mut self, protection: Protection, other_room: bool) -> bool {
         let pool = &mut self.pools[protection as usize];
         let settles = pool.is_worth_settling(other_room);
         if settles {
             if self.views.is_some() {
-                cores::synchronize();
+                membarrier::synchronize();
             }
             pool.settle();
         }
@@ -371,7 +375,7 @@ impl Epoch {
     fn bring_back(&mut self, arena: &Mapping, protection: Protection, carved: &Carved, zero: bool) -> io::Result<()> {
         let pool = &mut self.pools[protection as usize];
         let Some(views) = &self.views else {
-            // Whole pages, which were taken away from those that had them before.
+            // Whole pages, whose memory was freed after the last object.
             return if carved.fresh { Ok(()) } else { arena.protect(&carved.range, Protection::ReadWrite) };
         };
         for unit in &carved.away {
@@ -380,7 +384,7 @@ impl Epoch {
                 continue;
             }
             if pool.is_torn(unit) || arena.protect(unit, protection).is_err() {
-                // Where no page may become executable again, it gets new memory.
+                // New memory replaces pages that may not become executable again.
                 pool.set_torn(unit, true);
                 views.grow(arena, unit, protection)?;
                 pool.set_torn(unit, false);
@@ -397,20 +401,20 @@ impl Epoch {
 
     fn overwrite(&self, arena: &Mapping, run: &PackedRun, trap: [u8; 4]) -> io::Result<()> {
         match (&self.views, run.protection) {
-            // Pages of its own, which are taken away.
+            // Pages of its own, which are freed.
             (None, _) => Ok(()),
             (Some(views), Protection::ReadExecute) => {
                 views.fill(&run.addresses, trap)?;
                 arena.sync_instruction_cache(&run.addresses)
             }
-            // What comes there expects zeros between its parts.
+            // The next object expects zeros between its parts.
             (Some(views), Protection::Read) => views.fill(&run.addresses, ZERO),
             (Some(_), Protection::ReadWrite) => arena.fill(&run.addresses, ZERO),
         }
     }
 }
 
-/// Takes an area of this size, if there is room, or of half, and so on down to `least`.
+/// Takes an area of this size, or of half of it, and so on down to `least`.
 fn take_area(arena: &Mapping, ranges: &mut Ranges, size: usize, least: usize) -> Option<Range<usize>> {
     let mut size = size.min(arena.range().len() / AREA_PART).next_multiple_of(UNIT).max(least);
     loop {
@@ -424,16 +428,16 @@ fn take_area(arena: &Mapping, ranges: &mut Ranges, size: usize, least: usize) ->
     }
 }
 
-/// What an object wants of a pool.
+/// An object's request to a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted {
     bytes: usize,
     align: usize,
-    /// Some of it must be zero and is not written.
+    /// Whether some of it must be zero and is not written.
     zero_fill: bool,
 }
 
-/// What an object wants of each pool, if it may be packed at all.
+/// Returns an object's request to each pool, if it may be packed at all.
 pub(super) fn wanted(segments: &[SegmentRequest], page: usize) -> Option<[Wanted; 3]> {
     let mut wanted = [Wanted { bytes: 0, align: 1, zero_fill: false }; 3];
     let mut all = 0_usize;

@@ -1,81 +1,82 @@
-//! Who has what of the addresses of one protection: arithmetic only, no system call.
+//! The allocation of one protection's addresses: arithmetic only, no system call.
 //!
-//! A pool has areas, each a neighbourhood in the arena that grows from its beginning, so that what is mapped in it is one mapping. Objects
-//! get whole granules of it: a cache line, or a page. What is given back is counted by units; memory goes back to the system when nothing
-//! alive is left in a unit.
+//! A pool has areas of the arena. Each grows from its start, so that its mapped part is one mapping. Objects get whole
+//! granules: cache lines, or pages. Freed room is counted by units; a unit's memory is freed when nothing in it is
+//! alive.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::super::ranges::Ranges;
 
-/// What memory is returned in: the largest page that AArch64 has. Returning less would take a mapping for each piece.
+/// The unit in which memory is freed: the largest page of AArch64. Smaller pieces would take a mapping each.
 pub(in super::super) const UNIT: usize = 64 << 10;
-/// How many units that nothing alive is in keep their memory: the next object is likely to come there.
+/// The number of empty units that keep their memory for the next objects.
 const SPARE: usize = 4;
-/// What an area grows by, at first and at most.
+/// The growth of an area, at first and at most.
 pub(super) const FIRST_STEP: usize = 256 << 10;
 const LAST_STEP: usize = 4 << 20;
-/// How much is woken before it is worth interrupting all cores. Until then, what was never used is taken.
+/// The woken bytes that justify interrupting all cores. Until then, unused room is taken.
 const WORTH_SETTLING: usize = 16 << 10;
 
 #[derive(Debug)]
 pub(super) struct Pool {
     granule: usize,
     areas: Vec<Area>,
-    /// What was never used, in the last area: it is zero.
+    /// The unused rest of the last area: it is zero.
     fresh: Range<usize>,
-    /// What was used, and what was left out.
+    /// Room that was freed, or skipped.
     free: Ranges,
-    /// What has rested, and what cores may have fetched as it was: see [`settle`](Self::settle).
+    /// Room that has rested, and that cores may have fetched with its old contents: see [`settle`](Self::settle).
     woken: Vec<Range<usize>>,
     woken_bytes: usize,
     step: usize,
-    /// Units that nothing alive was in when they were put here, by their addresses; the oldest first.
+    /// Addresses of units that were empty when they were added; the oldest first.
     idle: VecDeque<usize>,
 }
 
 #[derive(Debug)]
 struct Area {
     addresses: Range<usize>,
-    /// End of what is mapped.
+    /// End of the mapped part.
     grown: usize,
     units: Vec<Unit>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Unit {
-    /// Bytes that somebody has.
+    /// Bytes in use.
     live: u32,
-    /// Its memory is with the system, and nobody can access it.
+    /// Whether its memory was freed, and every access traps.
     away: bool,
-    /// Its address is in `idle`.
+    /// Whether its address is in `idle`.
     idle: bool,
-    /// Its views may show different memory.
+    /// Whether its views may show different memory.
     torn: bool,
 }
 
-/// What an object gets.
+/// The room for an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Carved {
     pub(super) range: Range<usize>,
-    /// Nobody had it before.
+    /// Whether it was never used before.
     pub(super) fresh: bool,
-    /// Units of it whose memory is to be brought back.
+    /// The units of it that need memory again.
     pub(super) away: Vec<Range<usize>>,
 }
 
-/// What a pool needs before it can give as much as was asked for.
+/// The growth that a pool needs to satisfy a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Growth {
-    /// This range, mapped: see [`Pool::grown`].
+    /// A mapping of this range: see [`Pool::grown`].
     Map(Range<usize>),
-    /// An area of at least so many bytes.
+    /// An area of at least this many bytes.
     Area(usize),
 }
 
 impl Pool {
-    /// An empty one that grows by so many bytes at first; twice as many each time, up to a limit if it begins below it.
+    /// Creates an empty pool that first grows by `step` bytes, then by twice as many each time, up to a limit if it
+    /// begins below it.
     pub(super) fn new(granule: usize, step: usize) -> Self {
         let free = Ranges::new(0..0, granule);
         let (areas, woken, idle) = (Vec::new(), Vec::new(), VecDeque::new());
@@ -103,13 +104,13 @@ impl Pool {
     fn carve_fresh(&mut self, len: usize, align: usize) -> Option<Range<usize>> {
         let start = self.fresh.start.checked_next_multiple_of(align)?;
         let end = start.checked_add(len).filter(|end| *end <= self.fresh.end)?;
-        // What is left out for alignment was never used, either; it is zero like the rest.
+        // Bytes skipped for alignment are unused and zero like the rest.
         self.free.free(self.fresh.start..start);
         self.fresh.start = end;
         Some(start..end)
     }
 
-    /// What is missing for so many bytes at this alignment, if [`carve`](Self::carve) has found nothing.
+    /// Returns the growth for a request that [`carve`](Self::carve) could not satisfy.
     pub(super) fn growth(&self, bytes: usize, align: usize) -> Growth {
         let wanted = bytes.saturating_add(align).saturating_add(self.granule).div_ceil(UNIT).saturating_mul(UNIT);
         let Some(area) = self.areas.last() else { return Growth::Area(wanted) };
@@ -120,7 +121,7 @@ impl Pool {
         Growth::Map(area.grown..area.grown + self.step.max(wanted).min(room))
     }
 
-    /// A range that [`growth`](Self::growth) named is mapped.
+    /// Records that a range named by [`growth`](Self::growth) is mapped.
     pub(super) fn grown(&mut self, range: &Range<usize>) {
         let Some(area) = self.areas.last_mut() else { return };
         debug_assert_eq!(area.grown, range.start);
@@ -134,18 +135,19 @@ impl Pool {
         }
     }
 
-    /// Bytes of the area that was added last.
+    /// Returns the size of the last area.
     pub(super) fn last_area(&self) -> Option<usize> {
         self.areas.last().map(|area| area.addresses.len())
     }
 
-    /// Takes an area into use, whose bounds are multiples of a unit.
+    /// Adds an area, whose bounds are multiples of a unit.
     pub(super) fn add_area(&mut self, addresses: Range<usize>) {
         let units = vec![Unit::default(); addresses.len() / UNIT];
         self.areas.push(Area { grown: addresses.start, addresses, units });
     }
 
-    /// What somebody had is not alive any more, and rests. Returns units whose memory is to go; `keep` says whether some may keep it.
+    /// Marks a range as not alive and resting. Returns units whose memory is to be freed; `keep` allows some to keep
+    /// it.
     pub(super) fn rest(&mut self, range: &Range<usize>, keep: bool) -> Vec<Range<usize>> {
         let mut idle = Vec::new();
         self.each_unit(range, |unit, addresses, bytes| {
@@ -162,7 +164,7 @@ impl Pool {
         away
     }
 
-    /// The unit that has been idle for longest, if it still is.
+    /// Returns the unit that has been idle for longest, if it is still idle.
     fn send_oldest_away(&mut self) -> Option<Range<usize>> {
         let start = self.idle.pop_front()?;
         let mut gone = None;
@@ -175,12 +177,12 @@ impl Pool {
         gone
     }
 
-    /// A unit's memory could not be returned, or brought back.
+    /// Corrects a unit's state after its memory could not be freed, or brought back.
     pub(super) fn set_away(&mut self, unit: &Range<usize>, away: bool) {
         self.each_unit(unit, |unit, _, _| unit.away = away);
     }
 
-    /// Whether the views of a unit may show different memory, until both were mapped anew.
+    /// Returns whether the views of a unit may show different memory, until both are mapped anew.
     pub(super) fn is_torn(&mut self, unit: &Range<usize>) -> bool {
         let mut torn = false;
         self.each_unit(unit, |unit, _, _| torn = unit.torn);
@@ -191,47 +193,47 @@ impl Pool {
         self.each_unit(unit, |unit, _, _| unit.torn = torn);
     }
 
-    /// The beginning of a unit that was used before `carved` was taken: the rest is expected to be zero.
+    /// Returns the part of a unit that was used before `carved` was taken: the rest is expected to be zero.
     pub(super) fn used_part(&self, unit: &Range<usize>, carved: &Carved) -> Range<usize> {
         let fresh = if carved.fresh { carved.range.start..self.fresh.end } else { self.fresh.clone() };
         let reaches_in = fresh.start < unit.end && unit.start < fresh.end;
         unit.start..if reaches_in { fresh.start.max(unit.start) } else { unit.end }
     }
 
-    /// What nobody was told of, or nobody ran, may be had by others.
+    /// Frees a range whose addresses were not given out, or whose contents were never run.
     pub(super) fn free(&mut self, range: Range<usize>) {
         self.free.free(range);
     }
 
-    /// What was run has rested. Others may have it once it is settled.
+    /// Ends the rest of a range that was run. It becomes free when it is settled.
     pub(super) fn wake(&mut self, range: Range<usize>) {
         self.woken_bytes += range.len();
         self.woken.push(range);
     }
 
-    /// Whether there is something to settle, and enough of it if there is other room.
+    /// Returns whether settling is worthwhile: any woken room, or enough of it if there is other room.
     pub(super) fn is_worth_settling(&self, other_room: bool) -> bool {
         self.woken_bytes >= if other_room { WORTH_SETTLING } else { 1 }
     }
 
-    /// No core has anything any more that it fetched of what is woken.
+    /// Frees the woken room, after all cores were synchronised.
     pub(super) fn settle(&mut self) {
         self.woken_bytes = 0;
         self.woken.drain(..).for_each(|range| self.free.free(range));
     }
 
-    /// All that is mapped.
+    /// Returns all mapped ranges.
     pub(super) fn mapped(&self) -> impl Iterator<Item = Range<usize>> {
         self.areas.iter().map(|area| area.addresses.start..area.grown).filter(|range| !range.is_empty())
     }
 
-    /// All areas, which are to be taken from nobody any more.
+    /// Returns all areas; the pool is not used any more.
     pub(super) fn into_areas(self) -> impl Iterator<Item = Range<usize>> {
         self.areas.into_iter().map(|area| area.addresses)
     }
 
-    /// Calls `with` with each unit that has something of a range, its addresses, and how many bytes of the range it has. A range may lie in
-    /// more than one area, where these are neighbours.
+    /// Calls `with` for each unit that overlaps a range, with its addresses and the size of the overlap. A range may
+    /// span neighbouring areas.
     fn each_unit(&mut self, range: &Range<usize>, mut with: impl FnMut(&mut Unit, Range<usize>, usize)) {
         for area in &mut self.areas {
             let start = range.start.max(area.addresses.start);
@@ -259,7 +261,7 @@ mod tests {
     const BASE: usize = 0x7f12_3456_0000;
     const LINE: usize = 64;
 
-    /// Grows a pool by what it asks for; areas come one behind the other.
+    /// Takes room, growing the pool as needed; areas follow one another.
     fn carve(pool: &mut Pool, next: &mut usize, bytes: usize, align: usize) -> Carved {
         loop {
             if let Some(carved) = pool.carve(bytes, align) {
@@ -294,7 +296,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a table with what each line is for. Small areas, so that many lie side by side.
+        /// Compares with a table of lines. Areas are small, so that many are neighbours.
         #[test]
         fn agrees_with_a_table(steps in prop::collection::vec(step(), 1..120), at_once: bool) {
             const LINES: usize = 1 << 17;
@@ -333,7 +335,7 @@ mod tests {
                             prop_assert!(lines[index(&unit)].iter().all(|line| *line != live), "something lives there");
                         }
                         if !keep {
-                            // All of which nothing lives in.
+                            // Units without live bytes.
                             let start = range.start / UNIT * UNIT;
                             for unit in (start..range.end).step_by(UNIT) {
                                 let lives = lines[index(&(unit..unit + UNIT))].contains(&live);

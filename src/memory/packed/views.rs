@@ -1,4 +1,4 @@
-//! Memory with two views: one in the arena, where code runs and constants are read, and a writable one that nobody else knows of.
+//! Memory with two views: one in the arena, to run code and read constants, and a writable one at a secret address.
 
 use std::io;
 use std::ops::Range;
@@ -6,47 +6,47 @@ use std::ops::Range;
 use super::super::Protection;
 use super::super::os::{Mapping, SharedMemory};
 use super::UNIT;
-use crate::gate;
+use crate::fork_guard;
 
-/// The memory of one engine's packed code and constants. An address of the arena has the same place in the writable view.
+/// The memory of one engine's packed code and constants. An arena address has the same offset in the writable view.
 ///
-/// There is no descriptor of it: what grows gets memory of its own, and memory is returned through the writable view.
+/// No descriptor is kept: growth takes new memory, and memory is freed through the writable view.
 #[derive(Debug)]
 pub(super) struct Views {
-    /// `None` once it is taken down.
+    /// `None` once it is unmapped.
     writable: Option<Mapping>,
     arena: Range<usize>,
-    /// Nobody can write when nobody has to.
+    /// Whether the view is writable only while there are writers.
     hardened: bool,
-    /// How many have to.
+    /// The number of writers.
     writers: usize,
     generation: u32,
 }
 
-/// How often an address that nobody can guess is tried, each time in half of the space.
+/// The number of tries of a random address, each in half of the space.
 const TRIES: u32 = 16;
-/// User addresses of x86-64 and AArch64 have 47 bits at least, where the kernel was not made for less.
+/// The bits of user addresses: x86-64 and AArch64 have at least 47, unless the kernel was configured for fewer.
 const ADDRESS_BITS: u32 = 47;
 
 impl Views {
     pub(super) fn new(arena: Range<usize>, hardened: bool) -> io::Result<Self> {
-        // To see whether there is such memory.
+        // Checks that there is such memory.
         let memory = SharedMemory::create(UNIT)?;
         if hardened && !memory.has_lasting_rights() {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let writable = somewhere(arena.len())?;
-        Ok(Self { writable: Some(writable), arena, hardened, writers: 0, generation: gate::generation() })
+        Ok(Self { writable: Some(writable), arena, hardened, writers: 0, generation: fork_guard::generation() })
     }
 
-    /// Where a range of the arena can be written.
+    /// Returns the writable range for a range of the arena.
     pub(super) fn writable(&self, range: &Range<usize>) -> Range<usize> {
         let base = self.writable.as_ref().map_or(0, |view| view.range().start);
         let at = |address: usize| base + (address - self.arena.start);
         at(range.start)..at(range.end)
     }
 
-    /// Maps new memory at a range of the arena, and at its place in the writable view.
+    /// Maps new memory at a range of the arena, and at its offset in the writable view.
     pub(super) fn grow(&self, arena: &Mapping, range: &Range<usize>, protection: Protection) -> io::Result<()> {
         let Some(view) = &self.writable else { return Err(io::ErrorKind::NotFound.into()) };
         let memory = SharedMemory::create(range.len())?;
@@ -62,7 +62,7 @@ impl Views {
         arena.show(range, &memory, protection)
     }
 
-    /// Lets somebody write in what is mapped, until [`end_write`](Self::end_write).
+    /// Makes the mapped ranges writable until [`end_write`](Self::end_write).
     pub(super) fn begin_write(&mut self, mapped: impl Iterator<Item = Range<usize>>) -> io::Result<()> {
         if self.hardened && self.writers == 0 {
             self.each(mapped, |view, range| view.protect(range, Protection::ReadWrite))?;
@@ -74,7 +74,7 @@ impl Views {
     pub(super) fn end_write(&mut self, mapped: impl Iterator<Item = Range<usize>>) {
         self.writers -= 1;
         if self.hardened && self.writers == 0 {
-            // Refused for want of mappings, if at all: then it is as without `hardened` until the next time.
+            // A refusal is due to the limit on mappings; the view then stays writable until the next time.
             let _ = self.each(mapped, Mapping::deny);
         }
     }
@@ -88,13 +88,13 @@ impl Views {
         mapped.map(|range| self.writable(&range)).try_for_each(|range| call(view, &range))
     }
 
-    /// Fills a range of the arena with a word.
+    /// Fills a range of the arena with a repeated word.
     pub(super) fn fill(&self, range: &Range<usize>, word: [u8; 4]) -> io::Result<()> {
         let Some(view) = &self.writable else { return Ok(()) };
         view.fill(&self.writable(range), word)
     }
 
-    /// Returns the memory of a range of the arena, between `begin_write` and `end_write`.
+    /// Frees the memory of a range of the arena, between `begin_write` and `end_write`.
     pub(super) fn discard(&self, range: &Range<usize>) -> io::Result<()> {
         let Some(view) = &self.writable else { return Ok(()) };
         view.discard_shared(&self.writable(range))
@@ -103,16 +103,16 @@ impl Views {
 
 impl Drop for Views {
     fn drop(&mut self) {
-        if self.generation != gate::generation()
+        if self.generation != fork_guard::generation()
             && let Some(view) = self.writable.take()
         {
-            // In a child, which did not get it.
+            // A child of `fork` did not inherit it.
             view.forget();
         }
     }
 }
 
-/// Addresses that cannot be guessed from others.
+/// Reserves addresses that cannot be guessed from others.
 fn somewhere(len: usize) -> io::Result<Mapping> {
     for attempt in 0..TRIES {
         let mut random = [0; 8];
@@ -124,6 +124,6 @@ fn somewhere(len: usize) -> io::Result<Mapping> {
             return Ok(view);
         }
     }
-    // Where the kernel puts it, which is random too, but near what else is mapped.
+    // Falls back to the kernel's choice, which is random too, but near other mappings.
     Mapping::reserve(len)
 }

@@ -1,12 +1,13 @@
-//! Slabs that are published together, and go together.
+//! Slabs that are published and removed together.
 
 use super::*;
+use crate::MemoryError;
 use crate::error::Error;
 
 const COUNT: usize = 4;
 
 fn member(arena: &Arc<Arena>, number: usize, segments: &[SegmentRequest]) -> Result<WritableSlab> {
-    let company = Company { shares: true, batch: true };
+    let company = PlacementHints { shares: true, batch: true };
     arena.allocate(&format!("{number}.o"), segments, company, |_| BlamedSection::default())
 }
 
@@ -23,7 +24,7 @@ fn counted(calls: &[Call], which: Call) -> usize {
     calls.iter().filter(|call| **call == which).count()
 }
 
-/// Code and constants: those of neighbours are next to each other. Without that, it would be two calls for each.
+/// Neighbours' code and constants are adjacent; otherwise each slab would need two calls.
 #[test]
 fn neighbours_are_protected_by_one_call() {
     let object = small_object();
@@ -53,13 +54,13 @@ fn neighbours_are_protected_by_one_call() {
             assert!(published[i + 1..].iter().all(|other| other.span().start >= slab.span().end));
         }
         let ((), calls) = fault::with(|_, _| false, || PublishedSlab::give_back(belonging(published)));
-        // Then what was ready and not used.
+        // The prepared but unused pages.
         assert_eq!(calls, [Call::Replace, Call::Replace]);
         assert_pristine(&arena);
     }
 }
 
-/// One alone lies as ever.
+/// A single slab has the usual layout.
 #[test]
 fn what_comes_alone_is_not_turned() {
     let arena = arena(8 * MIB);
@@ -91,7 +92,7 @@ fn all_are_published_or_none() {
                 assert!(calls.len() <= failing || calls[failing] == Call::SyncCores, "{calls:?}");
                 drop(published);
             }
-            Err(Error::System { call: "mprotect", object, .. }) => {
+            Err(Error::Memory(MemoryError::System { call: "mprotect", object, .. })) => {
                 refused += 1;
                 assert!(object.ends_with(".o"), "{object}");
             }
@@ -105,18 +106,18 @@ fn all_are_published_or_none() {
     assert_eq!(refused, 2 * COUNT - 1);
 }
 
-/// What cannot be taken away as a whole is tried piece by piece, and lost only where that fails, too.
+/// Ranges that cannot be taken away together are tried one by one, and lost only if that fails too.
 #[test]
 fn pages_that_do_not_go_together_go_one_by_one() {
     let arena = arena(8 * MIB);
     let load = || belonging(WritableSlab::publish_all(batch(&arena, &small_object())).unwrap());
     let published = load();
-    // All ways to take the first range away.
+    // Fails all ways to take the first range away.
     let ((), calls) = fault::with(|index, _| index < 3, || PublishedSlab::give_back(published));
     assert_eq!(calls[..4], [Call::Replace, Call::Deny, Call::Discard, Call::Replace], "{calls:?}");
     assert!(counted(&calls, Call::Replace) > COUNT, "{calls:?}");
     assert_pristine(&arena);
-    // What is ready stays.
+    // The prepared pages stay.
     let _other = allocate(&arena, &small_object()).unwrap();
     let published = load();
     let lost: usize = published.iter().map(|slab| slab.span().len()).sum();
@@ -124,7 +125,7 @@ fn pages_that_do_not_go_together_go_one_by_one() {
     assert_eq!(arena.stats().lost_bytes, lost);
 }
 
-/// Some of them have been given up, or are large, or from elsewhere: only neighbours go together.
+/// Some slabs were given up, are large, or lie elsewhere: only neighbours are removed together.
 #[test]
 fn only_neighbours_go_together() {
     let arena = arena(8 * MIB);
@@ -144,7 +145,7 @@ fn only_neighbours_go_together() {
     assert_pristine(&arena);
 }
 
-/// The addresses of each rest by themselves.
+/// Each slab's addresses rest separately.
 #[test]
 fn what_goes_together_rests_and_is_known() {
     let arena = resting_arena(8 * MIB, MIB);

@@ -1,11 +1,12 @@
-//! Code that is written where it is not run, because no page may become executable.
+//! Code that is written through a second view, because no page may become executable.
 
 use super::failures::{life, object};
 use super::*;
+use crate::MemoryError;
 use crate::error::Error;
 use crate::memory::packed::UNIT;
 
-/// What the kernel shows of such code.
+/// The access that the kernel shows for such code.
 pub(super) fn code_elsewhere() -> &'static str {
     if under_qemu() { "r--s" } else { "r-xs" }
 }
@@ -44,13 +45,13 @@ fn code_is_never_writable_where_it_runs() {
     assert_pristine(&arena);
 }
 
-/// The pages at which code is written.
+/// Returns the pages through which code is written.
 fn placed_elsewhere(slab: &WritableSlab) -> Vec<Range<usize>> {
     let elsewhere = slab.placements().iter().filter(|placed| placed.address != placed.written);
     elsewhere.map(|placed| placed.written & !(os::page_size() - 1)..placed.written + placed.size).collect()
 }
 
-/// Each call in turn: an error, or nothing; and nothing is left.
+/// Each call fails in turn: an error or success, and nothing leaks.
 #[test]
 fn any_one_call_may_fail() {
     let (mut refused, mut failing) = (std::collections::BTreeSet::new(), 0);
@@ -65,7 +66,7 @@ fn any_one_call_may_fail() {
         };
         match result {
             Ok(()) => {}
-            Err(Error::System { call, source, .. }) => {
+            Err(Error::Memory(MemoryError::System { call, source, .. })) => {
                 assert_eq!((call, source.raw_os_error()), (failed.function_of_error(), Some(libc::EPERM)));
                 refused.insert(failed);
             }
@@ -82,7 +83,7 @@ fn any_one_call_may_fail() {
 }
 
 trait OfError {
-    /// What an error names for it.
+    /// Returns the function that an error names.
     fn function_of_error(self) -> &'static str;
 }
 
@@ -96,7 +97,7 @@ impl OfError for Call {
     }
 }
 
-/// Later than the engine: the first object is refused, and says why; the next is not.
+/// The refusal comes after the engine was made: the first object fails with a reason, the next is loaded.
 #[test]
 fn what_is_refused_once_is_not_tried_again() {
     let arena = arena(16 * MIB);
@@ -116,7 +117,7 @@ fn what_is_refused_once_is_not_tried_again() {
     assert_pristine(&arena);
 }
 
-/// What is packed at pages would have to change their protection.
+/// Page-striped packing would have to change the protection of pages.
 #[test]
 fn what_would_be_striped_has_pages_of_its_own() {
     let arena = refusing(16 * MIB, Some(PackedConfig { hardened: false, striped: true }));
@@ -132,7 +133,7 @@ fn load(arena: &Arc<Arena>, object: &[SegmentRequest], seed: u8) -> PublishedSla
     slab.publish().unwrap()
 }
 
-/// A unit whose memory was returned cannot have its protection again; it gets other memory.
+/// A unit whose memory was freed cannot get its protection again, so it gets new memory.
 #[test]
 fn units_come_back_where_no_page_may_become_executable() {
     for hardened in [false, true] {
@@ -151,7 +152,7 @@ fn units_come_back_where_no_page_may_become_executable() {
                 }
             });
         }
-        // A unit of which only one view has new memory is not used, even if its old one could be had again.
+        // A unit with new memory in only one view is not used, even if the old memory could be restored.
         let renewed = fault::with_errors(
             |_, call| [Call::Protect, Call::MapCode].contains(&call).then_some(libc::EACCES),
             || (0..12).map(|_| allocate(&arena, &object).is_ok()).collect::<Vec<_>>(),

@@ -1,4 +1,4 @@
-//! What a small slab costs: `cargo test --release memory::tests::cost -- --ignored --nocapture --test-threads 1`.
+//! The cost of a small slab: `cargo test --release memory::tests::cost -- --ignored --nocapture --test-threads 1`.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::memory::ranges::Ranges;
 use crate::{ArenaPlacement, JitEngine};
 
-/// Nanoseconds for each of `rounds` calls, the best of five passes.
+/// Measures nanoseconds for each of `rounds` calls, the best of five passes.
 fn best(rounds: usize, mut body: impl FnMut()) -> f64 {
     let mut best = f64::MAX;
     for _ in 0..5 {
@@ -21,7 +21,7 @@ fn touch(start: usize, page: usize) {
     (0..3).for_each(|i| write(start + i * page, &[1]));
 }
 
-/// What JITLink's own manager does for an object.
+/// Does the work of JITLink's own manager for an object.
 fn stock_map(page: usize) -> usize {
     // SAFETY: fresh memory, protected as a whole page each.
     unsafe {
@@ -41,7 +41,9 @@ fn stock_unmap(at: usize, page: usize) {
 
 fn slab(arena: &Arc<Arena>) -> PublishedSlab {
     let slab = arena
-        .allocate("bench.o", &small_object(), Company { shares: true, batch: false }, |_| BlamedSection::default())
+        .allocate("bench.o", &small_object(), PlacementHints { shares: true, batch: false }, |_| {
+            BlamedSection::default()
+        })
         .unwrap();
     slab.placements().iter().for_each(|p| write(p.address, &[1]));
     slab.publish().unwrap()
@@ -88,13 +90,13 @@ fn report(what: &str, round: usize, start: Instant, middle: Instant, n: usize) {
     println!("  pass {round}: {what:<22} {:>6.0} {:>6.0}", each(middle - start), each(middle.elapsed()));
 }
 
-/// Populating is refused without a system call, so every page comes by a fault.
+/// Refuses populating without a system call, so that every page comes by a fault.
 fn without_populate<R>(body: impl FnOnce() -> R) -> R {
     let (result, _) = fault::with(|_, call| call == Call::Populate, body);
     result
 }
 
-/// What it takes to look for a place near the libraries.
+/// The cost of the search for a place near the libraries.
 #[test]
 #[ignore = "a measurement"]
 fn of_an_engine() {

@@ -1,10 +1,11 @@
-//! System calls that fail: nothing leaks, and nothing that could not be cleaned is used again.
+//! Failing system calls: nothing leaks, and memory that could not be cleaned is not reused.
 
 use super::super::slab::Placed;
 use super::*;
+use crate::MemoryError;
 use crate::error::Error;
 
-/// All kinds of segments, in the arena and outside.
+/// Requests of all kinds of segments, in the arena and outside.
 pub(super) fn object() -> Vec<SegmentRequest> {
     let mut object = small_object().to_vec();
     let more_than_a_page = os::page_size() as u64 + 904;
@@ -24,7 +25,7 @@ pub(super) fn object() -> Vec<SegmentRequest> {
     object
 }
 
-/// The life of a slab from its beginning to its end.
+/// Runs a slab through its whole life.
 pub(super) fn life(arena: &Arc<Arena>) -> Result<()> {
     let slab = allocate(arena, &object())?;
     slab.placements().iter().for_each(|p| write(p.written, b"contents"));
@@ -46,7 +47,7 @@ fn any_one_call_may_fail() {
         let page = arena.page();
         match result {
             Ok(()) => assert!(!matches!(failed, Call::Protect | Call::MapWritable), "{failed:?} was ignored"),
-            Err(Error::System { call, object, source }) => {
+            Err(Error::Memory(MemoryError::System { call, object, source })) => {
                 refused += 1;
                 assert_eq!(call, if failed == Call::MapWritable { "mmap" } else { "mprotect" });
                 assert_eq!((object.as_str(), source.raw_os_error()), ("test.o", Some(libc::ENOMEM)));
@@ -56,7 +57,7 @@ fn any_one_call_may_fail() {
         let made = calls.iter().enumerate().filter(|(i, c)| **c == Call::MapWritable && *i != failing).count();
         assert_eq!(made, calls.iter().filter(|c| **c == Call::Unmap).count(), "{calls:?}");
         if failed == Call::Unmap {
-            // Its addresses are lost, outside the arena; the test needs a fresh count.
+            // Its addresses outside the arena are lost; the test needs a fresh count.
             assert!(arena.stats().lost_bytes >= 2 * page);
             arena.forget_lost();
         }
@@ -78,11 +79,11 @@ fn whatever_fails_from_some_call_on() {
         let stats = arena.stats();
         assert_eq!((stats.slabs, stats.slab_bytes, stats.outside_bytes), (0, 0, 0));
         assert!(stats.lost_bytes > 0);
-        // What can still be had does not overlap what was lost: it is clean.
+        // The remaining free addresses do not overlap the lost ones: they are clean.
         let mut rest = Vec::new();
         while let Ok(slab) = allocate(&arena, &[segment(Protection::ReadWrite, arena.largest_free().max(1) as u64)]) {
             let Placed { address, size, .. } = slab.placements()[0];
-            // qemu-user takes MADV_POPULATE_WRITE for advice, which it passes on to nobody.
+            // qemu-user treats MADV_POPULATE_WRITE as advice and ignores it.
             assert_eq!(rss(&(address..address + size)), if under_qemu() { 0 } else { size });
             assert!(read(address, size).iter().all(|byte| *byte == 0));
             rest.push(slab);
@@ -127,7 +128,7 @@ fn a_kernel_that_cannot_populate_is_asked_once() {
             fault::with_errors(move |_, call| (call == Call::Populate).then_some(errno), || (life(), life()));
         calls.iter().filter(|c| **c == Call::Populate).count()
     };
-    // Any other failure is no reason to stop asking.
+    // The arena keeps asking after any other error.
     assert_eq!(twice(libc::ENOMEM), 2);
     assert_eq!(twice(libc::EINVAL), 1);
     assert_eq!(twice(libc::EINVAL), 0);

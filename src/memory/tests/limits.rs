@@ -1,7 +1,8 @@
-//! What is refused, and what it says.
+//! Refused requests and their errors.
 
 use super::*;
 use crate::error::Error;
+use crate::{MemoryError, ObjectError};
 
 #[test]
 fn alignment_up_to_two_mib() {
@@ -24,13 +25,16 @@ fn alignment_above_is_refused() {
     let object =
         |alignment| [segment(Protection::Read, 1), SegmentRequest { alignment, ..segment(Protection::Read, 1) }];
     match allocate(&arena, &object(4 << 20)).unwrap_err() {
-        Error::UnsupportedAlignment { object, section, alignment, limit } => {
+        Error::Memory(MemoryError::UnsupportedAlignment { object, section, alignment, limit }) => {
             assert_eq!((object.as_str(), section.as_str()), ("test.o", "Alignment { segment: 1 }"));
             assert_eq!((alignment, limit), (4 << 20, 2 << 20));
         }
         other => panic!("{other}"),
     }
-    assert!(matches!(allocate(&arena, &object(24)), Err(Error::Malformed { section: Some(_), .. })));
+    assert!(matches!(
+        allocate(&arena, &object(24)),
+        Err(Error::Object(ObjectError::Malformed { section: Some(_), .. }))
+    ));
     assert!(allocate(&arena, &object(0)).is_ok());
     assert_pristine(&arena);
 }
@@ -42,7 +46,14 @@ fn an_exhausted_arena_says_what_was_too_large() {
     let first = allocate(&arena, &object).unwrap().publish().unwrap();
     let before = arena.stats();
     match allocate(&arena, &object).unwrap_err() {
-        Error::ArenaExhausted { object, requested, section, section_bytes, largest_free, arena_bytes } => {
+        Error::Memory(MemoryError::ArenaExhausted {
+            object,
+            requested,
+            section,
+            section_bytes,
+            largest_free,
+            arena_bytes,
+        }) => {
             assert_eq!((object.as_str(), section.as_str(), section_bytes), ("test.o", "Largest", 7));
             assert_eq!(requested as usize, first.span().len());
             assert_eq!(largest_free as usize, 8 * MIB - first.span().len());
@@ -64,7 +75,14 @@ fn sizes_that_overflow_are_refused() {
         {
             let huge = SegmentRequest { content_bytes, zero_fill_bytes, outside, ..segment(Protection::Read, 0) };
             let error = allocate(&arena, &[segment(Protection::Read, 1), huge, huge]).unwrap_err();
-            assert!(matches!(error, Error::ArenaExhausted { .. } | Error::System { call: "mmap", .. }), "{error}");
+            assert!(
+                matches!(
+                    error,
+                    Error::Memory(MemoryError::ArenaExhausted { .. })
+                        | Error::Memory(MemoryError::System { call: "mmap", .. })
+                ),
+                "{error}"
+            );
             assert_pristine(&arena);
         }
     }
@@ -87,7 +105,7 @@ fn a_reservation_halves_until_it_fits() {
     assert_eq!(reserve(2).unwrap().range().len(), 25 * MIB);
     assert_eq!(reserve(4).unwrap().range().len(), 8 * MIB);
     match reserve(5) {
-        Err(Error::AddressSpace { requested, minimum, source }) => {
+        Err(Error::Memory(MemoryError::AddressSpace { requested, minimum, source })) => {
             assert_eq!((requested, minimum), (100 * MIB, 8 * MIB));
             assert_eq!(source.raw_os_error(), Some(libc::ENOMEM));
         }
@@ -95,7 +113,7 @@ fn a_reservation_halves_until_it_fits() {
     }
 }
 
-/// The same against a real limit, in a process of its own.
+/// Tests against a real limit, in a process of its own.
 #[test]
 fn a_reservation_halves_under_an_address_space_limit() {
     if under_qemu() {
@@ -119,10 +137,10 @@ fn a_reservation_halves_under_an_address_space_limit() {
     assert_pristine(&arena);
     drop(arena);
     limit_address_space(4 * MIB);
-    assert!(matches!(Arena::reserve(&ArenaConfig::default()), Err(Error::AddressSpace { .. })));
+    assert!(matches!(Arena::reserve(&ArenaConfig::default()), Err(Error::Memory(MemoryError::AddressSpace { .. }))));
 }
 
-/// Leaves this process so many bytes more than it has.
+/// Limits this process to `more` bytes above its present size.
 fn limit_address_space(more: usize) {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let size = pages.split(' ').next().unwrap().parse::<usize>().unwrap() * os::page_size();

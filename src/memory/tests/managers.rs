@@ -1,20 +1,22 @@
-//! Our memory manager beside JITLink's, of slabjit-stock:
-//! `RUSTFLAGS="--cfg slabjit_faults" cargo test --release memory::tests::managers -- --ignored --nocapture --test-threads 1`.
+//! Our memory manager compared with JITLink's, of slabjit-stock:
+//! `RUSTFLAGS="--cfg slabjit_faults" cargo test --release memory::tests::managers -- --ignored --nocapture
+//! --test-threads 1`.
 
 use std::time::Instant;
 
 use super::*;
 
-/// Code and constants, as JITLink asks for them where an object has one function.
+/// Code and constants, as JITLink requests them for an object with one function.
 fn one_function() -> [SegmentRequest; 2] {
     let [code, constants, _] = small_object();
     [code, constants]
 }
 
-/// Seconds for each of `count` objects, with `live` more: to give memory, write it, publish it and note whose it is; and to take it back.
+/// Measures seconds for each of `count` objects, with `live` others: first to allocate, write, publish and record its
+/// memory, then to free it.
 fn manager_time(arena: &Arc<Arena>, live: usize, count: usize) -> [f64; 2] {
     let load = || {
-        let company = Company { shares: true, batch: false };
+        let company = PlacementHints { shares: true, batch: false };
         let slab = arena.allocate("bench.o", &one_function(), company, |_| BlamedSection::default()).unwrap();
         slab.placements().iter().for_each(|placed| write(placed.written, &[1; 100]));
         let mut slab = slab.publish().unwrap();
@@ -30,7 +32,7 @@ fn manager_time(arena: &Arc<Arena>, live: usize, count: usize) -> [f64; 2] {
     [loaded, start.elapsed()].map(|time| time.as_secs_f64() / count as f64)
 }
 
-/// Beside JITLink's in-process memory manager.
+/// Compares with JITLink's in-process memory manager.
 #[test]
 #[ignore = "a measurement"]
 fn of_memory_managers() {

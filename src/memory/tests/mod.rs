@@ -1,14 +1,15 @@
-//! Slabs on real memory. What the kernel made of it is read from `/proc/self/maps` and `pagemap`, and only for addresses of the
-//! arena at hand, so that tests may run side by side.
-#![allow(unsafe_code)] // Plays the part of the linker: writes, reads and calls what lies at an address.
+//! Slabs on real memory. The kernel's view comes from `/proc/self/maps` and `pagemap`, only for addresses of the test's
+//! own arena, so that tests may run in parallel.
+#![allow(unsafe_code, reason = "plays the part of the linker: writes, reads and calls what lies at an address")]
 
 mod batches;
 mod code_view;
 mod cost;
 mod failures;
 mod limits;
-// The package is tested without this cfg, and without slabjit-stock.
+// The published package is tested without this cfg, and without slabjit-stock.
 #[cfg(slabjit_faults)]
+#[cfg(feature = "llvm")]
 mod managers;
 mod model;
 mod packed;
@@ -32,8 +33,8 @@ struct Mapped {
     access: String,
 }
 
-/// All mappings that overlap a range, their ends cut to it. The kernel shows the list in pieces: a mapping may come twice, or not at all,
-/// while other threads change those before it.
+/// Returns all mappings that overlap a range, cut to it. The kernel prints the list in pieces: a mapping may come
+/// twice, or not at all, while other threads change earlier ones.
 fn mapped(range: &Range<usize>) -> Vec<Mapped> {
     let mut seen = mapped_now(range);
     loop {
@@ -64,10 +65,10 @@ fn mapped_now(range: &Range<usize>) -> Vec<Mapped> {
     all
 }
 
-/// The access of a range that has one and the same everywhere.
+/// Returns the access of a range that has the same access everywhere.
 fn access(range: &Range<usize>) -> String {
     let bytes = |mapped: &[Mapped]| mapped.iter().map(|m| m.addresses.len()).sum::<usize>();
-    // qemu-user makes its list of the kernel's, and leaves out what has just changed there.
+    // qemu-user derives its list from the kernel's, and leaves out mappings that just changed there.
     let mut tries = std::iter::repeat_with(|| mapped(range)).take(20);
     let mapped = tries.find(|mapped| bytes(mapped) == range.len());
     let mapped = mapped.unwrap_or_else(|| panic!("holes in {range:x?}: {:?}", self::mapped(range)));
@@ -75,20 +76,20 @@ fn access(range: &Range<usize>) -> String {
     mapped[0].access.clone()
 }
 
-/// True in a process of qemu-user (`ci/aarch64`), which differs in two ways that matter here: it shows neighbours that are
-/// `r-x` and `r--` as one mapping, since neither is executable for the host; and the host's pages may be smaller.
+/// Returns whether the process runs under qemu-user (`ci/aarch64`). It differs in two ways: it shows adjacent `r-x` and
+/// `r--` mappings as one, since neither is executable for the host, and the host's pages may be smaller.
 fn under_qemu() -> bool {
     std::env::var_os("SLABJIT_TEST_RUNNER").is_some()
 }
 
-/// Bytes of a page of the kernel's, which may be smaller than what qemu-user tells its programs.
+/// Returns the kernel's page size, which may be smaller than the one that qemu-user reports.
 fn resident_page() -> usize {
     if under_qemu() { 4096 } else { os::page_size() }
 }
 
-/// Resident bytes of whole pages. The kernel's own sums are by mapping, and a neighbour's may have been joined to ours; and
-/// qemu-user has no mincore for pages without access. `/proc/self/pagemap` has 8 bytes for each page, of which bit 63 says
-/// that it is present (Linux, admin-guide/mm/pagemap). qemu-user places a 64-bit program at the host's own addresses.
+/// Counts the resident bytes of whole pages. The kernel's own sums are by mapping, which may include a neighbour's, and
+/// qemu-user has no mincore for pages without access. `/proc/self/pagemap` has 8 bytes for each page, with bit 63 for
+/// presence (Linux, admin-guide/mm/pagemap). qemu-user places a 64-bit program at the host's own addresses.
 fn rss(range: &Range<usize>) -> usize {
     use std::os::unix::fs::FileExt;
     let page = resident_page();
@@ -121,7 +122,7 @@ fn read(address: usize, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// One in which nothing rests.
+/// Creates an arena without a quarantine.
 fn arena(size: usize) -> Arc<Arena> {
     resting_arena(size, 0)
 }
@@ -130,7 +131,7 @@ fn resting_arena(size: usize, quarantine: usize) -> Arc<Arena> {
     Arena::reserve(&ArenaConfig { size, place: None, quarantine, packed: None }).unwrap()
 }
 
-/// The same where no page may become executable, as far as the arena knows.
+/// Creates an arena that believes that no page may become executable.
 fn refusing_arena(config: &ArenaConfig) -> Arc<Arena> {
     let refuse = |_, call| (call == Call::TryExecution).then_some(libc::EACCES);
     let (arena, _) = fault::with_errors(refuse, || Arena::reserve(config).unwrap());
@@ -149,19 +150,20 @@ fn segment(protection: Protection, content_bytes: u64) -> SegmentRequest {
     }
 }
 
-/// Code, constants, data.
+/// Requests code, constants and data.
 fn small_object() -> [SegmentRequest; 3] {
     [Protection::ReadExecute, Protection::Read, Protection::ReadWrite].map(|p| segment(p, 100))
 }
 
 fn allocate(arena: &Arc<Arena>, segments: &[SegmentRequest]) -> Result<WritableSlab> {
-    arena.allocate("test.o", segments, Company { shares: true, batch: false }, |blame| BlamedSection {
+    arena.allocate("test.o", segments, PlacementHints { shares: true, batch: false }, |blame| BlamedSection {
         name: format!("{blame:?}"),
         bytes: 7,
     })
 }
 
-/// No slab is left: one free range, nothing resident, every access traps, and the counts are at their start.
+/// Asserts that no slab is left: one free range, nothing resident, every access traps, and the counts are at their
+/// start.
 fn assert_pristine(arena: &Arc<Arena>) {
     assert_eq!(access(&arena.range()), "---p");
     assert_eq!(rss(&arena.range()), 0);

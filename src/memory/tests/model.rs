@@ -1,5 +1,5 @@
-//! Arena, quarantine and history beside a model of them that is a few lists: any order of steps, and after each of them everything
-//! that can be asked.
+//! Arena, quarantine and log compared with a model of a few lists, through arbitrary steps, with all queries after
+//! each.
 
 use std::collections::VecDeque;
 
@@ -8,17 +8,18 @@ use proptest::prelude::*;
 use super::code_view::code_elsewhere;
 use super::slabs::{check_contents, pattern, request};
 use super::*;
+use crate::MemoryError;
 use crate::error::Error;
 use crate::memory::slab::Placed;
 use crate::name::Name;
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// A writable slab, its contents written.
+    /// Allocates a writable slab and writes its contents.
     Allocate(Vec<SegmentRequest>),
-    /// One whose segment is a part of the arena, in eighths, less some pages, and is not touched.
+    /// Allocates a slab with one untouched segment: some eighths of the arena, less some pages.
     AllocateLarge(usize, usize),
-    /// Each of these is for a live one that it can be done to.
+    /// Publishes one of the slabs that can be published.
     Publish(usize),
     ReleaseFinalize(usize),
     Note(usize),
@@ -43,7 +44,7 @@ enum Slab {
     Published(PublishedSlab),
 }
 
-/// What is known of addresses.
+/// The log's answer for an address.
 #[derive(Debug, Clone, PartialEq)]
 struct Note {
     addresses: Range<usize>,
@@ -63,17 +64,17 @@ struct Far {
 struct Live {
     seed: usize,
     requests: Vec<SegmentRequest>,
-    /// What was written; nothing for what is not touched.
+    /// The written contents; none for an untouched slab.
     placed: Vec<Placed>,
     slab: Slab,
     span: Range<usize>,
     far: Vec<Far>,
     released: bool,
-    /// For the span, unless that is empty, and each segment outside.
+    /// Notes for the span, unless that is empty, and for each segment outside.
     notes: Vec<Note>,
 }
 
-/// What was removed: bytes, and what is known of it.
+/// A removed range: its bytes, and its note.
 type Resting = (usize, Note);
 
 struct Model {
@@ -81,7 +82,7 @@ struct Model {
     limit: usize,
     live: Vec<Live>,
     resting: VecDeque<Resting>,
-    /// Forgotten addresses, of which nothing is known as long as nobody else has them.
+    /// Forgotten addresses, which have no occupant until they are reused.
     woken: Vec<usize>,
     generation: u64,
     seed: usize,
@@ -141,13 +142,13 @@ impl Model {
                 let start = near.map(|(placed, _)| placed.address).min().unwrap_or(0);
                 (bytes, start..start + bytes)
             }
-            Err(Error::ArenaExhausted { requested, .. }) => (*requested as usize, 0..0),
+            Err(Error::Memory(MemoryError::ArenaExhausted { requested, .. })) => (*requested as usize, 0..0),
             Err(error) => panic!("{error}"),
         };
-        // What is empty has an address in the slab.
+        // An empty segment has an address in the slab.
         let near = requests.iter().filter(|r| !r.outside || r.content_bytes + r.zero_fill_bytes == 0);
         let align = near.map(|r| r.alignment as usize).max().unwrap_or(1);
-        // Only as many are woken as it takes.
+        // The arena wakes only as many as it needs.
         let woken_bytes = before.quarantined_bytes - self.arena.stats().quarantined_bytes;
         let mut woken = 0;
         while woken < woken_bytes {
@@ -182,7 +183,7 @@ impl Model {
         self.live.push(Live { seed: self.seed, requests, placed, slab, span, far, released: false, notes });
     }
 
-    /// Whether there is room, where nobody lives or rests.
+    /// Returns whether there is room without live or resting addresses.
     fn fits(&self, bytes: usize, align: usize) -> bool {
         let arena = self.arena.range();
         let resting = self.resting.iter().map(|(_, note)| &note.addresses).filter(|range| arena.contains(&range.start));
@@ -250,7 +251,7 @@ impl Model {
         self.resting.iter().map(|(bytes, _)| bytes).sum()
     }
 
-    /// Everything that can be asked; of mappings only one each, as they are many.
+    /// Checks all queries; of the mappings only one each time, as they are many.
     fn check(&self, which: usize) {
         let mut stats = self.arena.stats();
         let far = self.live.iter().flat_map(|live| &live.far);
@@ -286,7 +287,7 @@ impl Model {
 }
 
 impl Live {
-    /// Whole pages, in the arena and outside.
+    /// Returns the whole pages, in the arena and outside.
     fn ranges(&self) -> impl Iterator<Item = &Range<usize>> {
         let span = Some(&self.span).filter(|span| !span.is_empty());
         span.into_iter().chain(self.far.iter().map(|far| &far.addresses))
@@ -296,7 +297,7 @@ impl Live {
         let alive = |request: &SegmentRequest| !self.released || request.lifetime == Lifetime::Standard;
         check_contents(&self.placed, &self.requests, self.seed, alive);
         match &self.slab {
-            // Code is in its place, and written elsewhere.
+            // Code is at its final address, and written through a second view.
             Slab::Writable(_) if refuses => self.ranges().for_each(|range| {
                 let code = code_elsewhere();
                 assert!(mapped(range).iter().all(|m| m.access == "rw-p" || m.access == code), "{:?}", mapped(range));
@@ -321,7 +322,7 @@ impl Live {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
 
-    /// A quarter of `PROPTEST_CASES`.
+    /// Runs a quarter of `PROPTEST_CASES`.
     #[test]
     fn agrees_with_a_few_lists(
         quarantine in prop_oneof![Just(0), Just(1), Just(256 << 10), Just(MIB), Just(64 * MIB)],
@@ -337,7 +338,7 @@ proptest! {
             model.drop(live);
             model.check(0);
         }
-        // Whoever needs all of it gets it; and the next, nothing.
+        // A request for the whole arena succeeds, and the next one fails.
         model.step(Step::AllocateLarge(8, 0));
         model.step(Step::AllocateLarge(1, 0));
         assert_eq!((model.live.len(), model.resting.len()), (1, 0));

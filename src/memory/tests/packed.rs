@@ -1,4 +1,4 @@
-//! Objects side by side in pages.
+//! Packed objects.
 
 use proptest::prelude::*;
 
@@ -16,24 +16,24 @@ fn packed_arena(size: usize, quarantine: usize, packed: PackedConfig) -> Arc<Are
     Arena::reserve(&ArenaConfig { size, place: None, quarantine, packed: Some(packed) }).unwrap()
 }
 
-/// The pages that have a range.
+/// Returns the pages that contain a range.
 fn pages(range: &Range<usize>) -> Range<usize> {
     let page = os::page_size();
     range.start / page * page..range.end.next_multiple_of(page)
 }
 
-/// What a kernel shows of pages that may be shared memory.
+/// Returns the access that the kernel shows for pages that may be shared memory.
 fn rights(range: &Range<usize>) -> String {
     access(&pages(range))[..3].to_owned()
 }
 
-/// An object that is loaded: what is in each run.
+/// A loaded object with the contents of each run.
 struct Loaded {
     slab: PublishedSlab,
     contents: Vec<(Placed, Vec<u8>)>,
 }
 
-/// Writes bytes that no other object has.
+/// Loads an object with bytes that no other object has.
 fn load(arena: &Arc<Arena>, segments: &[SegmentRequest], seed: u8) -> Result<Loaded> {
     let slab = allocate(arena, segments)?;
     let mut contents = Vec::new();
@@ -70,7 +70,7 @@ fn objects_share_pages_and_mappings() {
         let granule = if packed.striped { os::page_size() } else { LINE };
         assert_eq!(arena.stats().slab_bytes, 200 * 3 * 100_usize.next_multiple_of(granule));
         let seen = mapped(&arena.range());
-        // Three areas of three pools, what is not used of them, and what is written ahead.
+        // Three areas of three pools, their unused parts, and the prepared pages.
         assert!(seen.len() <= 16, "{seen:x?}");
         for range in all.iter().flat_map(|loaded| loaded.slab.ranges()) {
             let expected = &expected_access(range.protection)[..3];
@@ -82,7 +82,7 @@ fn objects_share_pages_and_mappings() {
     }
 }
 
-/// Nothing of it is left in the process: neither in the arena nor the second view.
+/// Asserts that nothing is left in the process, neither in the arena nor in the second view.
 fn assert_all_gone(arena: &Arc<Arena>) {
     assert_eq!(access(&arena.range()), "---p");
     assert_eq!(rss(&arena.range()), 0);
@@ -100,7 +100,7 @@ fn what_is_removed_traps_while_its_neighbours_live() {
     assert_eq!(pages(&code), pages(&first.slab.ranges()[0].addresses), "they are in one page");
     drop(gone);
     first.check(&arena, 1);
-    // int3, or udf with the generation; what was data is not there any more.
+    // int3, or udf with the generation; the data is gone.
     let trap: [u8; 4] = if cfg!(target_arch = "aarch64") { [2, 0, 0, 0] } else { [0xcc; 4] };
     assert_eq!(read(code.start, code.len()), trap.repeat(code.len() / 4));
     assert_eq!(arena.occupant(code.start).unwrap().generation, 2);
@@ -111,7 +111,7 @@ fn what_is_removed_traps_while_its_neighbours_live() {
     assert_eq!((known.object.as_str(), known.start), ("2.o", code.start));
     assert!(known.removed.is_some());
     assert_eq!(arena.stats().quarantined_bytes, ranges.iter().map(|r| r.addresses.len()).sum::<usize>());
-    // Nobody gets the addresses before a MiB was removed after them.
+    // The addresses are not reused before a MiB was removed after them.
     for _ in 0..1000 {
         let other = load(&arena, &small_object(), 3).unwrap();
         assert!(other.slab.ranges().iter().all(|o| ranges.iter().all(|r| o.addresses != r.addresses)));
@@ -124,15 +124,15 @@ fn memory_goes_with_the_last_of_a_unit() {
     let object = [segment(Protection::ReadExecute, 8192), segment(Protection::ReadWrite, 8192)];
     let mut all: Vec<_> = (0..200).map(|i| load(&arena, &object, i).unwrap()).collect();
     let whole = rss(&arena.range());
-    // Nobody has run the code: its pages are resident in the other view.
+    // The code was not run, so its pages are resident in the other view only.
     assert!(whole >= 200 * 8192, "{whole}");
-    // All but one of a unit.
+    // All objects of a unit but one.
     let last = all.split_off(199);
     let gone: Vec<_> = all.iter().flat_map(|loaded| loaded.slab.ranges()).collect();
     let ((), calls) = fault::with(|_, _| false, || drop(all));
     assert!(calls.contains(&Call::DiscardCode) && calls.contains(&Call::Discard), "{calls:?}");
     let left = rss(&arena.range());
-    // What is kept for the next ones: four units in each pool, and the one that is not empty.
+    // The memory that is kept for the next objects: four units in each pool, and the unit that is not empty.
     assert!(left <= 2 * 6 * UNIT, "{left} of {whole}");
     last[0].check(&arena, 199);
     let first = &gone[0].addresses;
@@ -193,11 +193,12 @@ fn some_have_a_slab_of_their_own() {
     let packed = allocate(&arena, &[code(MOST as u64)]).unwrap().publish().unwrap();
     assert_eq!(packed.ranges()[0].addresses.len(), MOST);
     let name = |_| BlamedSection::default();
-    let alone = arena.allocate("test.o", &[code(10)], Company::ALONE, name).unwrap().publish().unwrap();
+    let alone = arena.allocate("test.o", &[code(10)], PlacementHints::ALONE, name).unwrap().publish().unwrap();
     assert_eq!(alone.ranges()[0].addresses.len(), os::page_size());
 }
 
-/// Any one system call may fail, at any time: the object has a slab of its own then, or is refused; what is there stays right.
+/// Any single system call may fail at any time: the object then has a slab of its own, or is refused, and the others
+/// stay valid.
 #[test]
 fn any_one_call_may_fail() {
     for packed in LAYOUTS {
@@ -226,7 +227,7 @@ fn any_one_call_may_fail() {
             let ((), _) = fault::with(move |index, _| index == failing, || script(&arena));
             let stats = arena.stats();
             assert_eq!((stats.slabs, stats.slab_bytes, stats.quarantined_bytes), (0, 0, 0), "{:?}", call);
-            // What could not be cleaned is not used again.
+            // Memory that could not be cleaned is not reused.
             let lost = arena.range().len() - arena.largest_free();
             assert!(lost == 0 || [Call::Replace, Call::Deny, Call::Discard].contains(call), "{:?}", call);
             script(&arena);
@@ -234,7 +235,7 @@ fn any_one_call_may_fail() {
     }
 }
 
-/// Where no memory can be had that is mapped twice.
+/// The system provides no memory that can be mapped twice.
 #[test]
 fn without_two_views_pages_are_striped() {
     for refused in [Call::CreateCode, Call::SizeCode] {
@@ -274,7 +275,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
-    /// What lives keeps its contents, overlaps nothing, and is what it is noted as.
+    /// Live objects keep their contents, do not overlap, and have the right record.
     #[test]
     fn objects_come_and_go(
         steps in prop::collection::vec(step(), 1..60),
@@ -301,13 +302,13 @@ proptest! {
     }
 }
 
-/// Cores may have fetched what was removed: they are told once before it is packed over, not for each object.
+/// Cores may have fetched removed code: they are synchronised once before it is packed over, not for each object.
 #[test]
 fn cores_are_told_once_of_all_that_is_packed_over() {
     const COUNT: usize = 1000;
     let arena = packed_arena(64 * MIB, 0, PackedConfig::default());
     let object = [segment(Protection::ReadExecute, 60)];
-    // On AArch64 each object tells them as well, when it is published.
+    // On AArch64 each publication also synchronises them.
     let publish = || usize::from(cfg!(target_arch = "aarch64"));
     let _other = load(&arena, &object, 0).unwrap();
     let load = || {
@@ -332,12 +333,12 @@ fn cores_are_told_once_of_all_that_is_packed_over() {
         }
         assert_eq!((told, again), if round == 0 { (0, 0) } else { (1, COUNT) });
     }
-    // One after the other: what was never used is taken until it is worth it.
+    // Unused room is taken first, until settling is worthwhile.
     let told: usize = (0..COUNT).map(|_| load().2).sum();
     assert!((1..=COUNT / 100).contains(&told), "{told}");
 }
 
-/// Where there is no other room, little is enough.
+/// A little woken room is enough if there is no other room.
 #[test]
 fn what_was_removed_is_found_when_all_else_is_full() {
     let arena = packed_arena(8 * MIB, 0, PackedConfig::default());
@@ -353,20 +354,20 @@ fn what_was_removed_is_found_when_all_else_is_full() {
     all.iter().for_each(|loaded| loaded.check(&arena, 1));
 }
 
-/// The end of a unit that went away was never used, and is not zero any more when the unit is back.
+/// The end of a freed unit was never used, and is not zero any more when the unit is used again.
 #[test]
 fn zero_fill_among_code_is_zero_where_the_unit_was_away() {
     let arena = packed_arena(64 * MIB, 32 * MIB, PackedConfig::default());
     let object = [segment(Protection::ReadExecute, 8192)];
     let mut all: Vec<_> = (0..60).map(|i| load(&arena, &object, i).unwrap()).collect();
     let _one_more = load(&arena, &small_object()[2..], 1).unwrap();
-    // The last first: so many units keep their memory that others, which were idle before them, do not.
+    // The last first: they keep the memory of as many units as others, which became idle earlier, lose.
     while all.pop().is_some() {}
     let zero = SegmentRequest { zero_fill_bytes: 3000, ..segment(Protection::ReadExecute, 100) };
     (0..4).for_each(|i| load(&arena, &[zero], i).unwrap().check(&arena, i));
 }
 
-/// What rests no more, but was never told of to anybody, is there for others at once.
+/// Room that was never given out can be reused at once.
 #[test]
 fn what_was_given_up_is_taken_again_without_a_word() {
     let arena = packed_arena(64 * MIB, 0, PackedConfig::default());

@@ -1,19 +1,20 @@
-//! Where an arena is put, and what happens when it cannot be put there.
+//! The arena's place, and the fallbacks if it is taken.
 //!
-//! The addresses used are far below those the kernel gives out by itself (top-down from the stack on both architectures),
-//! each test has its own, and what else is mapped there is left alone.
+//! The addresses are far below those that the kernel chooses (top-down from the stack on both architectures), each test
+//! has its own, and other mappings there are left alone.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::MemoryError;
 use crate::error::Error;
 use crate::memory::maps;
 use crate::memory::os::Mapping;
 use crate::memory::place::{blind, candidates};
 
-/// Of a process with a small stack limit, as proc(5) shows it; made up where a comment says so.
+/// The mappings of a process with a small stack limit, as proc(5) shows them; made up where a comment says so.
 const MAPS: &[u8] = b"\
 00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/dbus-daemon
 00651000-00652000 r--p 00051000 08:02 173521      /usr/bin/dbus-daemon
@@ -43,7 +44,7 @@ fn what_the_kernel_lists_is_taken() {
         0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000,
     ];
     assert_eq!(taken, expected);
-    // The stack cannot grow into what is mapped, however large its limit.
+    // The stack cannot grow into other mappings, however large its limit.
     assert_eq!(maps::parse(MAPS, usize::MAX)[3], 0x35_b180_0000..0x7fff_b2c2_e000);
 }
 
@@ -87,14 +88,15 @@ proptest! {
         let found = candidates(&free, size, anchor);
         let fits = |start: usize| free.iter().any(|r| r.start <= start && start + size <= r.end);
         prop_assert!(found.iter().all(|s| fits(*s) && s % page == 0));
-        // By trying every page.
+        // The reference tries every page.
         let distance = |start: usize| (start + size / 2).abs_diff(anchor);
         let nearest = (0..=end).map(|n| n * page).filter(|s| fits(*s)).map(distance).min();
         let first = found.first().copied().map(distance);
         prop_assert_eq!(first.is_some(), nearest.is_some());
-        // Half a size need not be whole pages.
+        // Half a size need not be a multiple of the page.
         prop_assert!(first.unwrap_or(0) <= nearest.unwrap_or(0) + page, "{:?} {:?}", first, nearest);
-        // Enough of them, side by side, that one mapping which is not in the list cannot hide a free place of twice the size.
+        // There are enough candidates side by side that one unlisted mapping cannot hide a free place of twice the
+        // size.
         let rooms: usize = free.iter().map(|r| r.len() / size).sum();
         prop_assert!(2 * found.len() >= rooms);
         let mut sorted = found;
@@ -116,7 +118,7 @@ fn what_is_mapped_is_never_replaced() {
     assert_eq!(read(range.start + 2 * page, 8), b"contents");
 }
 
-/// What a kernel before 4.17 does with an address that it cannot give.
+/// Plays a kernel before 4.17 that cannot give an address.
 #[test]
 fn an_address_that_was_taken_for_a_hint_is_given_up() {
     let range = window(5, MIB);
@@ -127,7 +129,7 @@ fn an_address_that_was_taken_for_a_hint_is_given_up() {
     assert_eq!(mapping.only_at(range.start).unwrap().range(), range);
 }
 
-/// A window of so many bytes at an address of its own for each test: `n` times 32 GiB, and a little more, as no arena has the page there.
+/// Returns a window of its own for each test: `n` times 32 GiB, and a little more, as no arena has the page there.
 fn window(n: usize, len: usize) -> Range<usize> {
     let start = (n << 35) + MIB;
     start..start + len
@@ -146,11 +148,11 @@ fn an_arena_has_no_page_at_a_multiple_of_4_gib() {
     assert_eq!(arena(around.clone(), at + 8 * MIB), at + page..at + page + 16 * MIB);
     assert_eq!(arena(around.clone(), at - 8 * MIB), at - 16 * MIB..at);
     assert_eq!(arena(at..around.end, at), at + page..at + page + 16 * MIB);
-    // Of the other sizes that are tried, the largest that is left on one side.
+    // The largest tried size that fits on one side.
     assert_eq!(arena(at - 10 * MIB..at + 6 * MIB, at).len(), 8 * MIB);
 }
 
-/// As [`Arena::reserve`] does it where the kernel chooses, with more such pages: the kernel gives out one place beside the other.
+/// As in [`Arena::reserve`] with the kernel's choice, but with more such pages: the kernel gives out adjacent places.
 #[test]
 fn a_reservation_has_none_of_certain_pages() {
     let (pages, page) = (16, os::page_size());
@@ -189,14 +191,14 @@ fn an_arena_lies_in_its_window_near_the_anchor() {
     assert_eq!(at(0), window.start..window.start + 64 * MIB);
     assert_eq!(at(usize::MAX), window.end - 64 * MIB..window.end);
     assert_eq!(at(window.start + 100 * MIB), window.start + 68 * MIB..window.start + 132 * MIB);
-    // Three beside one another, and a fourth in the smaller room that is left.
+    // Three beside one another, and a fourth in the smaller remaining room.
     let arenas: Vec<_> = (0..4).map(|_| placed(80 * MIB, window.clone(), window.start).unwrap()).collect();
     let ranges: Vec<_> = arenas.iter().map(|a| (a.range().start - window.start) / MIB).collect();
     assert_eq!(ranges, [0, 80, 160, 240]);
     assert_eq!(arenas[3].range().len(), 10 * MIB);
     let error = placed(80 * MIB, window.clone(), window.start).unwrap_err();
     match &error {
-        Error::ArenaPlacement { place, window: w, requested, minimum, largest_free, .. } => {
+        Error::Memory(MemoryError::ArenaPlacement { place, window: w, requested, minimum, largest_free, .. }) => {
             assert_eq!((place.as_str(), w), ("in the window", &window));
             assert_eq!((*requested, *minimum, *largest_free), (80 * MIB, 8 * MIB, 6 * MIB));
         }
@@ -206,7 +208,7 @@ fn an_arena_lies_in_its_window_near_the_anchor() {
     assert_eq!(placed(256 * MIB, window.clone(), 0).unwrap().range(), window);
 }
 
-/// Where anywhere will do, the size is more than the place.
+/// A preferred place gives way to the size.
 #[test]
 fn a_place_that_is_only_preferred_is_not_tight() {
     let window = window(5, 256 * MIB);
@@ -218,22 +220,22 @@ fn a_place_that_is_only_preferred_is_not_tight() {
         drop(allocate(&arena, &small_object()).unwrap().publish().unwrap());
         arena
     };
-    // Beside what is left out, in the larger piece; then in the other one.
+    // First in the larger piece beside the excluded range, then in the other one.
     let first = reserve(64 * MIB);
     assert_eq!(first.range(), left_out.end..left_out.end + 64 * MIB);
     let second = reserve(96 * MIB);
     assert_eq!(second.range(), left_out.start - 96 * MIB..left_out.start);
-    // As much as there is, if it is at least half of what is asked for.
+    // All free room, if it is at least half of the wanted size.
     let third = reserve(124 * MIB);
     assert_eq!(third.range(), left_out.end + 64 * MIB..window.end);
     let fourth = reserve(64 * MIB);
     assert!(fourth.range().len() == 64 * MIB && !window.contains(&fourth.range().start), "{:x?}", fourth.range());
     drop((first, second, third));
-    // More than there is, and less than twice as much.
+    // More than the free room, and less than twice as much.
     assert_eq!(reserve(252 * MIB).range(), left_out.end..window.end);
     let elsewhere = reserve(253 * MIB);
     assert!(elsewhere.range().len() == 253 * MIB && !window.contains(&elsewhere.range().start));
-    // Whatever is refused, it is no error.
+    // A refused call is no error here.
     for refused in [Call::OpenMaps, Call::ReadMaps, Call::ReserveAt] {
         let (arena, calls) = fault::with(move |_, call| call == refused, || reserve(64 * MIB));
         assert!(calls.contains(&refused) && !window.contains(&arena.range().start), "{calls:?}");
@@ -248,14 +250,17 @@ fn windows_need_not_be_whole_pages() {
     assert_eq!(arena.range().start, whole.start + arena.page());
     assert_eq!(arena.range().len(), 32 * MIB);
     for empty in [0..0, 0..MIB, whole.clone().start..whole.start] {
-        assert!(matches!(placed(64 * MIB, empty, 0), Err(Error::ArenaPlacement { largest_free: ..8_388_608, .. })));
+        assert!(matches!(
+            placed(64 * MIB, empty, 0),
+            Err(Error::Memory(MemoryError::ArenaPlacement { largest_free: ..8_388_608, .. }))
+        ));
     }
-    #[allow(clippy::reversed_empty_ranges)]
+    #[allow(clippy::reversed_empty_ranges, reason = "it is what is tested")]
     let reversed = placed(64 * MIB, whole.end..whole.start, 0);
-    assert!(matches!(reversed, Err(Error::ArenaPlacement { largest_free: 0, .. })));
+    assert!(matches!(reversed, Err(Error::Memory(MemoryError::ArenaPlacement { largest_free: 0, .. }))));
 }
 
-/// A thread that was faster: the list is read again, and the size is kept where there is room.
+/// Another thread was faster: the list is reread, and the size is kept if there is room.
 #[test]
 fn a_place_that_was_lost_meanwhile_is_given_up_for_another() {
     let window = window(4, 128 * MIB);
@@ -272,14 +277,16 @@ fn a_place_that_was_lost_meanwhile_is_given_up_for_another() {
     };
     // Two places beside one another.
     assert!(matches!(reserve(1, libc::EEXIST), (Ok(64), 2)));
-    // The list is read again, three times at most.
+    // The list is reread at most three times.
     assert!(matches!(reserve(7, libc::EEXIST), (Ok(64), 8)));
     assert!(matches!(reserve(8, libc::EEXIST), (Ok(32), 9)));
     // Another error says nothing about the list.
     assert!(matches!(reserve(1, libc::ENOMEM), (Ok(64), 2)));
     assert!(matches!(reserve(2, libc::ENOMEM), (Ok(32), 3)));
     match reserve(usize::MAX, libc::ENOMEM).0 {
-        Err(Error::ArenaPlacement { source, .. }) => assert_eq!(source.raw_os_error(), Some(libc::ENOMEM)),
+        Err(Error::Memory(MemoryError::ArenaPlacement { source, .. })) => {
+            assert_eq!(source.raw_os_error(), Some(libc::ENOMEM))
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -1,18 +1,18 @@
-//! What was removed: its addresses rest, and it stays known what lay there.
+//! Removed objects: their addresses rest, and the log still knows them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use super::*;
-use crate::memory::history::Occupant;
+use crate::memory::address_log::Occupant;
 use crate::name::Name;
 
 fn name(text: &str) -> Name {
     text.into()
 }
 
-/// A published slab of an object.
+/// Loads an object into a published slab.
 fn load(arena: &Arc<Arena>, object: &Name, segments: &[SegmentRequest]) -> PublishedSlab {
     let mut slab = allocate(arena, segments).unwrap().publish().unwrap();
     slab.belong_to(&name("library"), object);
@@ -44,7 +44,7 @@ fn what_is_removed_rests() {
     let removed = known(&arena, span.start).removed.unwrap();
     assert!(removed >= before && removed <= std::time::SystemTime::now(), "{removed:?}");
 
-    // Others get other addresses until a MiB was removed after it.
+    // Other objects get other addresses until a MiB was removed after it.
     let mut removed = 0;
     while removed + span.len() <= MIB {
         let other = load_small(&arena, "other.o");
@@ -58,7 +58,7 @@ fn what_is_removed_rests() {
     assert!(arena.stats().quarantined_bytes <= MIB);
 }
 
-/// In the order in which they were removed, each once, and bounded.
+/// Addresses are woken in the order of removal, each once, and their number is bounded.
 #[test]
 fn who_rests_longest_is_forgotten_first() {
     let arena = resting_arena(16 * MIB, 40 * arena(8 * MIB).page());
@@ -91,7 +91,7 @@ fn without_a_quarantine_nothing_is_known() {
     assert_pristine(&arena);
 }
 
-/// One that is larger than all that may rest keeps its addresses until the next is removed.
+/// A slab larger than the limit rests until the next removal.
 #[test]
 fn the_last_that_was_removed_always_rests() {
     let arena = resting_arena(16 * MIB, 1);
@@ -111,7 +111,7 @@ fn a_full_arena_wakes_what_rests() {
     let [first, second] = slabs.each_ref().map(PublishedSlab::span);
     slabs.into_iter().for_each(drop);
     assert_eq!(arena.stats().quarantined_bytes, first.len() + second.len());
-    // Only as much as is needed, the oldest first.
+    // Wakes only as much as needed, the oldest first.
     let third = load(&arena, &name("c.o"), &half);
     assert_eq!(third.span(), first);
     assert_eq!(known(&arena, first.start).object, "c.o");
@@ -143,7 +143,7 @@ fn segments_outside_rest_too() {
     assert!(arena.occupant(middle).is_none());
 }
 
-/// What cannot be cleaned is never given away, and stays known.
+/// Addresses that cannot be cleaned are never reused, and stay known.
 #[test]
 fn what_cannot_be_cleaned_stays_known() {
     let arena = resting_arena(16 * MIB, MIB);
@@ -156,7 +156,8 @@ fn what_cannot_be_cleaned_stays_known() {
     assert!(known(&arena, span.start).removed.is_some());
 }
 
-/// Readers see one object's name and generation, or nothing, while others come and go. Each object's name is its generation.
+/// Readers see one object's name and generation, or nothing, while others come and go. Each object's name is its
+/// generation.
 #[test]
 fn what_is_read_belongs_together() {
     let arena = resting_arena(16 * MIB, 16 * arena(8 * MIB).page());

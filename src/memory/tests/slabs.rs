@@ -24,7 +24,7 @@ pub(super) fn request() -> impl Strategy<Value = SegmentRequest> {
     )
 }
 
-/// Segments are where they should be, do not overlap, and read as they were written.
+/// Checks that segments are in place, do not overlap, and read as they were written.
 pub(super) fn check_contents(
     placed: &[Placed],
     requests: &[SegmentRequest],
@@ -134,7 +134,7 @@ fn code_runs_once_published() {
         (&[0x60, 0x00, 0x80, 0x52, 0xc0, 0x03, 0x5f, 0xd6], &[0x40, 0x05, 0x80, 0x52, 0xc0, 0x03, 0x5f, 0xd6]);
     let arena = arena(8 * MIB);
     for outside in [false, true] {
-        // The second lies where the first was.
+        // The second function lies at the address of the first.
         for (code, result) in [(three, 3), (forty_two, 42)] {
             let slab = allocate(&arena, &[SegmentRequest { outside, ..segment(Protection::ReadExecute, 16) }]).unwrap();
             let address = slab.placements()[0].address;
@@ -150,7 +150,7 @@ fn code_runs_once_published() {
     assert_pristine(&arena);
 }
 
-/// On AArch64; x86-64 does not need it. A kernel that has no such call does not keep code from being loaded.
+/// AArch64 only; x86-64 does not need it. Code is loaded even if the kernel has no such call.
 #[test]
 fn cores_are_told_once_for_each_object_with_code() {
     let arena = arena(8 * MIB);
@@ -167,7 +167,7 @@ fn cores_are_told_once_for_each_object_with_code() {
             drop(slab.unwrap());
             let told: Vec<usize> = (0..calls.len()).filter(|&i| calls[i] == Call::SyncCores).collect();
             assert_eq!(told.len(), if cfg!(target_arch = "aarch64") { expected } else { 0 }, "{calls:?}");
-            // It comes last, when the code can be run.
+            // The synchronisation comes last, when the code can be run.
             assert!(told.iter().all(|&i| i == calls.len() - 1), "{calls:?}");
         }
     }
@@ -193,7 +193,7 @@ fn as_few_system_calls_as_can_be() {
     assert_eq!(calls, [Call::Replace, Call::Replace], "with the last slab, what is ready goes");
     assert_pristine(&arena);
 
-    // Larger ones have their pages to themselves.
+    // Larger ones have pages of their own.
     let large = [segment(Protection::Read, 5 * arena.page() as u64)];
     let ((), calls) = fault::with(|_, _| false, || drop(allocate(&arena, &large).unwrap().publish().unwrap()));
     assert_eq!(calls, [Call::Protect, Call::Populate, Call::Protect, Call::Replace]);
@@ -237,7 +237,7 @@ fn zero_fill_is_not_touched() {
     }
 }
 
-/// As on systems where huge pages come unasked; where there are none, this does nothing.
+/// Turns huge pages on, as on systems with them on by default; does nothing if there are none.
 fn advise_huge_pages(arena: &Arena) {
     let range = arena.range();
     let at = std::ptr::with_exposed_provenance_mut(range.start);

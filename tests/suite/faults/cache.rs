@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use slabjit::fault::{self, Call};
-use slabjit::{CacheKey, Error, ObjectCache};
+use slabjit::{CacheError, CacheKey, Error, ObjectCache};
 
 use super::errors;
 use crate::common::{open_files, temporary};
@@ -47,7 +47,7 @@ fn script(folder: &Path) -> Vec<Error> {
         std::fs::write(file, "torn").unwrap();
     }
     match ObjectCache::open(folder).and_then(|cache| cache.get(&key())) {
-        Ok(None) | Err(Error::CacheFile { .. }) => {}
+        Ok(None) | Err(Error::Cache(CacheError::File { .. })) => {}
         Ok(Some(bytes)) => panic!("{bytes:?} was found"),
         Err(error) => errors.push(error),
     }

@@ -2,8 +2,8 @@
 
 use slabjit::fault::Call;
 
-/// The errors of a call. EINTR is only there for calls that the crate makes again by itself: what the standard library does, it also
-/// tries again.
+/// The errors of a call. EINTR is only there for calls that the crate makes again by itself: what the standard library
+/// does, it also tries again.
 pub fn of(call: Call) -> &'static [i32] {
     use libc::*;
     match (call, call.function()) {

@@ -1,11 +1,12 @@
-//! What is done while calls fail: a library of each kind is loaded, called, removed and loaded again, and some fail to link.
+//! What is done while calls fail: a library of each kind is loaded, called, removed and loaded again, and some fail to
+//! link.
 //!
 //! Every step that fails is tried once more. After each, everything loaded before has to answer as it did.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use slabjit::{ArenaPlacement, Error, JitEngine, Library, Removal, SlabLayout, Symbol};
+use slabjit::{ArenaPlacement, Error, JitEngine, Library, LinkError, Removal, SlabLayout, Symbol};
 
 use crate::common::{Int, compile, compile_with, link_shared, once_per, tool};
 use crate::target::by_arch;
@@ -159,13 +160,15 @@ impl Script<'_> {
         self.load(engine, "a shared library", &["libshared.so", "uses_shared.o"], None);
         self.load(engine, "bridges", &["bridged.o"], None);
         self.load(engine, "a section outside the arena", &["outside.o"], None);
-        self.fails_to_link(engine, "unreachable.o", |e| matches!(e, Error::ReferencesOutOfRange { .. }));
-        self.fails_to_link(engine, "fails.o", |e| matches!(e, Error::InitializerFailed { .. }));
+        self.fails_to_link(engine, "unreachable.o", |e| {
+            matches!(e, Error::Link(LinkError::ReferencesOutOfRange { .. }))
+        });
+        self.fails_to_link(engine, "fails.o", |e| matches!(e, Error::Link(LinkError::InitializerFailed { .. })));
         self.lacks_a_symbol_at_first(engine);
         // The first half is removed, while the rest goes on working, and comes again.
         for Loaded { value, library } in self.loaded.drain(..self.loaded.len() / 2) {
             drop(value);
-            let removal = library.remove().unwrap();
+            let removal = library.remove();
             assert!(matches!(removal, Removal::Freed | Removal::Waiting { .. }), "{removal:?}");
         }
         self.check();
@@ -232,11 +235,15 @@ impl Script<'_> {
         let paths: Vec<PathBuf> = files.iter().map(|file| self.files.join(file)).collect();
         let has = |path: &PathBuf, extension| path.extension().is_some_and(|e| e == extension);
         let library = self.attempt(step, || {
-            let builder = engine.library(step).symbol("far", FAR as *const ());
-            let builder = builder.symbol("begins", begins as *const ()).symbol("ends", ends as *const ());
-            let builder = paths.iter().filter(|p| has(p, "so")).fold(builder, |b, path| b.shared_library(path));
-            // SAFETY: the shared library and the functions are ours; nobody touches what is far away.
-            unsafe { link.into_iter().fold(builder, |b, link| b.link(link)).build() }
+            // SAFETY: the functions are ours; nobody touches what is far away.
+            let builder = unsafe {
+                let builder = engine.library(step).symbol("far", FAR as *const ());
+                builder.symbol("begins", begins as *const ()).symbol("ends", ends as *const ())
+            };
+            let shared = paths.iter().filter(|p| has(p, "so"));
+            // SAFETY: the shared libraries are ours.
+            let builder = shared.fold(builder, |b, path| unsafe { b.shared_library(path) });
+            link.into_iter().fold(builder, |b, link| b.link(link)).build()
         })?;
         for path in &paths {
             if has(path, "o") {
@@ -260,7 +267,7 @@ impl Script<'_> {
             }
         });
         if failed.is_some() {
-            assert!(matches!(library.remove(), Ok(Removal::Freed)));
+            assert_eq!(library.remove(), Removal::Freed);
         }
     }
 
@@ -272,7 +279,7 @@ impl Script<'_> {
             // SAFETY: as above.
             match unsafe { library.get::<Int>("value") } {
                 Ok(_) => panic!("it was linked"),
-                Err(Error::UndefinedSymbols { .. }) => Ok(()),
+                Err(Error::Link(LinkError::UndefinedSymbols { .. })) => Ok(()),
                 Err(error) => Err(error),
             }
         });

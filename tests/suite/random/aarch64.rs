@@ -163,7 +163,8 @@ struct Wide {
     signed: bool,
 }
 
-/// Wide moves into x0 from group `top` down; all but the first are MOVK. Each addend is `step` more than the one before: 4 where the place counts.
+/// Wide moves into x0 from group `top` down; all but the first are MOVK. Each addend is `step` more than the one
+/// before: 4 where the place counts.
 fn wide(random: &mut Random, mut code: Code, top: usize, kinds: &Wide, a: i64, step: i64) -> Code {
     let Wide { kinds, rest, signed } = *kinds;
     let first = if signed && random.below(2) == 0 { MOVN } else { MOVZ };

@@ -1,4 +1,5 @@
-//! Writes relocatable ELF objects (gABI, "Object Files"), byte by byte: no assembler is fast enough for tens of thousands.
+//! Writes relocatable ELF objects (gABI, "Object Files"), byte by byte: no assembler is fast enough for tens of
+//! thousands.
 
 use crate::common::Random;
 

@@ -237,7 +237,8 @@ impl Case {
         self.in_section(random, wants, from, to, None)
     }
 
-    /// A place in a section, by any of the symbols that may be there; `near`: a place in that section, and how far from it.
+    /// A place in a section, by any of the symbols that may be there; `near`: a place in that section, and how far from
+    /// it.
     fn in_section(
         &mut self,
         random: &mut Random,

@@ -128,8 +128,7 @@ fn base(random: &mut Random, engine: &JitEngine, filler: &[u8]) -> (Library, Vec
         section(".bss", data, &[], 4096 + spacer),
     ];
     let bytes = elf::write(MACHINE, &sections, &symbols, random);
-    // SAFETY: it needs nothing.
-    let library = unsafe { engine.library("base").build().unwrap() };
+    let library = engine.library("base").build().unwrap();
     library.add_object_named("base.o", bytes).unwrap();
     let known = symbols.iter().map(|s| {
         // SAFETY: only addresses are wanted; there are no initialisers.
@@ -199,7 +198,8 @@ impl Memory {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// Readable and executable from now on. The kernel makes instruction caches coherent when it maps pages as executable.
+    /// Readable and executable from now on. The kernel makes instruction caches coherent when it maps pages as
+    /// executable.
     pub fn make_executable(&self) {
         let at = std::ptr::with_exposed_provenance_mut::<libc::c_void>(self.start);
         // SAFETY: our own mapping.

@@ -38,7 +38,8 @@ const GOTPCRELX: u32 = 41;
 const REX_GOTPCRELX: u32 = 42;
 const CODE_GOTPCRELX: [u32; 3] = [43, 46, 49];
 
-/// Limits: of 32 and 32S by the psABI ("must zero-extend", "must sign-extend"), of the others what their field can hold.
+/// Limits: of 32 and 32S by the psABI ("must zero-extend", "must sign-extend"), of the others what their field can
+/// hold.
 pub fn rule(kind: u32) -> Option<Rule> {
     Some(match kind {
         PC32 | PLT32 | PC32_BND | PLT32_BND => Rule::signed(Value::Relative, 32),
@@ -301,7 +302,7 @@ pub const FORMS: &[Form] = &[
         after_call(call(code.put(&[0x48, 0x01, 0xc8])).put(&[0xff, 0xd0]))
     }),
     since(
-        22,
+        20,
         form("SIZE64 movabs", Exact, Reach::All, |r, _| {
             let more = i64::from(more(r));
             Code::new(Size(more)).put(&[0x48, 0xb8]).field(r, 8, SIZE64, On::Target, more).put(RET)
@@ -350,9 +351,9 @@ pub const FORMS: &[Form] = &[
         let more = i64::from(more(r));
         Code::datum(r, GOTPCREL64, more, GotDatum(8, more))
     }),
-    since(22, data("SIZE32", Exact, Reach::All, |r, _| Code::datum(r, SIZE32, 77, SizeDatum(4, 77)))),
+    since(20, data("SIZE32", Exact, Reach::All, |r, _| Code::datum(r, SIZE32, 77, SizeDatum(4, 77)))),
     since(
-        22,
+        20,
         data("SIZE64", Exact, Reach::All, |r, _| {
             let more = i64::from(more(r));
             Code::datum(r, SIZE64, more, SizeDatum(8, more))

@@ -48,7 +48,12 @@ int main(void) {
     OFFSET(DLTensor, strides);
     OFFSET(DLTensor, byte_offset);
     SIZE(DLDataType);
+    OFFSET(DLDataType, code);
+    OFFSET(DLDataType, bits);
+    OFFSET(DLDataType, lanes);
     SIZE(DLDevice);
+    OFFSET(DLDevice, device_type);
+    OFFSET(DLDevice, device_id);
     int indices[] = {
         kTVMFFINone, kTVMFFIInt, kTVMFFIBool, kTVMFFIFloat, kTVMFFIOpaquePtr, kTVMFFIDataType, kTVMFFIDevice,
         kTVMFFIDLTensorPtr, kTVMFFIRawStr, kTVMFFIByteArrayPtr, kTVMFFIObjectRValueRef, kTVMFFISmallStr, kTVMFFISmallBytes,
@@ -57,5 +62,13 @@ int main(void) {
         kTVMFFIObjectDeleterFlagBitMaskStrong, kTVMFFIObjectDeleterFlagBitMaskWeak,
     };
     for (size_t i = 0; i < sizeof indices / sizeof *indices; i++) printf("index %d\n", indices[i]);
+    int kinds[] = {
+        kDLCPU, kDLCUDA, kDLCUDAHost, kDLOpenCL, kDLVulkan, kDLMetal, kDLVPI, kDLROCM, kDLROCMHost, kDLExtDev,
+        kDLCUDAManaged, kDLOneAPI, kDLWebGPU, kDLHexagon, kDLMAIA, kDLTrn,
+        kDLInt, kDLUInt, kDLFloat, kDLOpaqueHandle, kDLBfloat, kDLComplex, kDLBool, kDLFloat8_e3m4, kDLFloat8_e4m3,
+        kDLFloat8_e4m3b11fnuz, kDLFloat8_e4m3fn, kDLFloat8_e4m3fnuz, kDLFloat8_e5m2, kDLFloat8_e5m2fnuz,
+        kDLFloat8_e8m0fnu, kDLFloat6_e2m3fn, kDLFloat6_e3m2fn, kDLFloat4_e2m1fn,
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) printf("kind %d\n", kinds[i]);
     return 0;
 }

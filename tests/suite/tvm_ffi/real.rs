@@ -1,4 +1,5 @@
-//! The same with libtvm_ffi.so itself, and the header that comes with it: those of PyPI's apache-tvm-ffi, as `ci/tvm-ffi` gets them.
+//! The same with libtvm_ffi.so itself, and the header that comes with it: those of PyPI's apache-tvm-ffi, as
+//! `ci/tvm-ffi` gets them.
 
 use std::ffi::c_void;
 use std::fmt::Write as _;
@@ -9,8 +10,10 @@ use std::ptr;
 use slabjit::tvm_ffi::abi::{
     DELETE_STRONG, DELETE_WEAK, TVMFFIAny, TVMFFIByteArray, TVMFFIErrorCell, TVMFFIObject, TVMFFIObjectAllocHeader,
 };
-use slabjit::tvm_ffi::{Any, DLDataType, DLDevice, DLTensor, FromValue, Object, Tensor, TypeIndex};
-use slabjit::{Error, Library, Provider};
+use slabjit::tvm_ffi::{
+    Any, DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLTensor, FromValue, Object, Tensor, TypeIndex,
+};
+use slabjit::{Error, Library, Provider, TvmFfiError};
 
 use super::{errors_that_are_left, function, of_int, raised};
 use crate::common::{self, Checked, child, compile_bytes, freed, tool};
@@ -31,7 +34,8 @@ fn library_file() -> Option<PathBuf> {
     let found = given.or_else(cache).filter(|path| path.is_file());
     if found.is_none() {
         println!(
-            "not run: there is no libtvm_ffi.so; ci/tvm-ffi gets it, where there are Python and PyPI (or set SLABJIT_TVM_FFI)"
+            "not run: there is no libtvm_ffi.so; ci/tvm-ffi gets it, where there are Python and PyPI (or set \
+             SLABJIT_TVM_FFI)"
         );
     }
     found
@@ -73,7 +77,8 @@ pub fn records_are_those_of_the_header() {
         cause_chain = "cause_chain", extra_context = "extra_context");
     offsets!(DLTensor: data = "data", device = "device", ndim = "ndim", dtype = "dtype", shape = "shape", strides = "strides",
         byte_offset = "byte_offset");
-    size!(DLDataType, DLDevice);
+    offsets!(DLDataType: code = "code", bits = "bits", lanes = "lanes");
+    offsets!(DLDevice: device_type = "device_type", device_id = "device_id");
     type T = TypeIndex;
     let indices = [
         T::NONE,
@@ -106,6 +111,49 @@ pub fn records_are_those_of_the_header() {
     for index in indices.map(|index| index.0).into_iter().chain([DELETE_STRONG, DELETE_WEAK]) {
         writeln!(ours, "index {index}").unwrap();
     }
+    type D = DLDeviceType;
+    let devices = [
+        D::CPU,
+        D::CUDA,
+        D::CUDAHOST,
+        D::OPENCL,
+        D::VULKAN,
+        D::METAL,
+        D::VPI,
+        D::ROCM,
+        D::ROCMHOST,
+        D::EXTDEV,
+        D::CUDAMANAGED,
+        D::ONEAPI,
+        D::WEBGPU,
+        D::HEXAGON,
+        D::MAIA,
+        D::TRN,
+    ];
+    type C = DLDataTypeCode;
+    let codes = [
+        C::INT,
+        C::UINT,
+        C::FLOAT,
+        C::OPAQUEHANDLE,
+        C::BFLOAT,
+        C::COMPLEX,
+        C::BOOL,
+        C::FLOAT8_E3M4,
+        C::FLOAT8_E4M3,
+        C::FLOAT8_E4M3B11FNUZ,
+        C::FLOAT8_E4M3FN,
+        C::FLOAT8_E4M3FNUZ,
+        C::FLOAT8_E5M2,
+        C::FLOAT8_E5M2FNUZ,
+        C::FLOAT8_E8M0FNU,
+        C::FLOAT6_E2M3FN,
+        C::FLOAT6_E3M2FN,
+        C::FLOAT4_E2M1FN,
+    ];
+    for kind in devices.map(|kind| kind.0).into_iter().chain(codes.map(|code| code.0.into())) {
+        writeln!(ours, "kind {kind}").unwrap();
+    }
     assert_eq!(ours, theirs);
 }
 
@@ -130,7 +178,7 @@ pub fn errors_of_the_real_library() {
     assert_eq!((&*kind, &*message), ("", "ffi.Shape was raised"));
     assert_eq!(["strong_ended", "weak_ended"].map(|name| common::call(&library, name)), [1, 1]);
     assert!(of_int::<i64>(&library, "swallow", 0).unwrap() > 0);
-    assert!(matches!(of_int::<()>(&library, "fail", 1), Err(Error::TvmFfiFailed { .. })));
+    assert!(matches!(of_int::<()>(&library, "fail", 1), Err(Error::TvmFfi(TvmFfiError::Failed { .. }))));
     // One of C++.
     let global = function(&library, "global");
     // SAFETY: it takes a name and the function's arguments.

@@ -1,10 +1,11 @@
-//! Shapes against the assembler: which relocation it puts on which instruction.
+//! Instruction shapes compared with the relocations that the assembler emits.
 
 use super::super::*;
-use crate::elf::raw::{LE, SHT_RELA};
+use crate::elf::elf_abi::{LE, SHT_RELA};
 use crate::elf::testing::{asm_arm, contents, view};
 
-/// Instructions with all operators of the assembler but for thread-local storage, and AAELF64's kinds for them.
+/// Instructions with all operators of the assembler except those for thread-local storage, and AAELF64's kinds for
+/// them.
 const INSTRUCTIONS: &[(&str, &str)] = &[
     ("movz x3, #:abs_g0:t", "MOVW_UABS_G0"),
     ("movk x3, #:abs_g0_nc:t", "MOVW_UABS_G0_NC"),
@@ -85,7 +86,7 @@ fn the_assembler_puts_kinds_on_instructions_of_their_shape() {
     for kind in table.kinds().iter().filter(|kind| !kind.shape.is_empty() && !met.contains(&kind.number)) {
         assert!(NOT_ASSEMBLED.iter().any(|numbers| numbers.contains(&kind.number)), "{}", kind.name);
     }
-    // Each instruction is of exactly one shape among kinds that differ in their field.
+    // Each instruction has exactly one shape among kinds that differ in their field.
     for (entry, (instruction, _)) in entries.iter().zip(INSTRUCTIONS) {
         let own = table.get(entry.r_info.get(LE) as u32).unwrap().1;
         let word = u32::from_le_bytes(code[entry.r_offset.get(LE) as usize..][..4].try_into().unwrap());

@@ -1,4 +1,4 @@
-//! What `encode` refuses, what it leaves alone, and the repairs.
+//! Tests of `encode`, which refuses some values and keeps other bits, and of the repairs.
 
 use super::super::field::Misfit;
 use super::super::*;
@@ -45,7 +45,7 @@ fn only_the_field_changes() {
     assert_eq!(encoded("R_AARCH64_ADR_PREL_LO21", 0x1000_0003, -1), 0x70ff_ffe3);
     assert_eq!(encoded("R_AARCH64_MOVW_SABS_G0", 0xd29f_ffe3, -2), 0x9280_0023);
     assert_eq!(encoded("R_AARCH64_MOVW_SABS_G0", 0x929f_ffe3, 1), 0xd280_0023);
-    // A marked instruction stays, and so does what no field covers.
+    // A marked instruction keeps its bits, and so do bits outside the field.
     assert_eq!(encoded("R_AARCH64_TLSDESC_CALL", 0xd63f_0020, 5), 0xd63f_0020);
     assert_eq!(encoded("R_AARCH64_NONE", 0xd63f_0020, 5), 0xd63f_0020);
 }
@@ -69,14 +69,14 @@ fn what_is_checked_has_a_range() {
     assert_eq!(checked, ["R_X86_64_32", "R_X86_64_32S"]);
 }
 
-/// Every repair names a kind that is linked where it is needed, and that leads to the same place.
+/// Every repair names a kind that is linked by the LLVM in question and leads to the same place.
 #[test]
 fn repairs_lead_to_kinds_that_every_llvm_without_the_kind_links() {
     let mut count = 0;
     for machine in [EM_X86_64, EM_AARCH64] {
         let table = Table::of(machine);
         for kind in table.kinds() {
-            for llvm in [15, 16, 19, 22].into_iter().filter(|llvm| !kind.linkable(*llvm)) {
+            for llvm in (15..=23).filter(|llvm| !kind.linkable(*llvm)) {
                 let (number, same) = match kind.repair {
                     Repair::None => continue,
                     Repair::Drop => {
@@ -88,11 +88,11 @@ fn repairs_lead_to_kinds_that_every_llvm_without_the_kind_links() {
                 };
                 let carrier = table.get(number).unwrap().1;
                 assert!(carrier.linkable(llvm), "{} on LLVM {llvm}", kind.name);
-                // LLVM must not look at the instruction of another kind.
+                // LLVM must not inspect the instruction of another kind.
                 assert!(carrier.before == 0, "{}", kind.name);
                 assert!(!kind.indirect, "{}", kind.name);
                 if kind.tls {
-                    // Nothing of LLVM's may come between: neither an entry nor a stub.
+                    // LLVM must insert neither an entry nor a stub.
                     assert_eq!((same, carrier.through), (false, Through::Direct), "{}", kind.name);
                     assert_ne!(kind.operation, Operation::ThreadLocal(Tls::Unlinked), "{}", kind.name);
                     assert_ne!(kind.field, Field::Pair, "{}", kind.name);

@@ -1,6 +1,5 @@
-//! Ranges, alignment, fields and veneers against `ld.lld`, and GNU ld for kinds that lld lacks: they link each kind
-//! with values at the edges of the range and one step beyond, and say which they refuse; of the others their bytes are
-//! compared with ours.
+//! Ranges, alignment, fields and veneers compared with `ld.lld`, and with GNU ld for kinds that lld lacks. The linkers
+//! get values at the edges of each range and one step beyond; their refusals and their bytes are compared with ours.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use super::super::*;
 use crate::elf::testing::{asm, asm_arm, run};
 
-/// Where the linker puts things, far from each other and from address 0.
+/// Addresses of the sections, far from each other and from address 0.
 const PLACES: u64 = 0x12_3456_7000;
 const GOT: u64 = 0x34_5678_9000;
 const TARGET: u64 = 0x56_789a_bcc0;
@@ -18,7 +17,7 @@ const SIZE: i64 = 0x1234;
 /// Bytes between two places.
 const STEP: u64 = 16;
 
-/// A relocation to link, and the value that it is meant to have.
+/// A relocation to link, and its intended value.
 struct Case {
     kind: &'static Kind,
     wanted: i64,
@@ -34,7 +33,7 @@ struct Layout {
     variable: i64,
 }
 
-/// What the ABI says that the kind computes, in 64 bits.
+/// Computes a kind's value by the ABI, in 64 bits.
 fn compute(kind: &Kind, addend: i64, place: i64, layout: &Layout) -> i64 {
     let page = |address: i64| address & !0xfff;
     let symbol = (TARGET as i64).wrapping_add(addend);
@@ -57,7 +56,7 @@ fn compute(kind: &Kind, addend: i64, place: i64, layout: &Layout) -> i64 {
     }
 }
 
-/// Values at both edges, beyond them, misaligned, and such as have other bits in each part.
+/// Returns values at both edges, beyond them, misaligned, and with different bits in each part.
 fn wanted(kind: &Kind, machine: u16) -> Vec<i64> {
     let step = match kind.operation {
         Operation::PageRelative | Operation::GotPageRelative => 0x1000,
@@ -82,7 +81,7 @@ fn wanted(kind: &Kind, machine: u16) -> Vec<i64> {
     values
 }
 
-/// The instruction, or the datum, that a kind is put on.
+/// Returns the instruction or datum that a kind applies to.
 fn statement(kind: &Kind) -> String {
     let instruction = match kind.field {
         Field::Data(bits) => return format!(".zero {}", bits / 8),
@@ -113,7 +112,7 @@ fn assemble(machine: u16, source: &str) -> Vec<u8> {
     if machine == EM_X86_64 { asm(source) } else { asm_arm(source) }
 }
 
-/// A linker, and how it is made to tell all errors and to write the program all the same.
+/// A linker, with the arguments that make it report all errors and write the program nevertheless.
 struct Linker {
     tool: &'static str,
     args: &'static [&'static str],
@@ -123,11 +122,11 @@ const LLD: Linker = Linker { tool: "ld.lld-22", args: &["--noinhibit-exec", "--n
 
 fn gnu(machine: u16) -> Linker {
     let tool = if machine == EM_X86_64 { "ld" } else { "aarch64-linux-gnu-ld" };
-    // Without `--verbose` it stops telling after ten.
+    // Without `--verbose` it stops reporting after ten.
     Linker { tool, args: &["--noinhibit-exec", "--no-relax", "--verbose"] }
 }
 
-/// Links all cases with these addends; returns the object, the program, and the refused cases with what was said.
+/// Links all cases with these addends; returns the object, the program, and the refused cases with their messages.
 fn link(linker: &Linker, machine: u16, cases: &[Case], addends: &[i64]) -> (Vec<u8>, Vec<u8>, BTreeMap<usize, String>) {
     let mut source = String::from(".section .place, \"ax\"\n.globl _start\n_start:\n");
     for (case, addend) in cases.iter().zip(addends) {
@@ -160,7 +159,7 @@ fn link(linker: &Linker, machine: u16, cases: &[Case], addends: &[i64]) -> (Vec<
     (object, std::fs::read(dir.path().join("program")).unwrap(), refused)
 }
 
-/// Reads where the linker put the GOT.
+/// Reads the GOT's address from the program.
 fn layout(machine: u16, program: &[u8]) -> Layout {
     let file: ElfFile64 = ElfFile64::parse(program).unwrap();
     let got = file.section_by_name(".got").unwrap();
@@ -172,25 +171,25 @@ fn layout(machine: u16, program: &[u8]) -> Layout {
     Layout { entry: entry as i64, got: base as i64, variable }
 }
 
-/// Kinds that lld does not link statically; other oracles must do for them.
+/// Kinds that lld does not link statically; other references check them.
 const UNKNOWN_TO_LLD: &[u32] =
     &[28, 30, 300, 301, 302, 303, 304, 305, 306, 307, 308, 310, 550, 552, 554, 556, 558, 570];
-/// lld takes any X for them, and drops the low bits. AAELF64 heads their table "all offsets are a multiple of 4".
+/// lld accepts any X for them, and drops the low bits. AAELF64 heads their table "all offsets are a multiple of 4".
 const NOT_ALIGNED_BY_LLD: &[u32] = &[279, 282, 283];
 /// lld truncates it. AAELF64, "GOT-relative instruction relocations": "check that 0 <= X < 2^15".
 const UNCHECKED_BY_LLD: &[u32] = &[313];
-/// lld takes the size for signed; GNU ld (`complain_overflow_unsigned`) and JITLink (`isUInt<32>`) do not.
+/// lld treats the size as signed; GNU ld (`complain_overflow_unsigned`) and JITLink (`isUInt<32>`) do not.
 const SIGNED_BY_LLD: &[u32] = &[32];
 
-/// Of those, the ones that GNU ld 2.40 links. (The others are compared with `wild` only.)
+/// The kinds among them that GNU ld 2.40 links. (Only `wild` checks the others.)
 const KNOWN_TO_GNU: &[u32] = &[28, 30, 301, 302, 310, 550, 552, 554, 556, 558];
 
-/// Links all kinds that are for static links and that `choose` wants; returns those unknown to the linker.
+/// Links all kinds for static links that `choose` accepts; returns those unknown to the linker.
 fn compare(linker: &Linker, machine: u16, choose: impl Fn(&Kind) -> bool) -> Vec<u32> {
     let statically = |kind: &&Kind| match kind.operation {
         Operation::ThreadLocal(_) => kind.name.contains("TLSLE_") || kind.name.contains("_TPOFF"),
         Operation::Nothing | Operation::Resolver | Operation::Authenticated | Operation::Dynamic => false,
-        // LLVM 22 knows neither the withdrawn kinds nor those of APX with longer instructions.
+        // LLVM 22 does not know the withdrawn kinds, nor those of APX with longer instructions.
         _ => !["_BND", "CODE_5", "CODE_6"].iter().any(|part| kind.name.contains(part)),
     };
     let cases: Vec<Case> = Table::of(machine)
@@ -204,7 +203,8 @@ fn compare(linker: &Linker, machine: u16, choose: impl Fn(&Kind) -> bool) -> Vec
     let addends: Vec<i64> = (0..)
         .zip(&cases)
         .map(|(index, case)| match case.kind.operation {
-            // GNU ld ignores the addend: it neither makes an entry for S + A nor adds A to the address of that for S.
+            // GNU ld ignores the addend: it neither makes an entry for S + A nor adds A to the address of the entry for
+            // S.
             Operation::GotFromGot if machine == EM_AARCH64 => 0,
             _ => case.wanted.wrapping_sub(compute(case.kind, 0, place(index), &layout)),
         })
@@ -268,7 +268,7 @@ fn gnu_ld_accepts_what_fits_and_writes_what_we_write() {
     }
 }
 
-/// A veneer is put in where the target is out of range, for the kinds that say so and no others.
+/// The linker inserts a veneer for a target out of range, exactly for the kinds that allow it.
 #[test]
 fn lld_makes_veneers_where_the_table_allows_them() {
     let mut with_veneer = 0;
@@ -286,7 +286,7 @@ fn lld_makes_veneers_where_the_table_allows_them() {
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
-        // A value that is 48 bits wide is in reach of the one kind that has them.
+        // The one kind with a 48-bit range reaches it.
         let reached = kind.fits((0x7f00_0000_0000 - PLACES).into());
         assert_eq!(output.status.success(), reached || kind.through == Through::Stub, "{}: {text}", kind.name);
         assert!(output.status.success() || text.contains("out of range"), "{}: {text}", kind.name);

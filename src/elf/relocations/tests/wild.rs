@@ -1,4 +1,4 @@
-//! The tables against those of the linker `wild` (its crate `linker-utils`), in both directions.
+//! The tables compared with those of the linker `wild` (its crate `linker-utils`), in both directions.
 
 use linker_utils::elf::{
     AArch64Instruction, AllowedRange, RelocationInstruction, RelocationKind, RelocationKindInfo, RelocationSize,
@@ -14,7 +14,7 @@ fn theirs(machine: u16, number: u32) -> Option<RelocationKindInfo> {
     if machine == EM_X86_64 { x86_64::relocation_from_raw(number) } else { aarch64::relocation_type_from_raw(number) }
 }
 
-// Who is right, and by what.
+// Reasons for the differences.
 const GROUP: &str = "AAELF64, notes of the group relocations: forms without _NC are checked, \
                      -2^(16(n+1)) <= X < 2^(16(n+1)), \
                      and take 16 bits; lld checks those that it links";
@@ -25,7 +25,8 @@ const MARKER: &str = "AAELF64, TLS descriptors: it identifies a BLR instruction,
 const DISPLACEMENT: &str =
     "x86-64 sign-extends displacements; lld and GNU ld (complain_overflow_signed) check them as signed";
 
-/// Where their table differs, in what, and why ours is right. A difference that is gone fails the test too.
+/// The differences from `wild`'s table, with the reason why ours is right. A difference that has gone fails the test
+/// too.
 #[rustfmt::skip]
 const DIFFERENCES: &[(&str, &[&str], &str)] = &[
     ("R_X86_64_GOT32", &["range"], DISPLACEMENT),
@@ -51,13 +52,13 @@ const DIFFERENCES: &[(&str, &[&str], &str)] = &[
     ("R_AARCH64_TLSDESC_CALL", &["field"], MARKER),
 ];
 
-/// Kinds of ours that theirs does not have: mostly those of linked files, and of signed pointers.
+/// Our kinds that `wild` lacks: mostly dynamic relocations and signed pointers.
 const MISSING: &[(u16, &[std::ops::RangeInclusive<u32>])] = &[
     (EM_X86_64, &[5..=8, 16..=16, 18..=18, 28..=28, 30..=30, 32..=33, 36..=40]),
     (EM_AARCH64, &[256..=256, 316..=317, 567..=568, 580..=597, 1024..=1032, 1041..=1044]),
 ];
 
-/// Bytes of the field, or the bits of the value and the instructions they may go to.
+/// Compares the field's bytes, or the bits of the value and the instructions.
 fn field_agrees(field: Field, size: RelocationSize) -> bool {
     use AArch64Instruction as I;
     let RelocationSize::BitMasking(mask) = size else {
@@ -92,11 +93,11 @@ fn range_agrees(kind: &Kind, theirs: AllowedRange) -> bool {
     (i128::from(theirs.min), i128::from(theirs.max) - 1) == kind.limit()
 }
 
-/// Their kinds name the symbol's stub or GOT entry where ours name the way to it.
+/// Compares operations: `wild`'s kinds name the symbol's stub or GOT entry, ours name the way to it.
 fn operation_agrees(kind: &Kind, theirs: RelocationKindInfo) -> bool {
     use {Operation as O, RelocationKind as K, Through as T};
     if kind.tls {
-        // They do not sort all of these under thread-local storage themselves.
+        // `wild` does not sort all of these under thread-local storage.
         let got = !matches!(theirs.kind, K::DtpOff | K::TpOff | K::TlsDescCall);
         return matches!(kind.operation, O::ThreadLocal(_)) && (kind.through == T::Got) == got;
     }
@@ -105,7 +106,7 @@ fn operation_agrees(kind: &Kind, theirs: RelocationKindInfo) -> bool {
         K::None => (O::Nothing, T::Direct),
         K::Absolute => (O::Absolute, T::Direct),
         K::AbsoluteLowPart => (O::PageOffset, T::Direct),
-        // They take GOTPC for a relative kind, as its symbol is the GOT's.
+        // `wild` treats GOTPC as a relative kind, as its symbol is the GOT's.
         K::Relative if kind.operation == O::GotBaseRelative => (O::GotBaseRelative, T::Direct),
         K::Relative if paged => (O::PageRelative, T::Direct),
         K::Relative => (O::Relative, T::Direct),
@@ -177,10 +178,10 @@ fn fields_are_written_as_by_wild() {
                 continue;
             };
             for _ in 0..200 {
-                // Bits of any number, so that narrow ranges are met too.
+                // Random widths test narrow ranges too.
                 let value = rand::Rng::random::<i64>(&mut random) >> rand::Rng::random_range(&mut random, 0..64);
                 let value = value & -i64::from(kind.alignment);
-                // MOVZ X3, #0, with the group in it, is what they make of signed moves; zeros do for all others.
+                // `wild` makes MOVZ X3, #0 with the group of signed moves; all others get zeros.
                 let base: u32 = match kind.field {
                     Field::MovW { group, signed: true } => 0xd280_0003 | u32::from(group) << 21,
                     Field::MovW { group, signed: false } => 0xf280_0003 | u32::from(group) << 21,
@@ -196,7 +197,7 @@ fn fields_are_written_as_by_wild() {
                     assert!(!kind.fits(value.into()), "{} {value:#x}", kind.name);
                     continue;
                 }
-                // Where the ranges differ, the list above says so.
+                // The list above names different ranges.
                 if !info.range.contains(value) {
                     continue;
                 }

@@ -1,0 +1,300 @@
+//! Guards that a fork waits for.
+//!
+//! A child of `fork` has one thread, and a copy of the other threads' unfinished work: a lock that one of them held
+//! stays locked, a structure of LLVM's that one was changing stays half changed. So a thread that has a lock of ours,
+//! or is in LLVM, holds a [`ForkGuard`]; a fork lets no thread take a new one, and waits until all are dropped. User
+//! code runs without a guard, and may fork.
+//!
+//! A waiting thread polls without a lock, so that a child can go on from there.
+#![allow(unsafe_code, reason = "pthread_atfork")]
+
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Counts the threads with guards, calls of the dynamic loader, and forks under way.
+static STATE: AtomicU64 = AtomicU64::new(0);
+const PASS: u64 = 1;
+const LOADING: u64 = 1 << 24;
+const FORK: u64 = 1 << 48;
+const PASSES: u64 = LOADING - 1;
+const LOADINGS: u64 = FORK - LOADING;
+
+/// The number of forks between this process and the one that loaded the crate.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// The number of forks by this process and those it comes from.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// The limit of a fork's wait for calls of the dynamic loader: a thread in one may run an initialiser that waits for
+/// the forking thread.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The interval at which a waiting thread polls.
+const AGAIN: Duration = Duration::from_micros(50);
+
+/// The guards and calls of one thread, so that it need not ask again, nor wait for itself.
+#[derive(Clone, Copy)]
+struct Own {
+    passes: u32,
+    loadings: u32,
+    forks: bool,
+}
+
+thread_local! {
+    // It has no destructor, and so lives to the thread's end.
+    static OWN: Cell<Own> = const { Cell::new(Own { passes: 0, loadings: 0, forks: false }) };
+}
+
+/// Adds one `unit` to `STATE`, once no fork is under way.
+fn enter(unit: u64) {
+    while STATE.fetch_add(unit, Ordering::Acquire) >= FORK {
+        STATE.fetch_sub(unit, Ordering::Release);
+        while STATE.load(Ordering::Relaxed) >= FORK {
+            thread::sleep(AGAIN);
+        }
+    }
+}
+
+/// A guard delays forks until it is dropped. A thread may have several.
+#[derive(Debug)]
+pub(crate) struct ForkGuard {
+    /// The guard belongs to this thread, and no other.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl ForkGuard {
+    pub(crate) fn take() -> Self {
+        let own = OWN.get();
+        if own.passes == 0 && !own.forks {
+            enter(PASS);
+        }
+        OWN.set(Own { passes: own.passes + 1, ..own });
+        Self { _not_send: std::marker::PhantomData }
+    }
+}
+
+impl Drop for ForkGuard {
+    fn drop(&mut self) {
+        let own = OWN.get();
+        OWN.set(Own { passes: own.passes - 1, ..own });
+        if own.passes == 1 && !own.forks {
+            STATE.fetch_sub(PASS, Ordering::Release);
+        }
+    }
+}
+
+/// Calls user code from within LLVM: without this thread's guards, so that it may fork, or wait for whoever does. The
+/// caller has no lock, of ours or of LLVM's.
+pub(crate) fn without<R>(call: impl FnOnce() -> R) -> R {
+    struct Again(u32);
+    impl Drop for Again {
+        fn drop(&mut self) {
+            if !OWN.get().forks {
+                enter(PASS);
+            }
+            OWN.set(Own { passes: self.0, ..OWN.get() });
+        }
+    }
+    let own = OWN.get();
+    if own.passes == 0 {
+        return call();
+    }
+    OWN.set(Own { passes: 0, ..own });
+    if !own.forks {
+        STATE.fetch_sub(PASS, Ordering::Release);
+    }
+    let _again = Again(own.passes);
+    call()
+}
+
+/// Returns whether a fork waits for this thread: user code must not run then.
+pub(crate) fn has_pass() -> bool {
+    OWN.get().passes != 0
+}
+
+/// Calls the dynamic loader. Its locks are not ours: a child does not get all of them back (glibc's
+/// `dl_load_write_lock`). Initialisers may run, and fork, and so on, so that this takes no [`ForkGuard`]; forks wait
+/// for it, but not for ever.
+pub(crate) fn loading<R>(call: impl FnOnce() -> R) -> R {
+    struct Loading;
+    impl Drop for Loading {
+        fn drop(&mut self) {
+            let own = OWN.get();
+            OWN.set(Own { loadings: own.loadings - 1, ..own });
+            if own.loadings == 1 && !own.forks {
+                STATE.fetch_sub(LOADING, Ordering::Release);
+            }
+        }
+    }
+    let own = OWN.get();
+    // A fork waits for a thread with a guard, which must not wait for the fork.
+    if own.loadings == 0 && !own.forks {
+        match own.passes {
+            0 => enter(LOADING),
+            _ => drop(STATE.fetch_add(LOADING, Ordering::Acquire)),
+        }
+    }
+    OWN.set(Own { loadings: own.loadings + 1, ..own });
+    let _loading = Loading;
+    call()
+}
+
+/// Initialises a cell once. A child finds it initialised, or not begun.
+pub(crate) fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> &T {
+    cell.get().unwrap_or_else(|| {
+        let _pass = ForkGuard::take();
+        cell.get_or_init(make)
+    })
+}
+
+/// Returns this thread's share of `STATE`.
+fn counted(own: Own) -> u64 {
+    u64::from(own.passes != 0) * PASS + u64::from(own.loadings != 0) * LOADING
+}
+
+/// Waits before a fork until no other thread has a guard, and lets none take one.
+pub(crate) fn close() {
+    let own = OWN.get();
+    // Neither this thread nor another that forks waits for this one.
+    STATE.fetch_add(FORK - counted(own), Ordering::AcqRel);
+    OWN.set(Own { forks: true, ..own });
+    while STATE.load(Ordering::Acquire) & PASSES != 0 {
+        thread::sleep(AGAIN);
+    }
+    // Both sides see it: from now on there may be another process with the same memory.
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    let start = Instant::now();
+    while STATE.load(Ordering::Acquire) & LOADINGS != 0 && start.elapsed() < PATIENCE {
+        thread::sleep(AGAIN);
+    }
+}
+
+/// Lets threads take guards again after a fork, in the parent.
+pub(crate) fn open() {
+    let own = OWN.get();
+    OWN.set(Own { forks: false, ..own });
+    STATE.fetch_sub(FORK - counted(own), Ordering::AcqRel);
+}
+
+/// Does the same after a fork, in the child: there are no other threads, nor other forks.
+pub(crate) fn open_in_child() {
+    let own = OWN.get();
+    OWN.set(Own { forks: false, ..own });
+    STATE.store(counted(own), Ordering::Release);
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Returns how many forks lie between this process and the one that loaded the crate.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Returns how many times this process and those it comes from have forked. It stays the same as long as somebody has
+/// a [`ForkGuard`].
+pub(crate) fn forks() -> u64 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// A mutex that no fork leaves locked. Its users keep the guarded value sound across a panic.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+/// The fields are dropped in this order.
+pub(crate) struct Guard<'a, T> {
+    value: MutexGuard<'a, T>,
+    _pass: ForkGuard,
+}
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        let pass = ForkGuard::take();
+        Guard { value: self.0.lock().unwrap_or_else(PoisonError::into_inner), _pass: pass }
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// Closes and opens as a fork does. Returns the time that closing took.
+    fn fork() -> Duration {
+        let start = Instant::now();
+        close();
+        let waited = start.elapsed();
+        open();
+        waited
+    }
+
+    #[test]
+    fn forks_wait_for_locks_and_nobody_waits_for_himself() {
+        static LOCK: Mutex<u32> = Mutex::new(0);
+        let (inside, wait) = channel();
+        let other = thread::spawn(move || {
+            let mut value = LOCK.lock();
+            // This thread takes a second guard while the fork waits.
+            inside.send(()).unwrap();
+            thread::sleep(Duration::from_millis(200));
+            drop(ForkGuard::take());
+            *value += 1;
+        });
+        wait.recv().unwrap();
+        // Two threads fork at once, each with a guard of its own.
+        let forks = [0, 1].map(|_| {
+            thread::spawn(|| {
+                static BOTH: Barrier = Barrier::new(2);
+                let _pass = ForkGuard::take();
+                BOTH.wait();
+                fork()
+            })
+        });
+        let waited = forks.map(|fork| fork.join().unwrap());
+        assert!(waited.iter().all(|waited| *waited > Duration::from_millis(100)), "{waited:?}");
+        other.join().unwrap();
+        assert_eq!(*LOCK.lock(), 1);
+    }
+
+    #[test]
+    fn a_fork_waits_for_the_loader_for_a_second() {
+        let (inside, wait) = channel();
+        let other = thread::spawn(move || {
+            loading(|| {
+                inside.send(()).unwrap();
+                thread::sleep(Duration::from_secs(3));
+            });
+        });
+        wait.recv().unwrap();
+        // One that is in an initialiser itself waits for the others only.
+        let waited = loading(fork);
+        assert!(waited >= PATIENCE && waited < Duration::from_millis(2500), "{waited:?}");
+        other.join().unwrap();
+        assert!(fork() < PATIENCE);
+    }
+}

@@ -1,0 +1,87 @@
+//! Linking of a batch: objects that are linked together.
+
+use std::sync::Arc;
+
+use crate::fork_guard::ForkGuard;
+use crate::link::job::link_job::LinkJob;
+use crate::link::job::link_throttle::THROTTLE;
+use crate::link::llvm::graph::Batch;
+use crate::live::linked::linked_object::Linked;
+use crate::live::linker::{self, LinkedBatch};
+use crate::live::resolve::decided::{Decided, External};
+use crate::live::resolve::linker_sets::Memory;
+use crate::out_of_range::OutOfRange;
+use crate::{Error, LinkError, Result};
+
+/// The size, average and total, below which objects are linked in turns: such links are short, and the kernel's part in
+/// them is large.
+const SMALL: usize = 16 << 10;
+const SMALL_TOGETHER: usize = 128 << 10;
+
+/// Links all objects, or none.
+pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange) -> Result<LinkedBatch> {
+    let linker::Batch { library, arena, mut objects, sets: plan } = batch;
+    let bytes: usize = objects.iter().map(|decided| decided.object.bytes.len()).sum();
+    let in_turns = !arena.packs() && bytes < SMALL_TOGETHER.min(SMALL.saturating_mul(objects.len()));
+    // A fork waits until LLVM is done.
+    let (_pass, _turn) = if in_turns { THROTTLE.wait() } else { (ForkGuard::take(), None) };
+    let sets = Memory::reserve(arena, plan, &objects)?.map(Arc::new);
+    if let Some(sets) = &sets {
+        objects.iter_mut().for_each(|object| bind_bounds(object, sets));
+    }
+    let in_batch = objects.len() > 1;
+    let links: Vec<LinkJob> = objects
+        .into_iter()
+        .enumerate()
+        .map(|(position, decided)| {
+            let job = LinkJob::new(decided, arena, policy);
+            LinkJob { position, in_batch, sets: sets.clone(), ..job }
+        })
+        .collect();
+    // A graph is freed when its object is finished: thousands at a time would push each other out of the caches.
+    let mut batch = Batch::begin();
+    for link in &links {
+        if !batch.link(link.graph()?) {
+            break;
+        }
+    }
+    if !batch.end() {
+        return Err(failure(&links));
+    }
+    // Not collected in place: an allocation that shrinks for each object leaves holes in malloc's heap, which add up
+    // (`cargo bench --bench load -- --rss Packed`).
+    let mut linked: Vec<Linked> = Vec::with_capacity(links.len());
+    linked.extend(links.into_iter().map(|mut link| std::mem::take(&mut link.state.get_mut().linked)));
+    if let Some(sets) = &sets
+        && let Some(mut slab) = sets.take_published()
+    {
+        slab.belong_to(library, &LINKER_SETS.into());
+        let slab = Arc::new(slab);
+        for (_, linked) in linked.iter_mut().enumerate().filter(|(at, _)| sets.is_used_by(*at)) {
+            linked.sets = Some(Arc::clone(&slab));
+        }
+    }
+    Ok(LinkedBatch { objects: linked, sets })
+}
+
+/// The object's name in errors for linker sets of several objects.
+const LINKER_SETS: &str = "(linker sets)";
+
+/// Replaces bounds of linker sets by addresses.
+fn bind_bounds(decided: &mut Decided, sets: &Memory) {
+    for external in &mut decided.externals {
+        if let External::Bound(set, bound) = external
+            && let Some(range) = sets.bounds(*set)
+        {
+            *external = External::Absolute(bound.of(&range));
+        }
+    }
+}
+
+/// Returns the error of the failed object, which made the others fail.
+fn failure(links: &[LinkJob]) -> Error {
+    links.iter().find_map(|link| link.state().failure.take()).unwrap_or_else(|| {
+        let object = links.first().map_or_else(String::new, |link| link.object.name.to_string());
+        Error::Link(LinkError::Failed { object, message: "LLVM did not say why".to_owned() })
+    })
+}

@@ -1,0 +1,5 @@
+//! Link jobs: single objects, and batches.
+
+pub(in crate::link) mod batch;
+pub(in crate::link) mod link_job;
+pub(in crate::link) mod link_throttle;

@@ -1,0 +1,419 @@
+//! Dylibs: namespaces of a session, the objects that are added to them, and look-ups.
+#![allow(unsafe_code, reason = "FFI to LLVM")]
+
+use std::collections::HashSet;
+use std::ffi::c_void;
+use std::sync::{Arc, Weak};
+
+use slabjit_llvm_wrap as shim;
+use slabjit_llvm_wrap::llvm_sys::orc2::{LLVMOrcJITDylibClear, LLVMOrcJITDylibCreateResourceTracker};
+
+use super::entry::Entry;
+use super::finder::{self, Address};
+use super::given::{Deferred, Given};
+#[cfg(feature = "inkwell")]
+use super::lazy::Lazy;
+use super::lazy::{FindBody, Stubs, first_call};
+use super::lookup::{self, LookedUp, kind_for_orc};
+use super::session::Session;
+use super::tracker::Tracker;
+use crate::elf::{Binding, Definition, SymbolKind, Visibility};
+use crate::fork_guard::ForkGuard;
+use crate::link::llvm::shim_text::{take_error, take_text};
+use crate::live::library::Library;
+use crate::live::lifetime::loaded_library::CodeRef;
+use crate::live::resolve::found::Found;
+use crate::live::resolve::prepared::PreparedObject;
+use crate::name::{DefinedName, Name};
+use crate::{Error, LibraryError, LinkError, Result, SymbolMissing};
+
+/// A dylib of a session, which it keeps.
+#[derive(Clone)]
+pub(crate) struct Dylib {
+    pub(super) session: Arc<Session>,
+    pub(super) entry: Arc<Entry>,
+}
+
+impl Dylib {
+    /// Returns the dylib of a name, which is made if there is none.
+    pub(crate) fn of(session: &Arc<Session>, name: &str) -> Self {
+        Self { session: Arc::clone(session), entry: session.entry(name) }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.entry.name.to_string()
+    }
+
+    fn raw(&self) -> *mut c_void {
+        self.entry.raw
+    }
+
+    /// Has its code find the exported names of another dylib, behind those that it was linked against before.
+    pub(crate) fn link(&self, other: &Self) -> Result<()> {
+        if !Arc::ptr_eq(&self.session, &other.session) {
+            return Err(Error::Link(LinkError::OtherJit { dylib: self.name(), other: other.name() }));
+        }
+        let mut links = self.entry.links.lock();
+        links.dylibs.push(Arc::downgrade(&other.entry));
+        links.order.push(other.raw().addr());
+        self.entry.set_order(&links, self.session.process());
+        Ok(())
+    }
+
+    /// Has its code find the exported names of a library, which is kept from then on, as long as the session.
+    pub(crate) fn link_library(&self, library: &Arc<Library>) {
+        let raw = self.session.bare_dylib(library.name());
+        let of_library = Arc::clone(library);
+        self.session.find_with(raw, move |name| {
+            let found = of_library.exported(name);
+            Ok(found.map(|Found { address, kind, code }| Address { address, kind, code: Some(code) }))
+        });
+        let mut links = self.entry.links.lock();
+        links.libraries.push(Arc::clone(library));
+        links.order.push(raw.addr());
+        self.entry.set_order(&links, self.session.process());
+    }
+
+    /// Asks a function for names that the dylib does not define, before those that it is linked against. The function
+    /// may add to the dylib, and returns an address to define.
+    pub(crate) fn add_generator(
+        &self,
+        generate: impl Fn(&Self, &str) -> Result<Option<usize>> + Send + Sync + 'static,
+    ) {
+        let (session, entry) = (Arc::downgrade(&self.session), Arc::downgrade(&self.entry));
+        self.session.find_with(self.raw(), move |name| {
+            // They live, unless this is the session's end.
+            let (Some(session), Some(entry)) = (session.upgrade(), entry.upgrade()) else { return Ok(None) };
+            let address = generate(&Self { session, entry }, name)?;
+            Ok(address.map(|address| Address { address: address as u64, kind: SymbolKind::Unknown, code: None }))
+        });
+    }
+
+    /// Prepares an object and gives it to ORC, which has it linked when one of its names is looked up.
+    pub(crate) fn add_object(&self, tracker: Option<&Tracker>, name: Option<&str>, bytes: &[u8]) -> Result<()> {
+        let layer = &self.session.layer;
+        let name = name.map_or_else(|| layer.context.next_object_name(), Name::from);
+        let object = Arc::new(layer.context.prepare(name, bytes.into(), false)?);
+        let names = object.index.definitions.iter().filter_map(|definition| named(&object, definition)).collect();
+        let has_initialisers = !object.index.arrays.is_empty();
+        self.give(tracker, Given::Prepared(object), names, has_initialisers)
+    }
+
+    /// Gives ORC an object that is made when one of its names is looked up.
+    #[cfg_attr(not(feature = "inkwell"), allow(dead_code, reason = "only modules are made later"))]
+    pub(crate) fn add_deferred(&self, tracker: Option<&Tracker>, deferred: Deferred) -> Result<()> {
+        let deferred = Arc::new(deferred);
+        let name = |name: &DefinedName| shim::slabjit_named {
+            name: name.name.as_ptr().cast(),
+            name_len: name.name.len(),
+            exported: name.is_exported.into(),
+            weak: name.is_weak.into(),
+            kind: kind_for_orc(if name.is_function { SymbolKind::Function } else { SymbolKind::Data }),
+        };
+        let names = deferred.names.iter().map(name).collect();
+        let has_initialisers = deferred.has_initialisers;
+        self.give(tracker, Given::Deferred(Arc::clone(&deferred)), names, has_initialisers)
+    }
+
+    /// Gives ORC a module whose functions are made when they are first called; all of it, or nothing.
+    #[cfg(feature = "inkwell")]
+    pub(crate) fn add_lazily(&self, tracker: Option<&Tracker>, suffix: &str, lazy: &Lazy) -> Result<()> {
+        let all = self.tracker();
+        let added = self.add_parts(&all, suffix, lazy).and_then(|()| {
+            let to = tracker.map_or(std::ptr::null_mut(), Tracker::raw);
+            let _pass = ForkGuard::take();
+            // SAFETY: trackers of this dylib of a session that lives.
+            let text = unsafe { take_text(shim::slabjit_dylib_transfer(self.raw(), all.raw(), to)) };
+            let object = || lazy.name.clone();
+            text.map_or(Ok(()), |message| Err(Error::Link(LinkError::Failed { object: object(), message })))
+        });
+        added.or_else(|error| all.remove().and(Err(error)))
+    }
+
+    #[cfg(feature = "inkwell")]
+    fn add_parts(&self, all: &Tracker, suffix: &str, lazy: &Lazy) -> Result<()> {
+        let Lazy { name, functions, rest, has_initialisers, make } = lazy;
+        let bodies =
+            functions.iter().map(|function| (function.name.as_str(), format!("{}.body{suffix}", function.name)));
+        let stubs = Stubs::of_functions(self.for_stubs(), bodies.clone());
+        if !functions.is_empty() {
+            self.add_stubs(Some(all), name, functions, stubs)?;
+        }
+        for (function, body) in bodies {
+            let (make, of, body_name) = (Arc::clone(make), function.to_owned(), body.clone());
+            let make = Box::new(move || make(Some((&of, &body_name))));
+            let names = vec![DefinedName { name: body, is_function: true, is_weak: false, is_exported: false }];
+            let name = format!("{name}:{function}");
+            self.add_deferred(Some(all), Deferred { name, names, has_initialisers: false, make })?;
+        }
+        if rest.is_empty() && !has_initialisers {
+            return Ok(());
+        }
+        let make = Arc::clone(make);
+        let deferred = Deferred {
+            name: name.clone(),
+            names: rest.clone(),
+            has_initialisers: *has_initialisers,
+            make: Box::new(move || make(None)),
+        };
+        self.add_deferred(Some(all), deferred)
+    }
+
+    fn for_stubs(&self) -> Box<dyn FindBody> {
+        Box::new(ForStubs { session: Arc::downgrade(&self.session), entry: Arc::downgrade(&self.entry) })
+    }
+
+    fn add_stubs(
+        &self,
+        tracker: Option<&Tracker>,
+        name: &str,
+        functions: &[DefinedName],
+        stubs: Arc<Stubs>,
+    ) -> Result<()> {
+        let bytes = stubs.object(name, functions, first_call())?;
+        let object = Arc::new(self.session.layer.context.prepare(name.into(), bytes.into(), false)?);
+        let names = object.index.definitions.iter().filter_map(|definition| named(&object, definition)).collect();
+        self.give(tracker, Given::Stubs(object.clone(), stubs), names, false)
+    }
+
+    /// Defines a name as a stub that leads to an address.
+    pub(crate) fn define_stub(&self, tracker: Option<&Tracker>, name: &str, to: u64, code: &CodeRef) -> Result<()> {
+        let defined = DefinedName { name: name.to_owned(), is_function: true, is_weak: false, is_exported: true };
+        self.add_stubs(tracker, name, &[defined], Stubs::leading_to(self.for_stubs(), name, to, code))
+    }
+
+    /// Has the stub of a name lead to another address. Returns what kept the code that it led to.
+    ///
+    /// # Safety
+    /// The initialisers of what is linked for it may be run.
+    pub(crate) unsafe fn redirect(&self, name: &str, to: u64, code: &CodeRef) -> Result<Option<CodeRef>> {
+        // SAFETY: by the caller.
+        let Found { address, code: own, .. } = unsafe { self.get(name)? };
+        let refused = |why| Error::Link(LinkError::NoStub { symbol: name.to_owned(), library: self.name(), why });
+        if address == to {
+            return Err(refused("it would lead to itself"));
+        }
+        let stubs = own.owned().and_then(|owned| owned.as_any().downcast::<Stubs>().ok());
+        // SAFETY: they are linked, and `own` keeps them.
+        let redirected = stubs.and_then(|stubs| unsafe { stubs.redirect(address, name, to, code) });
+        redirected.ok_or_else(|| refused("it has no stub"))
+    }
+
+    /// Returns a number that it returned to nobody else.
+    #[cfg(feature = "inkwell")]
+    pub(crate) fn next_number(&self) -> u64 {
+        self.session.next_number()
+    }
+
+    /// The names have texts of what is given.
+    fn give(
+        &self,
+        tracker: Option<&Tracker>,
+        given: Given,
+        names: Vec<shim::slabjit_named>,
+        has_initialisers: bool,
+    ) -> Result<()> {
+        let layer = &self.session.layer;
+        let initialiser = match has_initialisers {
+            false => String::new(),
+            // No name of an object's has a NUL byte.
+            true => format!("initialisers\0{}", self.session.next_number()),
+        };
+        layer.give(&given);
+        let (bytes, len) = given.bytes();
+        let object = shim::slabjit_object {
+            bytes: bytes.cast(),
+            len,
+            name: given.name().as_ptr().cast(),
+            name_len: given.name().len(),
+            names: names.as_ptr(),
+            n: names.len(),
+            initialiser: initialiser.as_ptr().cast(),
+            initialiser_len: initialiser.len(),
+            dropped: finder::dropped,
+            object: finder::keep_given(layer, &given),
+        };
+        let tracker = tracker.map_or(std::ptr::null_mut(), Tracker::raw);
+        let _pass = ForkGuard::take();
+        // SAFETY: the session's dylib and a tracker of it; the bytes are there until `dropped`, the rest is lent.
+        let text =
+            unsafe { take_text(shim::slabjit_dylib_add_object(self.session.raw(), self.raw(), tracker, &object)) };
+        let object = || given.name().to_owned();
+        text.map_or(Ok(()), |message| Err(Error::Link(LinkError::Failed { object: object(), message })))
+    }
+
+    /// Defines a name as an address.
+    pub(crate) fn define(&self, name: &str, address: usize) -> Result<()> {
+        let symbol = shim::slabjit_named {
+            name: name.as_ptr().cast(),
+            name_len: name.len(),
+            exported: 1,
+            weak: 0,
+            kind: kind_for_orc(SymbolKind::Unknown),
+        };
+        let _pass = ForkGuard::take();
+        // SAFETY: the session's dylib; the name is lent.
+        let text = unsafe { take_text(shim::slabjit_dylib_define(self.raw(), &symbol, address as u64)) };
+        text.map_or(Ok(()), |message| Err(self.failed(name, LinkError::Failed { object: self.name(), message })))
+    }
+
+    pub(crate) fn tracker(&self) -> Tracker {
+        let _pass = ForkGuard::take();
+        // SAFETY: the session's dylib.
+        let raw = unsafe { LLVMOrcJITDylibCreateResourceTracker(self.raw().cast()) };
+        Tracker::new(Arc::clone(&self.session), raw)
+    }
+
+    /// Removes all that was added and defined.
+    pub(crate) fn clear(&self) -> Result<()> {
+        let _pass = ForkGuard::take();
+        // SAFETY: the session's dylib.
+        let text = unsafe { take_error(LLVMOrcJITDylibClear(self.raw().cast())) };
+        text.map_or(Ok(()), |message| Err(Error::Link(LinkError::Failed { object: self.name(), message })))
+    }
+
+    /// Links what defines a name that it exports and all that it needs, and initialises what is linked.
+    ///
+    /// # Safety
+    /// The initialisers may be run.
+    pub(crate) unsafe fn get(&self, name: &str) -> Result<Found> {
+        // SAFETY: by the caller.
+        unsafe { self.make(name, false) }
+    }
+
+    /// Does the same with any name that it defines.
+    ///
+    /// # Safety
+    /// As for [`get`](Self::get).
+    pub(super) unsafe fn get_hidden(&self, name: &str) -> Result<Found> {
+        // SAFETY: by the caller.
+        unsafe { self.make(name, true) }
+    }
+
+    /// # Safety
+    /// As for [`get`](Self::get).
+    unsafe fn make(&self, name: &str, hidden: bool) -> Result<Found> {
+        // SAFETY: by the caller.
+        unsafe { self.make_libraries_ready()? };
+        let pool = self.session.layer.pool.get();
+        let looked_up = self.told(name, lookup::look_up(pool, self.raw(), name, hidden))?;
+        // SAFETY: by the caller. What an initialiser throws is told to those that need its object.
+        let _ = unsafe { self.session.layer.initialise(None) };
+        self.found(looked_up)
+    }
+
+    /// Has a name's code linked by the pool, and calls `done` then: once, also if it fails. Objects are not
+    /// initialised.
+    ///
+    /// # Safety
+    /// The initialisers of libraries that it is linked against may be run.
+    pub(crate) unsafe fn request(&self, name: &str, done: impl FnOnce(Result<Found>) + Send + 'static) {
+        // SAFETY: by the caller.
+        if let Err(error) = unsafe { self.make_libraries_ready() } {
+            return done(Err(error));
+        }
+        let (this, of) = (self.clone(), name.to_owned());
+        lookup::request(self.raw(), name, false, move |outcome| {
+            done(this.told(&of, outcome).and_then(|looked_up| this.found(looked_up)));
+        });
+    }
+
+    /// Returns a symbol with what keeps its code.
+    fn found(&self, LookedUp { address, kind }: LookedUp) -> Result<Found> {
+        let owner = self.session.layer.owner(address as usize)?;
+        Ok(Found { address, kind, code: owner.unwrap_or_else(|| self.entry.code.clone()) })
+    }
+
+    /// Returns what a look-up found, or why it did not.
+    fn told(&self, name: &str, outcome: lookup::Outcome) -> Result<LookedUp> {
+        outcome.map_err(|failure| match failure {
+            lookup::Failure::Missing => {
+                let (library, symbol) = (self.name(), name.to_owned());
+                Error::Library(LibraryError::SymbolNotFound { library, symbol, reason: SymbolMissing::NotInDylib })
+            }
+            lookup::Failure::Failed(message) => match self.session.layer.failure(self.raw().addr(), name) {
+                Some(cause) => {
+                    Error::Link(LinkError::SymbolFailed { symbol: name.to_owned(), library: self.name(), cause })
+                }
+                None => self.failed(name, LinkError::Failed { object: self.name(), message }),
+            },
+        })
+    }
+
+    /// Links everything in it that has initialisers, and runs these.
+    ///
+    /// # Safety
+    /// The initialisers may be run.
+    pub(crate) unsafe fn initialise(&self) -> Result<()> {
+        // SAFETY: by the caller.
+        unsafe { self.make_libraries_ready()? };
+        // SAFETY: the session and its dylib; the initialisers by the caller.
+        let text = unsafe { take_text(shim::slabjit_dylib_initialise(self.session.raw(), self.raw())) };
+        text.map_or(Ok(()), |message| Err(Error::Link(LinkError::InitializerFailed { object: self.name(), message })))
+    }
+
+    fn failed(&self, symbol: &str, cause: LinkError) -> Error {
+        let cause = Arc::new(Error::Link(cause));
+        Error::Link(LinkError::SymbolFailed { symbol: symbol.to_owned(), library: self.name(), cause })
+    }
+
+    /// Links and initialises the libraries that it and the dylibs behind it are linked against, without a lock.
+    ///
+    /// # Safety
+    /// The initialisers may be run.
+    unsafe fn make_libraries_ready(&self) -> Result<()> {
+        let (mut seen, mut next, mut libraries) = (HashSet::new(), vec![Arc::clone(&self.entry)], Vec::new());
+        while let Some(entry) = next.pop() {
+            if seen.insert(entry.raw.addr()) {
+                let links = entry.links.lock();
+                libraries.extend(links.libraries.iter().cloned());
+                next.extend(links.dylibs.iter().filter_map(Weak::upgrade));
+            }
+        }
+        for library in libraries {
+            // SAFETY: by the caller.
+            match unsafe { library.make_ready() } {
+                // What was found in it is kept.
+                Err(Error::Library(LibraryError::Removed { .. })) | Ok(()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A dylib that its stubs do not keep.
+struct ForStubs {
+    session: Weak<Session>,
+    entry: Weak<Entry>,
+}
+
+impl FindBody for ForStubs {
+    unsafe fn find(&self, body: &str) -> Result<Found> {
+        let (Some(session), Some(entry)) = (self.session.upgrade(), self.entry.upgrade()) else {
+            return Err(Error::Link(LinkError::Session { message: "it has ended".to_owned() }));
+        };
+        // SAFETY: by the caller.
+        unsafe { Dylib { session, entry }.get_hidden(body) }
+    }
+
+    fn dylib(&self) -> String {
+        self.entry.upgrade().map_or_else(String::new, |entry| entry.name.to_string())
+    }
+}
+
+/// Returns what others see of a definition.
+fn named(object: &PreparedObject, definition: &Definition) -> Option<shim::slabjit_named> {
+    let exported = definition.visibility == Visibility::Default;
+    let weak = definition.binding != Binding::Strong || definition.common.is_some();
+    // Each object has its own copy of what is hidden and weak, and nobody else reaches its thread-local variables.
+    let is_own = (weak && !exported) || definition.kind == SymbolKind::ThreadLocal;
+    let name = object.index.name(definition.name);
+    (!is_own).then(|| shim::slabjit_named {
+        name: name.as_ptr().cast(),
+        name_len: name.len(),
+        exported: exported.into(),
+        weak: weak.into(),
+        kind: kind_for_orc(definition.kind),
+    })
+}

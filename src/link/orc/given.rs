@@ -1,0 +1,55 @@
+//! What ORC has of ours until it emits it: an object that was prepared, or one that is yet to be made.
+
+use std::sync::Arc;
+
+use super::lazy::Stubs;
+use crate::Result;
+use crate::live::resolve::prepared::PreparedObject;
+use crate::name::DefinedName;
+
+/// An object that is made when one of its names is needed.
+#[cfg_attr(not(feature = "inkwell"), allow(dead_code, reason = "only modules are made later"))]
+pub(crate) struct Deferred {
+    pub(crate) name: String,
+    /// What it will define.
+    pub(crate) names: Vec<DefinedName>,
+    pub(crate) has_initialisers: bool,
+    /// Makes its bytes; on any thread.
+    pub(crate) make: Box<dyn Fn() -> Result<Vec<u8>> + Send + Sync>,
+}
+
+#[derive(Clone)]
+pub(super) enum Given {
+    Prepared(Arc<PreparedObject>),
+    Deferred(Arc<Deferred>),
+    /// The object of stubs, which keeps them.
+    Stubs(Arc<PreparedObject>, Arc<Stubs>),
+}
+
+impl Given {
+    /// Returns what stands for it in ORC: an address that nothing else has, of a byte at least.
+    pub(super) fn bytes(&self) -> (*const u8, usize) {
+        match self {
+            Self::Prepared(object) | Self::Stubs(object, _) => (object.bytes.as_ptr(), object.bytes.len()),
+            Self::Deferred(deferred) => (Arc::as_ptr(deferred).cast(), 1),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Prepared(object) | Self::Stubs(object, _) => &object.name,
+            Self::Deferred(deferred) => &deferred.name,
+        }
+    }
+
+    /// Returns the names that it defines.
+    pub(super) fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Prepared(object) | Self::Stubs(object, _) => {
+                let index = &object.index;
+                index.definitions.iter().map(|definition| index.name(definition.name)).collect()
+            }
+            Self::Deferred(deferred) => deferred.names.iter().map(|name| name.name.as_str()).collect(),
+        }
+    }
+}

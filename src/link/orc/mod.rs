@@ -1,0 +1,43 @@
+//! The engine's LLJIT, and its object layer. Objects that ORC emits are linked like all others; ORC's resource trackers
+//! own them.
+//!
+//! ```text
+//! layer      the layer's objects: who owns what, and what ORC is told
+//! object     one object while it is linked
+//! readiness  when objects are ready
+//! callbacks  the shim's calls
+//! session    the LLJIT
+//! dylib      namespaces: what is added to them, defined in them, and looked up
+//! entry      what a session knows of its dylibs
+//! given      what ORC has until it emits it
+//! finder     functions that find names for dylibs, and what the shim keeps
+//! lookup     finds a name, now or later
+//! pool       threads that compile and link
+//! tracker    what is removed together
+//! lazy/      functions that are compiled when they are first called
+//! ```
+
+mod callbacks;
+mod dylib;
+mod entry;
+mod finder;
+mod given;
+mod layer;
+mod lazy;
+mod lookup;
+mod object;
+mod pool;
+mod readiness;
+mod session;
+mod tracker;
+
+use callbacks::callbacks;
+pub(crate) use dylib::Dylib;
+#[cfg(feature = "inkwell")]
+pub(crate) use given::Deferred;
+use layer::Layer;
+#[cfg(feature = "inkwell")]
+pub(crate) use lazy::Lazy;
+pub(crate) use session::Session;
+pub(in crate::link) use session::check_version;
+pub(crate) use tracker::Tracker;

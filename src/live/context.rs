@@ -1,0 +1,99 @@
+//! State that the libraries of one engine share.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::elf::{Host, LARGEST_ARENA, LinkPlan, Preparation, Surroundings, Whereabouts};
+use crate::live::lifetime::atexit;
+use crate::live::lifetime::loaded_library::LoadedLibrary;
+use crate::live::lifetime::registry::Registry;
+use crate::live::linker::Linker;
+use crate::live::resolve::prepared::PreparedObject;
+use crate::live::resolve::walk;
+use crate::memory::{Arena, ArenaConfig};
+use crate::name::Name;
+use crate::out_of_range::OutOfRange;
+use crate::{Error, LinkError, Result};
+
+const _: () = assert!(ArenaConfig::MAX as u64 == LARGEST_ARENA);
+
+/// The state that the libraries of one engine share.
+pub(crate) struct Context {
+    linker: Option<Arc<dyn Linker>>,
+    pub(crate) arena: Arc<Arena>,
+    pub(crate) preparation: Preparation,
+    pub(crate) out_of_range: OutOfRange,
+    pub(crate) registry: Arc<Registry<LoadedLibrary>>,
+    unnamed: AtomicU32,
+}
+
+impl Context {
+    pub(crate) fn new(
+        arena: &ArenaConfig,
+        preparation: Preparation,
+        out_of_range: OutOfRange,
+        linker: Option<Arc<dyn Linker>>,
+    ) -> Result<Arc<Self>> {
+        atexit::hook_process();
+        let arena = Arena::reserve(arena)?;
+        let (registry, unnamed) = (Arc::default(), AtomicU32::new(0));
+        Ok(Arc::new(Self { linker, arena, preparation, out_of_range, registry, unnamed }))
+    }
+
+    /// Returns the linker.
+    ///
+    /// # Errors
+    /// [`LinkError::NoLinker`](crate::LinkError::NoLinker) in a build without LLVM.
+    pub(crate) fn linker(&self) -> Result<&dyn Linker> {
+        self.linker.as_deref().ok_or(Error::Link(LinkError::NoLinker))
+    }
+
+    /// Prepares an object to be linked.
+    pub(crate) fn prepare(
+        &self,
+        kept_name: Name,
+        bytes: Cow<'_, [u8]>,
+        executable_stack: bool,
+    ) -> Result<PreparedObject> {
+        let name = kept_name.text();
+        let span = tracing::debug_span!(target: "slabjit", "slabjit::prepare", object = &*name, bytes = bytes.len());
+        let _entered = span.enter();
+        let prepared = self.preparation.prepare(&name, bytes)?;
+        prepared.index.check_stack(&name, executable_stack)?;
+        for change in &prepared.changes {
+            tracing::info!(target: "slabjit", object = &*name, %change, "preparation changed the object");
+        }
+        let (bytes, index) = prepared.into_linkable();
+        Ok(PreparedObject::new(name, kept_name, bytes, index))
+    }
+
+    /// Returns preparation's findings for an object; `find` resolves its undefined names.
+    pub(crate) fn check(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        executable_stack: bool,
+        find: &dyn Fn(&str, bool) -> Whereabouts,
+    ) -> Result<LinkPlan> {
+        let arena = self.arena.range();
+        let host = Host { arena: arena.start as u64..arena.end as u64, find };
+        let bridges = self.out_of_range == OutOfRange::Bridge;
+        self.preparation.check(name, bytes, &Surroundings { bridges, executable_stack, host: Some(host) })
+    }
+
+    /// Does the same as [`check`](Self::check) for an object that has nothing around it but the process.
+    pub(crate) fn check_alone(&self, name: &str, bytes: &[u8]) -> Result<LinkPlan> {
+        self.check(name, bytes, false, &|name, _| walk::in_process(name))
+    }
+
+    /// Returns a name for an object without one.
+    pub(crate) fn next_object_name(&self) -> Name {
+        Name::Number(self.unnamed.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Returns the libraries whose code is not gone. The result does not keep the code.
+    pub(crate) fn live(&self) -> Vec<Arc<LoadedLibrary>> {
+        self.registry.live()
+    }
+}

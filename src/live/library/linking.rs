@@ -1,0 +1,363 @@
+//! Links waiting objects and initialises their code.
+#![allow(unsafe_code, reason = "runs initialisers")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Library;
+use super::stage::Before;
+
+#[cfg(feature = "cuda")]
+use crate::live::lifetime::devices::Devices;
+use crate::live::lifetime::exit_handlers;
+use crate::live::lifetime::init_lock::Claim;
+use crate::live::lifetime::loaded_library::{CodeRef, LoadedLibrary};
+use crate::live::linked::image::Image;
+use crate::live::linker::{Batch, LinkedBatch};
+use crate::live::malloc_trim;
+use crate::live::resolve::decide;
+use crate::live::resolve::decide::{Host, Outside};
+use crate::live::resolve::decided::Decided;
+use crate::live::resolve::imported::Imported;
+use crate::live::resolve::linker_sets::Plan;
+use crate::live::resolve::prepared::Pending;
+use crate::live::tls::{Storage, Turn};
+use crate::runtime;
+use crate::{Error, LibraryError, LinkError, Result, UndefinedSymbol};
+
+/// The limit of links of one batch: each is repeated if storage for its thread-local variables has moved.
+const MOST_MOVES: usize = 16;
+
+/// Waiting objects that were taken to be linked.
+struct Taken {
+    objects: Vec<Pending>,
+    decided: Vec<Decided>,
+    plan: Plan,
+    /// Linked libraries that references lead to.
+    used: Vec<CodeRef>,
+}
+
+impl Library {
+    /// Links and initialises the objects that wait. Returns at once where there are none, and where waiting for another
+    /// thread's initialiser would be waiting for oneself.
+    ///
+    /// # Safety
+    /// The initialisers may be run.
+    pub(crate) unsafe fn make_ready(&self) -> Result<()> {
+        if self.is_ready()? {
+            return Ok(());
+        }
+        // SAFETY: by the caller.
+        unsafe { self.make_links_ready().and_then(|()| self.link_what_waits()) }.map_err(|mut error| {
+            // No lock is held, and nothing is claimed: files are read.
+            if let Error::Link(LinkError::UndefinedSymbols { symbols, .. }) = &mut error {
+                self.name_exporters(symbols);
+            }
+            error
+        })
+    }
+
+    fn is_ready(&self) -> Result<bool> {
+        let state = self.state();
+        match state.stage.code() {
+            Some(_) => Ok(state.pending().is_empty() && state.stage.is_idle()),
+            None => Err(self.removed()),
+        }
+    }
+
+    /// Makes the libraries ready that this one is linked against. Runs before the claim: a thread that has one waits
+    /// for initialisers only.
+    ///
+    /// # Safety
+    /// As for [`make_ready`](Self::make_ready).
+    unsafe fn make_links_ready(&self) -> Result<()> {
+        for library in self.scope().into_iter().flat_map(|scope| &scope.links) {
+            // SAFETY: by the caller.
+            match unsafe { library.make_ready() } {
+                // Its code is kept; it has no names any more.
+                Err(Error::Library(LibraryError::Removed { .. })) | Ok(()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims the library for this thread, and links and initialises the objects that wait then.
+    ///
+    /// # Safety
+    /// As for [`make_ready`](Self::make_ready).
+    unsafe fn link_what_waits(&self) -> Result<()> {
+        loop {
+            // This thread holds nothing that others may need: storage at a fixed distance is scarce.
+            self.init_lock.wait();
+            // The imports of members are then found without the claim, as all others.
+            self.add_archive_members()?;
+            let mut host = Host::default();
+            let code = self.state().code();
+            if let Some(code) = code {
+                self.find_outside(&code, &mut host)?;
+            }
+            // The claim is given back before `host` is dropped, which takes the dynamic loader's lock.
+            let _claim = match self.init_lock.claim() {
+                Claim::Taken => continue,
+                Claim::Circular => return Ok(()),
+                Claim::Lost => {
+                    return Err(Error::Library(LibraryError::LostInFork { library: self.name.to_string() }));
+                }
+                Claim::OursAlready => None,
+                Claim::Ours(claim) => Some(claim),
+            };
+            if self.state().pending().is_empty() {
+                return Ok(());
+            }
+            // SAFETY: by the caller.
+            return unsafe { self.link_and_initialise(&mut host) };
+        }
+    }
+
+    /// Looks for shared libraries that export what is missing.
+    pub(super) fn name_exporters(&self, symbols: &mut [UndefinedSymbol]) {
+        let folders = self.scope().map_or(&[][..], |scope| &scope.folders);
+        let names: BTreeSet<&str> = symbols.iter().filter(|s| s.exported_by.is_empty()).map(|s| &*s.name).collect();
+        let mut exporters = runtime::exporters(&names, folders);
+        for symbol in symbols {
+            symbol.exported_by.extend(exporters.remove(&symbol.name).unwrap_or_default());
+        }
+    }
+
+    /// Looks up in the host the imports of waiting objects that this library does not define, without a lock.
+    pub(super) fn look_up_host(&self, code: &LoadedLibrary, host: &mut Host) {
+        let names = {
+            let state = self.state();
+            host.objects = state.pending().iter().map(|(number, _)| *number).collect();
+            state.foreign_imports()
+        };
+        for (name, wanted) in names {
+            host.look_up(name, wanted, self.elsewhere(), code);
+        }
+    }
+
+    /// Looks up the imports of waiting objects in the host, and makes storage for their thread-local variables, where
+    /// that has not been done. No lock is held meanwhile.
+    fn find_outside(&self, code: &LoadedLibrary, host: &mut Host) -> Result<()> {
+        self.make_stacks_executable()?;
+        let mut waited = false;
+        loop {
+            let (looked_up, storage) = {
+                let state = self.state();
+                (state.was_looked_up(host), state.lacking_storage(host))
+            };
+            if !looked_up {
+                self.look_up_host(code, host);
+                continue;
+            }
+            let Some(lacking) = storage else { return Ok(()) };
+            if lacking.fixed.is_some() && !waited {
+                host.turn = Turn::wait();
+                waited = true;
+                continue;
+            }
+            // The thread with the claim has made the storage.
+            if self.init_lock.is_taken() {
+                return Ok(());
+            }
+            // Unsuitable storage goes first, so that its room can be used again.
+            host.storage = None;
+            host.storage = Some(Arc::new(Storage::open(&lacking.objects, lacking.fixed.as_deref())?));
+        }
+    }
+
+    /// Makes stacks executable if a waiting object asks for it. No lock is held meanwhile.
+    fn make_stacks_executable(&self) -> Result<()> {
+        let asking = self.state().pending().iter().find(|(_, object)| object.index.executable_stack).cloned();
+        let Some((_, object)) = asking else { return Ok(()) };
+        let refused =
+            |message| Error::Link(LinkError::ExecutableStackRefused { object: object.name.to_string(), message });
+        runtime::executable_stack::enable(object.index.machine).map_err(refused)
+    }
+
+    /// # Safety
+    /// As for [`make_ready`](Self::make_ready); this thread has the claim.
+    unsafe fn link_and_initialise(&self, host: &mut Host) -> Result<()> {
+        host.turn = None;
+        // SAFETY: by the caller.
+        let result = unsafe { self.run_batch(host) };
+        if result.is_err() && host.storage.as_ref().is_some_and(|storage| storage.is_fixed()) {
+            // The next thread to claim the library needs the room that goes with `host`.
+            host.turn = Turn::wait();
+        }
+        result
+    }
+
+    /// Takes one batch from waiting to initialised.
+    ///
+    /// # Safety
+    /// As for [`link_and_initialise`](Self::link_and_initialise).
+    unsafe fn run_batch(&self, host: &mut Host) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        let _current = self.remains.devices().map(Devices::make_current).transpose()?.flatten();
+        let (code, before, bytes) = {
+            let mut state = self.state();
+            let bytes: usize = state.pending().iter().map(|(_, object)| object.bytes.len()).sum();
+            let (code, before) = state.begin().ok_or_else(|| self.removed())?;
+            (code, before, bytes)
+        };
+        let since = exit_handlers::now();
+        let result = match self.link(&code, host) {
+            // SAFETY: by the caller.
+            Ok(batch) => unsafe { self.initialise(&code, batch, (before, since), host) },
+            Err(error) => {
+                self.state().stage.end(before);
+                Err(error)
+            }
+        };
+        malloc_trim::give_back(bytes);
+        result
+    }
+
+    /// Links all objects that wait, in one batch, and returns it.
+    fn link(&self, code: &CodeRef, host: &mut Host) -> Result<Vec<Pending>> {
+        self.add_archive_members()?;
+        let linker = self.context.linker()?;
+        // Storage for thread-local variables moves only if another thread is in the loader at that very moment.
+        for _ in 0..MOST_MOVES {
+            let mut batch = self.take_batch(code, host)?;
+            let span = tracing::debug_span!(
+                target: "slabjit", "slabjit::link", library = &*self.name.text(), objects = batch.objects.len()
+            );
+            let _entered = span.enter();
+            let imports = batch.decided.iter_mut().map(|decided| std::mem::take(&mut decided.imports)).collect();
+            let objects = std::mem::take(&mut batch.decided);
+            let (library, arena) = (&self.name, &self.context.arena);
+            let linked = linker.link(Batch { library, arena, objects, sets: &batch.plan });
+            // No lock is held: this takes the dynamic loader's.
+            let settled = linked.and_then(|linked| {
+                let stays = host.storage.as_ref().map_or(Ok(true), |storage| storage.settle())?;
+                Ok(stays.then_some(linked))
+            });
+            match settled {
+                Ok(Some(linked)) => return self.enter(code, batch, imports, linked),
+                Ok(None) => self.state().restore(batch.objects),
+                Err(error) => {
+                    self.state().restore(batch.objects);
+                    return Err(error);
+                }
+            }
+            host.storage = None;
+        }
+        let message = "other threads opened and closed shared objects with such variables all the time".to_owned();
+        let object = self.state().pending().first().map_or_else(String::new, |(_, object)| object.name.to_string());
+        Err(Error::Link(LinkError::ThreadLocalStorage { object, message, source: None }))
+    }
+
+    /// Decides every symbol of the objects that wait, and takes them.
+    fn take_batch(&self, code: &CodeRef, host: &mut Host) -> Result<Taken> {
+        // The references are dropped without a lock.
+        let mut used = Vec::new();
+        loop {
+            // Objects may have been added since the call without the claim.
+            self.find_outside(code, host)?;
+            host.turn = None;
+            let mut state = self.state();
+            if !state.was_looked_up(host) || state.lacking_storage(host).is_some() {
+                continue;
+            }
+            let linked = |name: &str| self.linked_export(name);
+            let outside =
+                Outside { elsewhere: self.elsewhere(), linked: &linked, code, arena: &self.context.arena, host };
+            let (names, sets, pending) = (&state.names, &state.sets, state.pending());
+            let (decided, plan) = decide::decide(&self.name, &outside, names, sets, pending, &mut used)?;
+            let objects = state.take_pending();
+            state.sets.begin(&plan);
+            return Ok(Taken { objects, decided, plan, used });
+        }
+    }
+
+    /// Enters a linked batch into the library: its names get their addresses, its unwind tables are registered.
+    fn enter(
+        &self,
+        code: &CodeRef,
+        batch: Taken,
+        imports: Vec<Box<[Imported]>>,
+        linked: LinkedBatch,
+    ) -> Result<Vec<Pending>> {
+        let Taken { objects: batch, plan, used, .. } = batch;
+        let LinkedBatch { objects: mut linked, sets } = linked;
+        let mut state = self.state();
+        if state.stage.code().is_none() {
+            return Err(self.removed());
+        }
+        code.keep(used);
+        let own: Vec<_> = linked.iter_mut().map(|linked| std::mem::take(&mut linked.own_sets)).collect();
+        state.sets.settle(plan.bounds(sets.as_deref(), &batch, &own));
+        let first = batch.first().map_or(0, |(number, _)| *number);
+        let (mut images, mut told) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+        for (((number, object), linked), imports) in batch.iter().zip(linked).zip(imports) {
+            state.publish(*number, object, &linked);
+            let wanted = tracing::enabled!(target: "slabjit", tracing::Level::DEBUG);
+            let slab = linked.allocation.as_ref().filter(|_| wanted).map(|allocation| allocation.slab().spans());
+            told.push((Arc::clone(object), slab, linked.bridges));
+            // SAFETY: the linker has linked it from this object: its results are in the order of the batch.
+            images.push(unsafe { Image::new(&self.name, object, (*number, first), imports, linked) });
+        }
+        code.add(images);
+        state.stage.linked();
+        drop(state);
+        // No lock is held: subscribers may do what they like.
+        for (object, slab, bridges) in told {
+            if bridges > 0 {
+                tracing::debug!(target: "slabjit", object = &*object.name, bridges, "references were bridged");
+            }
+            if let Some(slab) = slab {
+                let bytes: usize = slab.iter().map(ExactSizeIterator::len).sum();
+                tracing::debug!(target: "slabjit", object = &*object.name, ?slab, bytes, "linked");
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Runs the initialisers of a linked batch. If one fails, unloads the batch and puts its objects back to wait.
+    ///
+    /// # Safety
+    /// As for [`link_and_initialise`](Self::link_and_initialise).
+    unsafe fn initialise(
+        &self,
+        code: &CodeRef,
+        batch: Vec<Pending>,
+        (before, since): (Before, u64),
+        host: &mut Host,
+    ) -> Result<()> {
+        let numbers: Vec<u32> = batch.iter().map(|(number, _)| *number).collect();
+        // SAFETY: by the caller. `link` published these objects, and nobody else has initialised them: they are no
+        // longer pending, and the claim is ours.
+        let Err((object, message)) = (unsafe { code.code().initialise(&numbers) }) else {
+            self.state().keep(batch, before);
+            return Ok(());
+        };
+        let (numbers, taken) = self.state().give_up(batch, before);
+        // SAFETY: as above.
+        host.gone.extend(unsafe { code.undo(&numbers, since, taken) });
+        Err(Error::Link(LinkError::InitializerFailed { object: object.to_string(), message }))
+    }
+
+    /// Takes members of archives for names that nothing else of the library defines, until no more are needed.
+    pub(super) fn add_archive_members(&self) -> Result<()> {
+        loop {
+            let wanted = self.state().wanted_members();
+            if wanted.is_empty() {
+                return Ok(());
+            }
+            for member in wanted {
+                let (name, bytes) = member.read()?;
+                let object = self.prepare(name.into(), bytes)?;
+                let mut state = self.state();
+                let code = state.code().ok_or_else(|| self.removed())?;
+                // Another thread may have been faster.
+                if !state.has_taken(&member) {
+                    state.add(&self.name, &code, vec![object])?;
+                    state.take_member(&member);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! One linked object of a library.
+#![allow(unsafe_code, reason = "registers frames")]
+
+use std::num::NonZero;
+use std::sync::Arc;
+
+use crate::live::linked::init_fini::InitFini;
+use crate::live::linked::linked_object::{Allocation, Linked};
+use crate::live::resolve::imported::Imported;
+use crate::live::resolve::prepared::PreparedObject;
+use crate::live::tls::Variables;
+use crate::live::unwind::{CodeRange, Frames};
+use crate::memory::{PublishedSlab, SlabRange};
+use crate::name::Name;
+
+/// One linked object.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(crate) object: Name,
+    /// Position of the object in its library.
+    pub(crate) number: u32,
+    /// The number of the batch, equal in all objects that were linked together, and in no others.
+    pub(crate) batch: u32,
+    /// The number of references that go through bridges.
+    pub(crate) bridges: u32,
+    // The fields are dropped in this order: frames describe the memory.
+    _frames: Option<Frames>,
+    /// Variables that no thread uses once this is dropped: threads with registered destructors hold the library.
+    _variables: Option<Box<Variables>>,
+    allocation: Option<Allocation>,
+    /// The slab of linker sets that it shares with others that were linked with it.
+    sets: Option<Arc<PublishedSlab>>,
+    /// `None` where there is nothing to call.
+    pub(crate) arrays: Option<Box<InitFini>>,
+    /// True once all of its initialisers have run.
+    pub(crate) initialised: bool,
+    pub(crate) imports: Box<[Imported]>,
+}
+
+impl Image {
+    /// Registers the object's frames and reads its initialisers.
+    ///
+    /// # Safety
+    /// A [`Linker`](crate::live::linker::Linker) has linked it, from this object.
+    pub(crate) unsafe fn new(
+        library: &Name,
+        object: &PreparedObject,
+        (number, batch): (u32, u32),
+        imports: Box<[Imported]>,
+        mut linked: Linked,
+    ) -> Self {
+        if let Some(allocation) = &mut linked.allocation {
+            allocation.slab_mut().belong_to(library, &object.kept_name);
+        }
+        let begin = NonZero::new(linked.frames).filter(|_| linked.allocation.is_some());
+        let code = linked.allocation.as_ref().and_then(|allocation| {
+            let (code, arena) = (allocation.slab().code()?, allocation.slab().arena());
+            Some(CodeRange { addresses: code.start as u64..code.end as u64, arena: arena.start as u64 })
+        });
+        // SAFETY: by the linker, the section is terminated and published. The image drops the frames before the memory,
+        // when nobody holds the code.
+        let frames = begin.map(|begin| unsafe { Frames::register(begin, code) });
+        // SAFETY: by the linker, the addresses are those of the same sections in the published memory.
+        let arrays = unsafe { InitFini::read(&object.index, &linked.arrays, linked.slots) };
+        // A fuzzer's objects are linked, and never run.
+        let arrays = if cfg!(slabjit_fuzzing) { InitFini::default() } else { arrays };
+        Self {
+            object: object.kept_name.clone(),
+            number,
+            batch,
+            bridges: linked.bridges,
+            _frames: frames,
+            _variables: linked.variables,
+            allocation: linked.allocation,
+            sets: linked.sets,
+            arrays: (!arrays.is_empty()).then(|| Box::new(arrays)),
+            initialised: false,
+            imports,
+        }
+    }
+
+    /// Ends all but the memory, which it returns.
+    pub(crate) fn into_slab(self) -> Option<PublishedSlab> {
+        let Self { _frames, _variables, allocation, .. } = self;
+        drop((_frames, _variables));
+        allocation.map(Allocation::into_slab)
+    }
+
+    /// Returns its slab, and the one that it shares with others.
+    pub(crate) fn ranges(&self) -> Vec<SlabRange> {
+        let mut ranges = self.allocation.as_ref().map_or_else(Vec::new, |allocation| allocation.slab().ranges());
+        ranges.extend(self.sets.iter().flat_map(|slab| slab.ranges()));
+        ranges
+    }
+}

@@ -1,0 +1,12 @@
+//! Binds imports to definitions.
+
+pub(crate) mod decide;
+pub(crate) mod decided;
+pub(crate) mod found;
+pub(crate) mod imported;
+pub(crate) mod linker_sets;
+pub(crate) mod prepared;
+pub(crate) mod section_lookup;
+pub(crate) mod set_bounds;
+pub(crate) mod symbol_table;
+pub(crate) mod walk;

@@ -1,0 +1,301 @@
+//! Registers sections of objects whose code lies side by side as one, for libgcc before 13, which keeps sections in
+//! lists. Deregistration goes through those lists, and the first throw sorts them; with 100 000 sections the one took
+//! 0.2 ms and the other 11 s.
+//!
+//! Other threads may throw meanwhile, through code that stays. libgcc 12 works as follows (`_Unwind_Find_FDE`):
+//!
+//! - It looks into the first sorted entry that begins at or before an address, and no further, and then into the
+//!   unsorted entries. So nothing may be registered that lies within the bounds of a group. Where a group takes the
+//!   place of others, it is registered, then they are deregistered, the lowest first; where others take the place of a
+//!   group, they are registered, the highest first, and then it is deregistered. At each moment, the entry that is
+//!   found first for an address has it, or none is found first that has not.
+//! - It reads its notes on the entry it has found after it has unlocked them. So an object keeps all notes that it was
+//!   ever found by ([`Member::past`]): a thread that unwinds its code keeps the object.
+
+use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::fork_guard::Mutex;
+use crate::live::unwind::unwinder::{__deregister_frame_info, __register_frame_info};
+
+/// The range of an object's code in an arena, without another object's in between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CodeRange {
+    pub(crate) addresses: Range<u64>,
+    /// The start of the arena.
+    pub(crate) arena: u64,
+}
+
+unsafe extern "C" {
+    // libgcc: an array of sections that ends in a null pointer, and memory for its notes.
+    fn __register_frame_info_table(sections: *const c_void, notes: *mut c_void);
+}
+
+/// The size of merged groups: neighbours are merged where groups would have fewer than half of it on average.
+const SOME: usize = 8;
+/// The number of changes after which groups around the last one are merged.
+const CHANGES: usize = 64;
+/// The largest size of a group: the next throw sorts all changed groups again.
+const MOST: usize = 256;
+
+/// Returns how many past groups bar a section from a group of `members`: notes stay until the section goes, and among
+/// neighbours that come and go all the time their number would grow without limit.
+const fn most_past(members: usize) -> usize {
+    if members > SOME { 24 } else { 64 }
+}
+
+/// The groups of all engines.
+pub(super) static GROUPS: Mutex<Groups> = Mutex::new(Groups::new());
+
+/// Groups by the start of their first code. None begins within another.
+pub(super) struct Groups {
+    by_code: BTreeMap<u64, Group>,
+    members: usize,
+    /// The number of additions and removals.
+    changes: usize,
+}
+
+/// Neighbours, by ascending addresses.
+struct Group {
+    members: Vec<Member>,
+    registered: Registered,
+}
+
+/// An object's section.
+pub(super) struct Member {
+    code: CodeRange,
+    section: NonZero<u64>,
+    /// True if it may be in no group, nor lie within one.
+    alone: bool,
+    /// The notes of groups that it was in.
+    past: Vec<Arc<Notes>>,
+}
+
+/// libgcc's `struct object` (unwind-dw2-fde.h): six words, or seven.
+struct Notes(UnsafeCell<[usize; 7]>);
+
+// SAFETY: only libgcc uses what is in it, under its lock, or only reads it.
+unsafe impl Send for Notes {}
+// SAFETY: as above.
+unsafe impl Sync for Notes {}
+
+impl Member {
+    /// # Safety
+    /// As for [`Frames::register`](super::Frames::register), until the member is removed.
+    pub(super) unsafe fn new(code: CodeRange, section: NonZero<u64>, alone: bool) -> Self {
+        Self { code, section, alone, past: Vec::new() }
+    }
+}
+
+impl Groups {
+    pub(super) const fn new() -> Self {
+        Self { by_code: BTreeMap::new(), members: 0, changes: 0 }
+    }
+
+    /// Registers a section.
+    pub(super) fn add(&mut self, member: Member) {
+        let code = member.code.addresses.start;
+        // The section may take the place of a removed one.
+        if let Some((&first, group)) = self.by_code.range(..code).next_back()
+            && group.members.last().is_some_and(|last| last.code.addresses.start > code)
+        {
+            let at = group.members.partition_point(|other| other.code.addresses.start < code);
+            self.split(first, at..at);
+        }
+        self.by_code.insert(code, Group::register(vec![member]));
+        self.members += 1;
+        self.changed(code);
+    }
+
+    /// Deregisters the section of the object whose code begins there.
+    #[must_use = "it is dropped when nothing is locked"]
+    pub(super) fn remove(&mut self, code: u64) -> Option<Member> {
+        let (&first, group) = self.by_code.range(..=code).next_back()?;
+        let at = group.members.binary_search_by_key(&code, |member| member.code.addresses.start).ok()?;
+        let removed = self.split(first, at..at + 1);
+        self.members -= 1;
+        self.changed(code);
+        removed
+    }
+
+    /// Counts an addition or removal at an address.
+    fn changed(&mut self, code: u64) {
+        self.changes = self.changes.wrapping_add(1);
+        if self.by_code.len() > self.members / (SOME / 2) + 2 * SOME {
+            self.merge(code, SOME);
+        }
+        if self.changes.is_multiple_of(CHANGES) {
+            self.merge(code, MOST);
+        }
+    }
+
+    /// Merges smaller groups around an address, if that makes one of at least half of `most`.
+    fn merge(&mut self, around: u64, most: usize) {
+        let mut near = self.by_code.range(..=around).rev().chain(self.by_code.range(around..));
+        let Some(arena) = near.next().and_then(|(_, group)| group.members.first()).map(|m| m.code.arena) else {
+            return;
+        };
+        let fits = |group: &Group, total: usize| {
+            let may = |m: &Member| m.code.arena == arena && !m.alone && m.past.len() < most_past(most);
+            group.members.len() < most && total + group.members.len() <= most && group.members.iter().all(may)
+        };
+        let mut total = 0;
+        let mut run = Vec::new();
+        for (first, group) in self.by_code.range(..=around).rev() {
+            if !fits(group, total) {
+                break;
+            }
+            total += group.members.len();
+            run.push(*first);
+        }
+        run.reverse();
+        for (first, group) in self.by_code.range(around + 1..) {
+            if !fits(group, total) {
+                break;
+            }
+            total += group.members.len();
+            run.push(*first);
+        }
+        if run.len() < 2 || total < most / 2 {
+            return;
+        }
+        let old: Vec<Group> = run.iter().filter_map(|first| self.by_code.remove(first)).collect();
+        let (mut members, mut before) = (Vec::with_capacity(total), Vec::with_capacity(old.len()));
+        for group in old {
+            before.push((members.len()..members.len() + group.members.len(), group.registered));
+            members.extend(group.members);
+        }
+        let mut merged = Group::register(members);
+        for (range, registered) in before {
+            registered.end(merged.members.get_mut(range).unwrap_or_default());
+        }
+        self.put(merged);
+    }
+
+    /// Divides a group in halves, and so on, until some members are by themselves, and takes those out. Halves, so that
+    /// each member's group changes only a few times until it is by itself, too.
+    fn split(&mut self, first: u64, out: Range<usize>) -> Option<Member> {
+        let Group { mut members, registered } = self.by_code.remove(&first)?;
+        let sizes = halves(members.len(), &out);
+        let mut removed = members.split_off(out.start);
+        let mut rest = members;
+        rest.extend(removed.split_off(out.len()));
+        let mut pieces = Vec::with_capacity(sizes.len());
+        for size in sizes.into_iter().rev() {
+            let piece = rest.split_off(rest.len() - size);
+            pieces.push(Group::register(piece));
+        }
+        registered.end(pieces.iter_mut().flat_map(|piece| &mut piece.members).chain(&mut removed));
+        pieces.into_iter().for_each(|piece| self.put(piece));
+        removed.pop()
+    }
+
+    fn put(&mut self, group: Group) {
+        if let Some(first) = group.members.first() {
+            self.by_code.insert(first.code.addresses.start, group);
+        }
+    }
+}
+
+/// Returns the sizes of the remaining parts of `len` members when some, one or none, are taken out.
+fn halves(len: usize, out: &Range<usize>) -> Vec<usize> {
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    let mut within = 0..len;
+    while within != *out && !within.is_empty() {
+        let middle = within.start + within.len() / 2;
+        if out.is_empty() && (out.start == within.start || out.start == within.end) {
+            left.push(within.len());
+            break;
+        }
+        if within.len() > 1 && out.start >= middle {
+            left.push(middle - within.start);
+            within.start = middle;
+        } else {
+            right.push(within.end - middle);
+            within.end = middle;
+        }
+    }
+    left.into_iter().chain(right.into_iter().rev()).filter(|size| *size != 0).collect()
+}
+
+impl Group {
+    fn register(members: Vec<Member>) -> Self {
+        let registered = Registered::new(&members);
+        Self { members, registered }
+    }
+}
+
+/// A registration with libgcc.
+struct Registered {
+    notes: Arc<Notes>,
+    /// A single section by its address.
+    begin: u64,
+    /// Sections, with a null pointer behind the last.
+    array: Box<[u64]>,
+}
+
+/// An empty section. An array begins with it, as libgcc takes one whose first 32 bits are zero for empty.
+static EMPTY: [u64; 2] = [0; 2];
+
+impl Registered {
+    fn new(members: &[Member]) -> Self {
+        let notes = Arc::new(Notes(UnsafeCell::new([0; 7])));
+        let memory = notes.0.get().cast();
+        if let [only] = members {
+            let begin = only.section.get();
+            // SAFETY: `Frames::register` was promised that the section ends with a terminator and stays until it is
+            // removed, and it is deregistered before that. The notes stay for longer.
+            unsafe { __register_frame_info(begin as *const c_void, memory) };
+            #[cfg(test)]
+            crate::live::unwind::tests::step();
+            return Self { notes, begin, array: Box::default() };
+        }
+        let empty = (&raw const EMPTY).addr() as u64 + 4;
+        let sections = members.iter().map(|member| member.section.get());
+        let array: Box<[u64]> = [empty].into_iter().chain(sections).chain([0]).collect();
+        // SAFETY: as above; the array stays until it is deregistered.
+        unsafe { __register_frame_info_table(array.as_ptr().cast(), memory) };
+        #[cfg(test)]
+        crate::live::unwind::tests::step();
+        Self { notes, begin: 0, array }
+    }
+
+    /// Deregisters it; a thread that still reads the notes may find its members.
+    fn end<'a>(self, members: impl IntoIterator<Item = &'a mut Member>) {
+        let begin = if self.array.is_empty() { self.begin as *const c_void } else { self.array.as_ptr().cast() };
+        // SAFETY: it was registered; the sections are still there, as they go only after they were removed.
+        unsafe { __deregister_frame_info(begin) };
+        #[cfg(test)]
+        crate::live::unwind::tests::step();
+        for member in members {
+            // There may be many members, of few groups each.
+            member.past.reserve_exact(1);
+            member.past.push(Arc::clone(&self.notes));
+        }
+    }
+}
+
+#[cfg(test)]
+impl Groups {
+    pub(super) fn len(&self) -> usize {
+        self.by_code.len()
+    }
+
+    /// Asserts that there are so many members, in order, and no group that overlaps another or is too large.
+    pub(super) fn assert_sound(&self, members: usize) {
+        let all: Vec<&Member> = self.by_code.values().flat_map(|group| &group.members).collect();
+        assert_eq!(all.len(), members);
+        assert!(all.is_sorted_by(|one, next| one.code.addresses.end <= next.code.addresses.start));
+        for (first, group) in &self.by_code {
+            assert_eq!(group.members[0].code.addresses.start, *first);
+            assert!(group.members.len() <= MOST);
+            assert!(group.members.len() == 1 || group.members.iter().all(|member| !member.alone));
+            // A merge adds a few more than the limit: the group is divided until the member is by itself.
+            assert!(group.members.iter().all(|member| member.past.len() <= most_past(SOME) + 8));
+        }
+    }
+}

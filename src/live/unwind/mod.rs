@@ -1,0 +1,69 @@
+//! Registers unwind tables: LLVM's plugins would deregister them while handles may still hold the code.
+//!
+//! The cost of registering depends on the process's unwinder, which is detected once ([`Unwinder`]).
+#![allow(unsafe_code, reason = "the unwinders' interface")]
+
+mod frame_records;
+mod groups;
+#[cfg(test)]
+mod tests;
+mod unwinder;
+
+use std::ffi::c_void;
+use std::num::NonZero;
+
+use crate::fork_guard::ForkGuard;
+pub(crate) use crate::live::unwind::groups::CodeRange;
+use crate::live::unwind::groups::{GROUPS, Member};
+use crate::live::unwind::unwinder::{__deregister_frame, __register_frame, Unwinder};
+
+/// The registered `.eh_frame` of one object; dropping it deregisters.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    begin: NonZero<u64>,
+    /// The start of the object's code, if it is among [`GROUPS`].
+    among_groups: Option<NonZero<u64>>,
+}
+
+impl Frames {
+    /// # Safety
+    /// `begin` is the address of an `.eh_frame` section that ends in a zero terminator (JITLink's EHFrameNullTerminator
+    /// pass) and stays mapped and unchanged until the result is dropped. So does the code, and until then nobody
+    /// unwinds it any more.
+    pub(crate) unsafe fn register(begin: NonZero<u64>, code: Option<CodeRange>) -> Self {
+        let _pass = ForkGuard::take();
+        let section = begin.get() as *const c_void;
+        let mut among_groups = None;
+        match (Unwinder::of_process(), code) {
+            (Unwinder::List, Some(code)) => {
+                among_groups = NonZero::new(code.addresses.start);
+                // SAFETY: by the caller.
+                let alone = !unsafe { frame_records::describe_only(section, &code.addresses) };
+                // SAFETY: by the caller; removed when the result is dropped.
+                GROUPS.lock().add(unsafe { Member::new(code, begin, alone) });
+            }
+            // SAFETY: by the caller.
+            (Unwinder::Records, _) => unsafe { frame_records::each(section, |record| __register_frame(record)) },
+            // SAFETY: by the caller.
+            _ => unsafe { __register_frame(section) },
+        }
+        Self { begin, among_groups }
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        let _pass = ForkGuard::take();
+        let section = self.begin.get() as *const c_void;
+        match (self.among_groups, Unwinder::of_process()) {
+            (Some(code), _) => {
+                let removed = GROUPS.lock().remove(code.get());
+                drop(removed);
+            }
+            // SAFETY: registered by `register`; still mapped, as that function requires.
+            (None, Unwinder::Records) => unsafe { frame_records::each(section, |record| __deregister_frame(record)) },
+            // SAFETY: as above.
+            (None, _) => unsafe { __deregister_frame(section) },
+        }
+    }
+}

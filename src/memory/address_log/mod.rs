@@ -1,0 +1,184 @@
+//! The log of addresses: which object lies, or lay, at an address. Reading takes no lock, does not wait and does not
+//! allocate, so that a signal handler can read.
+
+mod lines;
+mod occupant;
+mod record;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use once_cell::race::OnceBox;
+
+use crate::memory::address_log::lines::Lines;
+pub(crate) use crate::memory::address_log::occupant::Occupant;
+pub(super) use crate::memory::address_log::occupant::RecordId;
+use crate::memory::address_log::record::{Readers, Record, Seen};
+use crate::name::Name;
+
+/// The records of an arena. They are allocated in chunks on demand, and never move.
+pub(super) struct History {
+    arena: Range<usize>,
+    page: usize,
+    /// The last record of each page, or 0.
+    pages: Box<[OnceBox<[AtomicU32; PAGES]>]>,
+    /// The last record of each packed cache line.
+    lines: Lines,
+    /// In two levels, so that unused records take little memory.
+    records: [OnceBox<Group>; GROUPS],
+    /// Records of mappings outside the arena.
+    outside: AtomicUsize,
+    /// Number of positions in use so far; later ones were never written.
+    used: AtomicU32,
+    readers: Readers,
+}
+
+/// Pages in one piece of the table: 4 MiB of addresses with pages of 4 KiB.
+const PAGES: usize = 1024;
+/// Records in a chunk, and chunks in a group.
+const CHUNK: usize = 64;
+/// Two million records: packed objects are smaller than a page.
+const GROUPS: usize = (2 << 20) / CHUNK / CHUNK;
+
+type Group = [OnceBox<[Record; CHUNK]>; CHUNK];
+
+/// The state of the only writer.
+#[derive(Default)]
+pub(super) struct Writer {
+    free: Vec<RecordId>,
+    generation: u64,
+    seen: Seen,
+}
+
+impl History {
+    pub(super) fn new(arena: Range<usize>, page: usize) -> Self {
+        let pages = (arena.len() / page).div_ceil(PAGES);
+        Self {
+            page,
+            pages: (0..pages).map(|_| OnceBox::new()).collect(),
+            lines: Lines::new(&arena),
+            arena,
+            records: [const { OnceBox::new() }; GROUPS],
+            outside: AtomicUsize::new(0),
+            used: AtomicU32::new(0),
+            readers: Readers::default(),
+        }
+    }
+
+    /// Records a new occupant with a unique generation. Returns `None` if there are too many.
+    pub(super) fn note(
+        &self,
+        writer: &mut Writer,
+        range: &Range<usize>,
+        library: &Name,
+        object: &Name,
+    ) -> Option<RecordId> {
+        let id = writer.free.pop().or_else(|| self.fresh())?;
+        writer.generation += 1;
+        self.record(id)?.write(&mut writer.seen, range, writer.generation, library.clone(), object.clone());
+        if self.is_inside(range.start) {
+            let first = (range.start - self.arena.start) / self.page;
+            for page in first..first + range.len() / self.page {
+                let piece =
+                    self.pages.get(page / PAGES)?.get_or_init(|| Box::new([const { AtomicU32::new(0) }; PAGES]));
+                piece[page % PAGES].store(id.get(), Ordering::Release);
+            }
+        } else {
+            self.outside.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(id)
+    }
+
+    /// Like [`note`](Self::note), for a packed object.
+    pub(super) fn note_lines(
+        &self,
+        writer: &mut Writer,
+        runs: impl Iterator<Item = Range<usize>>,
+        library: &Name,
+        object: &Name,
+    ) -> Option<RecordId> {
+        let id = writer.free.pop().or_else(|| self.fresh())?;
+        writer.generation += 1;
+        self.record(id)?.write(&mut writer.seen, &self.arena, writer.generation, library.clone(), object.clone());
+        runs.for_each(|run| self.lines.set(&run, Some(id)));
+        Some(id)
+    }
+
+    /// Like [`forget`](Self::forget), for a packed object.
+    pub(super) fn forget_lines(&self, writer: &mut Writer, id: RecordId, runs: impl Iterator<Item = Range<usize>>) {
+        let Some(record) = self.record(id) else { return };
+        // Clears the lines before the record is reused: its reader checks the line again.
+        runs.for_each(|run| self.lines.set(&run, None));
+        record.clear(&mut writer.seen, &self.readers);
+        writer.free.push(id);
+    }
+
+    /// Marks an occupant as removed. The caller does so before it unmaps the memory, so that a trap there finds the
+    /// mark.
+    pub(super) fn remove(&self, id: RecordId) {
+        if let Some(record) = self.record(id) {
+            record.remove();
+        }
+    }
+
+    /// Returns the generation of a recorded occupant.
+    pub(super) fn generation(&self, id: RecordId) -> u64 {
+        self.record(id).map_or(0, |record| record.generation.load(Ordering::Relaxed))
+    }
+
+    /// Forgets the occupant at `start`. The caller does so before it reuses the addresses.
+    pub(super) fn forget(&self, writer: &mut Writer, id: RecordId, start: usize) {
+        let Some(record) = self.record(id) else { return };
+        record.clear(&mut writer.seen, &self.readers);
+        if !self.is_inside(start) {
+            self.outside.fetch_sub(1, Ordering::Relaxed);
+        }
+        writer.free.push(id);
+    }
+
+    /// Returns the present or last occupant of an address, unless it was forgotten.
+    pub(super) fn find(&self, address: usize) -> Option<Occupant> {
+        let reading = self.readers.enter();
+        if self.is_inside(address) {
+            if let Some(id) = self.lines.get(address) {
+                let occupant = self.record(id)?.read(address, &reading)?;
+                let start = self.lines.start_of(address, id)?;
+                return Some(Occupant { start, ..occupant });
+            }
+            let page = (address - self.arena.start) / self.page;
+            let id = self.pages.get(page / PAGES)?.get()?[page % PAGES].load(Ordering::Acquire);
+            return self.record(RecordId::new(id)?)?.read(address, &reading);
+        }
+        if self.outside.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let used = self.used.load(Ordering::Acquire);
+        let ids = (1..=used).filter_map(RecordId::new);
+        ids.filter_map(|id| self.record(id)).find_map(|record| record.read(address, &reading))
+    }
+
+    fn is_inside(&self, address: usize) -> bool {
+        self.arena.contains(&address)
+    }
+
+    /// Returns a record that was never written.
+    fn fresh(&self) -> Option<RecordId> {
+        let position = self.used.load(Ordering::Relaxed);
+        let (group, chunk, _) = place(position);
+        let group = self.records.get(group)?.get_or_init(|| Box::new([const { OnceBox::new() }; CHUNK]));
+        group.get(chunk)?.get_or_init(|| Box::new(std::array::from_fn(|_| Record::default())));
+        self.used.store(position + 1, Ordering::Release);
+        RecordId::new(position + 1)
+    }
+
+    fn record(&self, id: RecordId) -> Option<&Record> {
+        let (group, chunk, record) = place(id.get() - 1);
+        self.records.get(group)?.get()?.get(chunk)?.get()?.get(record)
+    }
+}
+
+/// Returns the group, chunk and index of a record.
+fn place(position: u32) -> (usize, usize, usize) {
+    let position = position as usize;
+    (position / CHUNK / CHUNK, position / CHUNK % CHUNK, position % CHUNK)
+}

@@ -1,0 +1,32 @@
+//! The occupant of an address, and the position of its record.
+
+use std::num::NonZero;
+use std::time::SystemTime;
+
+use crate::name::ShortName;
+
+/// The object that lies, or lay, at an address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Occupant {
+    /// The start of its slab, or of its own mapping.
+    pub(crate) start: usize,
+    pub(crate) library: ShortName,
+    pub(crate) object: ShortName,
+    pub(crate) generation: u64,
+    pub(crate) removed: Option<SystemTime>,
+}
+
+/// The position of a record, plus one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct RecordId(NonZero<u32>);
+
+impl RecordId {
+    /// Returns `None` for 0.
+    pub(super) fn new(id: u32) -> Option<Self> {
+        NonZero::new(id).map(Self)
+    }
+
+    pub(super) fn get(self) -> u32 {
+        self.0.get()
+    }
+}

@@ -1,0 +1,109 @@
+//! Loading, calling and unloading objects with this crate, beside what else there is, of the same LLVM:
+//! `cargo run --release -p slabjit-tools --bin compare`.
+//!
+//! Repetitions of all sides alternate in one process; each side's first warms up. Ratios are those of one repetition to
+//! the one of stock LLJIT (JITLink, in-process memory manager) beside it: the median, and what it lies between; below 1
+//! is better. What does not fit into one process (20 000 live objects, 15 000 functions) alternates in processes of
+//! their own. So are memory, system calls (by strace) and, for small objects, instructions (by valgrind's callgrind)
+//! counted.
+//!
+//! `--python PATH` adds apache-tvm-ffi-orcjit, which has an LLVM of its own, if that Python has it: "from Python", in a
+//! process of its own that measures itself, with Python's own part; of small objects only, whose functions have its
+//! convention, and with one thread.
+//!
+//! `--json` prints one document for machines; `--plot FOLDER` draws the tables there; `--quick` is for CI, and checks
+//! that answers are right; `--only WORKLOAD` takes one (small, cpp, kernels, one-section, many-sections, merged,
+//! large), `--rounds N` so many repetitions.
+
+mod bench;
+mod child;
+mod codegen;
+mod goals;
+mod instructions;
+#[path = "../../tests/stock/lljit.rs"]
+mod lljit;
+mod measure;
+mod memory;
+#[path = "../../benches/objects/mod.rs"]
+mod objects;
+mod phases;
+mod plot;
+mod report;
+mod sides;
+mod system_calls;
+mod workloads;
+
+use std::process::ExitCode;
+
+use child::Heap;
+use phases::Options;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["--child", side, workload] => child::be(side, workload, Heap::Usual).map(|()| true),
+        ["--child-with-one-heap", side, workload] => child::be(side, workload, Heap::One).map(|()| true),
+        _ => Options::parse(&words).and_then(|options| run(&options)),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("compare: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether all answers were right.
+fn run(options: &Options) -> Result<bool, String> {
+    let machine = machine();
+    if !options.json {
+        println!("LLVM {}; {machine}", slabjit::llvm_version_string());
+    }
+    let mut tables = Vec::new();
+    let mut show = |table: report::Table| {
+        if !options.json {
+            table.print();
+        }
+        tables.push(table);
+    };
+    for workload in workloads::workloads(options.quick, options.only.as_deref()) {
+        phases::beside(&workload, options, &mut show)?;
+    }
+    if options.only.as_deref().is_none_or(|only| only == "large") {
+        phases::large(options, &mut show)?;
+    }
+    let reached = goals::reached(&tables);
+    if options.json {
+        let document = serde_json::json!({
+            "llvm": slabjit::llvm_version_string(),
+            "machine": machine,
+            "base": sides::BASE,
+            "tables": tables,
+            "to_reach": reached,
+        });
+        println!("{document}");
+    } else if !options.quick {
+        goals::print(&reached);
+    }
+    if let Some(folder) = &options.plot {
+        plot::write(&tables, &machine, folder)?;
+    }
+    let failures: Vec<String> = tables.iter().flat_map(report::Table::failures).collect();
+    failures.iter().for_each(|failure| eprintln!("compare: {failure}"));
+    Ok(failures.is_empty())
+}
+
+fn machine() -> String {
+    let of = |file: &str, key: &str| {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(key));
+        line.map_or(String::new(), |line| line.trim_start_matches([' ', '\t', ':']).to_owned())
+    };
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let load = of("/proc/loadavg", "");
+    let load = load.split(' ').next().unwrap_or_default();
+    format!("{}, {cores} cores, load {load}", of("/proc/cpuinfo", "model name"))
+}
