@@ -10,7 +10,7 @@ use self::record::{Readers, Record, Seen};
 use crate::model;
 use crate::name::Name;
 
-#[path = "../../src/memory/history/record.rs"]
+#[path = "../../src/memory/address_log/record.rs"]
 mod record;
 
 mod occupant {
@@ -44,16 +44,16 @@ struct Known {
 
 impl Known {
     /// Its names say the same. One of them is a number.
-    fn write(&self, generation: u64) {
+    fn write(&self, seen: &mut Seen, generation: u64) {
         let text = || Name::Given(generation.to_string().into());
         let number = || Name::Number(generation as u32);
         let (library, object) = if generation.is_multiple_of(2) { (number(), text()) } else { (text(), number()) };
-        self.record.write(&range(generation), generation, library, object);
+        self.record.write(seen, &range(generation), generation, library, object);
     }
 
     /// As `History::forget`.
     fn forget(&self, seen: &mut Seen) {
-        seen.keep(self.record.clear(), &self.readers);
+        self.record.clear(seen, &self.readers);
     }
 
     fn read(&self) -> Option<Occupant> {
@@ -69,12 +69,12 @@ impl Known {
 fn beside<const READERS: usize>(write: fn(&Known, &mut Seen), read: fn(&Known)) {
     model(move || {
         let known = Arc::new(Known::default());
-        known.write(1);
+        let mut seen = Seen::default();
+        known.write(&mut seen, 1);
         let readers = [(); READERS].map(|()| {
             let known = Arc::clone(&known);
             thread::spawn(move || read(&known))
         });
-        let mut seen = Seen::default();
         write(&known, &mut seen);
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
@@ -84,7 +84,7 @@ fn beside<const READERS: usize>(write: fn(&Known, &mut Seen), read: fn(&Known)) 
 fn what_is_read_belongs_together() {
     let write = |known: &Known, seen: &mut Seen| {
         known.forget(seen);
-        known.write(2);
+        known.write(seen, 2);
     };
     beside::<1>(write, |known| _ = known.read());
 }
@@ -93,7 +93,7 @@ fn what_is_read_belongs_together() {
 fn names_stay_as_long_as_anybody_reads_them() {
     let write = |known: &Known, seen: &mut Seen| {
         known.forget(seen);
-        known.write(2);
+        known.write(seen, 2);
         known.forget(seen);
     };
     beside::<1>(write, |known| _ = known.read());
@@ -109,7 +109,7 @@ fn what_comes_after_something_removed_is_not_removed() {
     let write = |known: &Known, seen: &mut Seen| {
         known.record.remove();
         known.forget(seen);
-        known.write(2);
+        known.write(seen, 2);
     };
     let read = |known: &Known| {
         if let Some(known) = known.read() {

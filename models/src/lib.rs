@@ -1,12 +1,16 @@
-//! Models of the crate's own sources, compiled with loom's atomics instead of the standard library's: `cargo test -p slabjit-models`.
+//! Models of the crate's own sources, compiled with loom's atomics instead of the standard library's: `cargo test -p
+//! slabjit-models`.
 //!
-//! loom runs each model through every order of its threads, and every value that a relaxed load may see. It takes accesses that are
-//! `SeqCst` for `AcqRel` ones, and fences as they are. Orders with more than `PREEMPTIONS` preemptions are left out.
+//! loom runs each model through every order of its threads, and every value that a relaxed load may see. It takes
+//! accesses that are `SeqCst` for `AcqRel` ones, and fences as they are. Orders with more than `PREEMPTIONS`
+//! preemptions are left out.
 #![cfg(test)]
+#![warn(unreachable_pub)]
 
-#[path = "../../src/link/life.rs"]
-mod life;
+#[path = "../../src/live/lifetime/refcount.rs"]
+mod refcount;
 
+mod circles;
 mod history;
 mod name;
 mod ownership;

@@ -4,12 +4,12 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use crate::life::{Life, Waiting};
 use crate::model;
+use crate::refcount::{RefCount, Waiting};
 use crate::sync::AtomicUsize;
 
 struct Code {
-    life: Life,
+    life: RefCount,
     /// How often it was ended. Whoever holds the code reads it, as one runs code.
     ends: UnsafeCell<u32>,
     waiting: Waiting,
@@ -22,7 +22,7 @@ impl Code {
     fn new() -> Arc<Self> {
         let waiting = Waiting(AtomicUsize::new(0));
         let signal = (Mutex::new(()), Condvar::new());
-        Arc::new(Self { life: Life::new(), ends: UnsafeCell::new(0), waiting, signal })
+        Arc::new(Self { life: RefCount::new(), ends: UnsafeCell::new(0), waiting, signal })
     }
 
     fn ends(&self) -> u32 {
@@ -35,7 +35,7 @@ impl Code {
         assert_eq!(self.ends(), 0, "it runs after its end");
     }
 
-    /// As `Hold`'s drop.
+    /// As `CodeRef`'s drop.
     fn release(&self) {
         if self.life.release() {
             // SAFETY: loom panics where another reads or writes it.
