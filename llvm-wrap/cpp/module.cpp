@@ -12,15 +12,29 @@ namespace {
 /// Marks functions that are compiled by themselves.
 constexpr const char *Alone = "slabjit-alone";
 
+/// The name that the object has, which the code generator takes as it is behind this byte.
+StringRef symbolName(const GlobalValue &G) {
+  auto Name = G.getName();
+  Name.consume_front("\1");
+  return Name;
+}
+
+/// No object can refer to such a name of another's.
+bool isTemporary(StringRef Name) { return Name.take_front(2) == ".L"; }
+
 bool isShared(const GlobalValue &G) {
-  return !G.hasLocalLinkage() && (G.isStrongDefinitionForLinker() || !G.hasHiddenVisibility());
+  return !G.hasLocalLinkage() && !isTemporary(symbolName(G)) &&
+         (G.isStrongDefinitionForLinker() || !G.hasHiddenVisibility());
 }
 
 /// Gives a module's own definitions names that its parts share, and no other module has.
 void share(GlobalValue &G, StringRef Suffix, unsigned &Nameless) {
   if (G.isDeclaration() || G.hasAvailableExternallyLinkage() || G.hasAppendingLinkage() || isShared(G))
     return;
-  G.setName((G.hasName() ? G.getName().str() : "." + std::to_string(Nameless++)) + Suffix.str());
+  auto Name = symbolName(G).str();
+  if (Name.empty())
+    Name = "." + std::to_string(Nameless++);
+  G.setName((isTemporary(Name) ? "local" : "") + Name + Suffix.str());
   G.setLinkage(GlobalValue::ExternalLinkage);
   G.setVisibility(GlobalValue::HiddenVisibility);
   if (auto *O = dyn_cast<GlobalObject>(&G))
@@ -204,7 +218,9 @@ extern "C" char *slabjit_module_keep_part(LLVMModuleRef Raw, const char *Functio
                                           size_t NameLen) noexcept {
   Module &M = *unwrap(Raw);
   if (Function) {
-    auto *F = M.getFunction(StringRef(Function, Len));
+    StringRef Wanted(Function, Len);
+    auto *F = M.getFunction(Wanted);
+    F = F ? F : M.getFunction("\1" + Wanted.str());
     return slabjit::takeText(F ? keepOne(M, *F, StringRef(Name, NameLen)) : slabjit::refused("no such function"));
   }
   if (auto E = M.materializeAll())

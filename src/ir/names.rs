@@ -5,11 +5,12 @@ use std::ffi::CStr;
 use std::slice;
 
 use inkwell::module::Module;
+use slabjit_llvm_wrap::llvm_sys::comdat::{LLVMComdatSelectionKind, LLVMGetComdat, LLVMGetComdatSelectionKind};
 use slabjit_llvm_wrap::llvm_sys::core::{
     LLVMGetFirstFunction, LLVMGetFirstGlobal, LLVMGetFirstGlobalAlias, LLVMGetFirstGlobalIFunc, LLVMGetLinkage,
     LLVMGetNextFunction, LLVMGetNextGlobal, LLVMGetNextGlobalAlias, LLVMGetNextGlobalIFunc, LLVMGetSection,
-    LLVMGetTypeKind, LLVMGetValueName2, LLVMGetVisibility, LLVMGlobalGetValueType, LLVMIsDeclaration,
-    LLVMIsThreadLocal, LLVMSetLinkage,
+    LLVMGetTypeKind, LLVMGetValueName2, LLVMGetVisibility, LLVMGlobalGetValueType, LLVMIsAGlobalObject,
+    LLVMIsDeclaration, LLVMIsThreadLocal, LLVMSetLinkage,
 };
 use slabjit_llvm_wrap::llvm_sys::prelude::LLVMValueRef;
 use slabjit_llvm_wrap::llvm_sys::{LLVMLinkage, LLVMTypeKind, LLVMVisibility};
@@ -80,7 +81,7 @@ impl Interface {
                 unsafe { (LLVMIsThreadLocal(value) != 0, LLVMGetTypeKind(LLVMGlobalGetValueType(value))) };
             let is_function = kind == LLVMTypeKind::LLVMFunctionTypeKind;
             let is_weak = match linkage {
-                LLVMLinkage::LLVMExternalLinkage => false,
+                LLVMLinkage::LLVMExternalLinkage => is_in_comdat(value),
                 LLVMLinkage::LLVMLinkOnceAnyLinkage
                 | LLVMLinkage::LLVMLinkOnceODRLinkage
                 | LLVMLinkage::LLVMWeakAnyLinkage
@@ -89,15 +90,31 @@ impl Interface {
                 _ => return,
             };
             let is_exported = visibility != LLVMVisibility::LLVMHiddenVisibility;
+            // The code generator takes such a name as it is.
+            let name = name.strip_prefix(b"\x01").unwrap_or(name);
+            // No object can refer to another's name that begins with `.L`.
+            let is_nameless = name.is_empty() || name.starts_with(b".L") || name.starts_with(b"llvm.");
             // As for objects: each has its own copy of what is hidden and weak.
-            if name.is_empty() || name.starts_with(b"llvm.") || is_thread_local || (is_weak && !is_exported) {
+            if is_nameless || is_thread_local || (is_weak && !is_exported) {
                 return;
             }
-            // The code generator takes such a name as it is.
-            let name = String::from_utf8_lossy(name.strip_prefix(b"\x01").unwrap_or(name)).into_owned();
+            let name = String::from_utf8_lossy(name).into_owned();
             interface.names.extend(keep(value, DefinedName { name, is_function, is_weak, is_exported }));
         });
         interface
+    }
+}
+
+/// Returns whether another module's definition may take this one's place, though it is strong.
+fn is_in_comdat(value: LLVMValueRef) -> bool {
+    // SAFETY: a global value of a module that lives; of aliases, LLVM must not be asked.
+    unsafe {
+        if LLVMIsAGlobalObject(value).is_null() {
+            return false;
+        }
+        let comdat = LLVMGetComdat(value);
+        let alone = LLVMComdatSelectionKind::LLVMNoDuplicatesComdatSelectionKind;
+        !comdat.is_null() && LLVMGetComdatSelectionKind(comdat) != alone
     }
 }
 

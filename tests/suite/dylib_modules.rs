@@ -12,6 +12,8 @@ tests![
     modules_and_objects_over_two_dylibs,
     what_is_inlined_everywhere_is_there,
     of_two_definitions_one_counts,
+    names_that_assemblers_take_otherwise,
+    of_two_comdats_one_counts,
     a_module_is_compiled_when_it_is_needed,
     what_is_invalid_is_refused_at_once,
     constructors_and_variables_of_a_module,
@@ -103,6 +105,80 @@ fn of_two_definitions_one_counts() {
     assert_eq!(call(&main, "through_3", 0), 1);
     let error = main.add_bitcode("4.ll", module(3, "weak"), OptLevel::Default).unwrap_err();
     assert!(matches!(error, Error::Link(LinkError::Failed { .. })) && error.to_string().contains("4.ll"), "{error:?}");
+}
+
+/// No object can refer to another's name that begins with `.L`, and a byte 1 before a name says that nothing is put
+/// before it.
+fn names_that_assemblers_take_otherwise() {
+    let module = "@.LC0 = internal constant [2 x i32] [i32 3, i32 4]
+        @.LC1 = constant i32 5
+        @\"\\01taken\" = global i32 6
+        define private i32 @0(i32 %n) { ret i32 %n }
+        define private i32 @hidden(i32 %n) { ret i32 %n }
+        define i32 @.Lfunction(i32 %n) { ret i32 %n }
+        define i32 @\"\\01L_plain\"(i32 %n) { ret i32 %n }
+        define internal i32 @\"\\01.Lboth\"(i32 %n) { ret i32 %n }
+        define i32 @sum(i32 %n) {
+          %at = getelementptr [2 x i32], ptr @.LC0, i32 0, i32 %n
+          %a = load i32, ptr %at
+          %b = load i32, ptr @.LC1
+          %c = load i32, ptr @\"\\01taken\"
+          %d = call i32 @0(i32 1000)
+          %e = call i32 @hidden(i32 2000)
+          %f = call i32 @.Lfunction(i32 3000)
+          %g = call i32 @\"\\01L_plain\"(i32 4000)
+          %h = call i32 @\"\\01.Lboth\"(i32 5000)
+          %ab = add i32 %a, %b
+          %abc = add i32 %ab, %c
+          %de = add i32 %d, %e
+          %fg = add i32 %f, %g
+          %fgh = add i32 %fg, %h
+          %all = add i32 %abc, %de
+          %r = add i32 %all, %fgh
+          ret i32 %r
+        }";
+    for lazily in [false, true] {
+        for level in [OptLevel::None, OptLevel::Default] {
+            let engine = Checked::new();
+            let main = engine.orc().build().unwrap().dylib("main");
+            for _ in 0..2 {
+                match lazily {
+                    true => main.add_bitcode_lazily("names.ll", module, level).unwrap(),
+                    false => main.add_bitcode("names.ll", module, level).unwrap(),
+                }
+                assert_eq!((call(&main, "sum", 1), call(&main, "L_plain", 7)), (4 + 5 + 6 + 15000, 7));
+                main.clear().unwrap();
+            }
+        }
+    }
+}
+
+/// A linker keeps one of the groups, though what they define is strong.
+fn of_two_comdats_one_counts() {
+    let module = |n| {
+        format!(
+            "$shared = comdat any
+            define i32 @shared(i32 %n) comdat {{ ret i32 {n} }}
+            define i32 @beside_{n}(i32 %n) comdat($shared) {{ %r = call i32 @shared(i32 %n)
+              ret i32 %r }}
+            define i32 @uses_{n}(i32 %n) {{ %r = call i32 @shared(i32 %n)
+              ret i32 %r }}"
+        )
+    };
+    let object = |n| slabjit::ir::compile("comdat.ll", module(n), OptLevel::None).unwrap();
+    type Add<'a> = &'a dyn Fn(&Dylib, u32);
+    let eagerly: Add<'_> = &|main, n| main.add_bitcode("m.ll", module(n), OptLevel::None).unwrap();
+    let lazily: Add<'_> = &|main, n| main.add_bitcode_lazily("l.ll", module(n), OptLevel::None).unwrap();
+    let objects: Add<'_> = &|main, n| main.add_object(object(n)).unwrap();
+    for (first, second) in
+        [(eagerly, eagerly), (lazily, lazily), (objects, objects), (objects, lazily), (eagerly, objects)]
+    {
+        let engine = Checked::new();
+        let main = engine.orc().build().unwrap().dylib("main");
+        first(&main, 1);
+        second(&main, 2);
+        assert_eq!(["shared", "uses_1", "uses_2"].map(|name| call(&main, name, 0)), [1, 1, 1]);
+    }
 }
 
 fn a_module_is_compiled_when_it_is_needed() {

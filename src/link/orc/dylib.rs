@@ -1,7 +1,7 @@
 //! Dylibs: namespaces of a session, the objects that are added to them, and look-ups.
 #![allow(unsafe_code, reason = "FFI to LLVM")]
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::sync::{Arc, Weak};
 
@@ -17,14 +17,15 @@ use super::lazy::{FindBody, Stubs, first_call};
 use super::lookup::{self, LookedUp, kind_for_orc};
 use super::session::Session;
 use super::tracker::Tracker;
-use crate::elf::{Binding, Definition, SymbolKind, Visibility};
-use crate::fork_guard::ForkGuard;
+use crate::elf::{Archive, Binding, Definition, SymbolKind, Visibility};
+use crate::fork_guard::{ForkGuard, Mutex};
 use crate::link::llvm::shim_text::{take_error, take_text};
 use crate::live::library::Library;
 use crate::live::lifetime::loaded_library::CodeRef;
 use crate::live::resolve::found::Found;
 use crate::live::resolve::prepared::PreparedObject;
 use crate::name::{DefinedName, Name};
+use crate::read::Contents;
 use crate::{Error, LibraryError, LinkError, Result, SymbolMissing};
 
 /// A dylib of a session, which it keeps.
@@ -97,6 +98,27 @@ impl Dylib {
         let names = object.index.definitions.iter().filter_map(|definition| named(&object, definition)).collect();
         let has_initialisers = !object.index.arrays.is_empty();
         self.give(tracker, Given::Prepared(object), names, has_initialisers)
+    }
+
+    /// Has members of an archive be added when a name of theirs is asked for.
+    pub(crate) fn add_archive(&self, name: &str, contents: Contents) -> Result<()> {
+        let archive = Archive::parse(name, contents)?;
+        let mut index = HashMap::with_capacity(archive.symbols().len());
+        for (symbol, member) in archive.symbols() {
+            index.entry(symbol.to_owned()).or_insert(member);
+        }
+        let taken = Mutex::new(HashSet::new());
+        self.add_generator(move |dylib, asked| {
+            let Some(id) = index.get(asked) else { return Ok(None) };
+            let (member, bytes) = archive.member(*id)?;
+            let is_new = taken.lock().insert(*id);
+            match dylib.add_object(None, Some(member), &bytes) {
+                // Another thread may have added it meanwhile, for another name.
+                Err(Error::Link(LinkError::Failed { .. })) if !is_new => Ok(None),
+                added => added.map(|()| None),
+            }
+        });
+        Ok(())
     }
 
     /// Gives ORC an object that is made when one of its names is looked up.
@@ -302,6 +324,30 @@ impl Dylib {
         self.found(looked_up)
     }
 
+    /// Links what defines a function, hidden or not, and initialises all that was added, that first. Nothing of the
+    /// dylib has run if there is no such function.
+    ///
+    /// # Safety
+    /// The initialisers may be run.
+    #[cfg(feature = "cli")]
+    pub(crate) unsafe fn entry(&self, name: &str) -> Result<Found> {
+        // SAFETY: by the caller.
+        unsafe { self.make_libraries_ready()? };
+        let pool = self.session.layer.pool.get();
+        let found = self.found(self.told(name, lookup::look_up(pool, self.raw(), name, true))?)?;
+        let (library, symbol) = (self.name(), name.to_owned());
+        match found.kind {
+            SymbolKind::Data => {
+                Err(Error::Library(LibraryError::WrongSymbolKind { library, symbol, requested: "main" }))
+            }
+            _ => {
+                // SAFETY: by the caller.
+                unsafe { self.initialise()? };
+                Ok(found)
+            }
+        }
+    }
+
     /// Has a name's code linked by the pool, and calls `done` then: once, also if it fails. Objects are not
     /// initialised.
     ///
@@ -405,7 +451,7 @@ impl FindBody for ForStubs {
 /// Returns what others see of a definition.
 fn named(object: &PreparedObject, definition: &Definition) -> Option<shim::slabjit_named> {
     let exported = definition.visibility == Visibility::Default;
-    let weak = definition.binding != Binding::Strong || definition.common.is_some();
+    let weak = definition.binding != Binding::Strong || definition.common.is_some() || definition.comdat.is_some();
     // Each object has its own copy of what is hidden and weak, and nobody else reaches its thread-local variables.
     let is_own = (weak && !exported) || definition.kind == SymbolKind::ThreadLocal;
     let name = object.index.name(definition.name);
