@@ -45,6 +45,17 @@ pub enum IrError {
         /// LLVM's message.
         message: String,
     },
+
+    /// A [transform](crate::orc::JitBuilder::transform) of a module failed, or panicked.
+    #[error("transform '{transform}' of '{module}' failed: {source}")]
+    Transform {
+        /// The module's name.
+        module: String,
+        /// The transform's key.
+        transform: String,
+        /// Its error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
 }
 
 impl fmt::Debug for IrError {

@@ -19,6 +19,7 @@
 mod error;
 mod names;
 mod parts;
+mod transform;
 
 pub use error::IrError;
 pub(crate) use names::Interface;
@@ -26,6 +27,7 @@ pub(crate) use parts::{Part, Parts, compile_part, parts};
 use std::ffi::{CStr, c_void};
 use std::panic::catch_unwind;
 use std::sync::OnceLock;
+pub(crate) use transform::Transform;
 
 use inkwell::OptimizationLevel;
 use inkwell::context::Context;
@@ -142,7 +144,7 @@ pub(crate) fn bitcode_of(module: &Module<'_>) -> Result<(String, MemoryBuffer<'s
 /// [`IrError::Invalid`] if LLVM cannot read it, or its verifier refuses it; [`IrError::OtherTarget`];
 /// [`IrError::CodeGeneration`].
 pub fn compile(name: &str, ir: impl AsRef<[u8]>, level: impl Into<OptLevel>) -> Result<Vec<u8>> {
-    read(name, ir.as_ref(), |module, complaints| generate(name, module, complaints, level.into()))
+    read(name, ir.as_ref(), |module, complaints| generate(name, module, complaints, level.into(), &[]))
 }
 
 /// Reads and verifies IR, and returns what others have to know of it.
@@ -154,10 +156,10 @@ pub(crate) fn interface(name: &str, ir: &[u8]) -> Result<Interface> {
 }
 
 /// Does the same as [`compile`]; the object defines all of the module's [`interface`].
-pub(crate) fn compile_interface(name: &str, ir: &[u8], level: OptLevel) -> Result<Vec<u8>> {
+pub(crate) fn compile_interface(name: &str, ir: &[u8], level: OptLevel, transforms: &[Transform]) -> Result<Vec<u8>> {
     read(name, ir, |module, complaints| {
         names::keep_all(module);
-        generate(name, module, complaints, level)
+        generate(name, module, complaints, level, transforms)
     })
 }
 
@@ -193,11 +195,18 @@ fn machine_for(name: &str, level: OptLevel) -> Result<TargetMachine> {
     machine(level.of_llvm().0).map_err(failed(name))
 }
 
-/// Optimises a module and generates its code.
-fn generate(name: &str, module: &Module<'_>, complaints: &Complaints, level: OptLevel) -> Result<Vec<u8>> {
+/// Transforms and optimises a module, and generates its code.
+fn generate(
+    name: &str,
+    module: &Module<'_>,
+    complaints: &Complaints,
+    level: OptLevel,
+    transforms: &[Transform],
+) -> Result<Vec<u8>> {
     let failed = failed(name);
     let machine = machine_for(name, level)?;
     make_native(name, module, &machine)?;
+    transforms.iter().try_for_each(|transform| transform.apply(name, module))?;
     // SAFETY: the module is this function's alone.
     unsafe { slabjit_llvm_wrap::slabjit_module_set_shared(module.as_mut_ptr()) };
     let options = PassBuilderOptions::create();
@@ -277,10 +286,16 @@ fn host() -> Result<&'static Host, String> {
 }
 
 /// Returns the key of what [`compile_interface`] or, for a function, [`compile_part`] makes.
-pub(crate) fn cache_key(name: &str, function: &str, ir: &[u8], level: OptLevel) -> Result<CacheKey> {
+pub(crate) fn cache_key(
+    name: &str,
+    function: &str,
+    ir: &[u8],
+    level: OptLevel,
+    transforms: &[Transform],
+) -> Result<CacheKey> {
     let Host { cpu, features, .. } = host().map_err(failed(name))?;
     let (version, llvm) = (env!("CARGO_PKG_VERSION"), crate::llvm_version_string());
-    let inputs: [&[u8]; 8] = [
+    let mut inputs: Vec<&[u8]> = vec![
         b"module of slabjit::orc",
         version.as_bytes(),
         llvm.as_bytes(),
@@ -290,6 +305,7 @@ pub(crate) fn cache_key(name: &str, function: &str, ir: &[u8], level: OptLevel) 
         function.as_bytes(),
         ir,
     ];
+    inputs.extend(transforms.iter().map(|transform| transform.key.as_bytes()));
     Ok(CacheKey::new(inputs))
 }
 

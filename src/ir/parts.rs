@@ -11,7 +11,7 @@ use slabjit_llvm_wrap::llvm_sys::bit_reader::LLVMGetBitcodeModuleInContext2;
 use slabjit_llvm_wrap::llvm_sys::core::LLVMCreateMemoryBufferWithMemoryRange;
 
 use super::names::{self, Interface};
-use super::{OptLevel, failed, generate, in_context, machine_for, make_native, read};
+use super::{OptLevel, Transform, failed, generate, in_context, machine_for, make_native, read};
 use crate::Result;
 use crate::name::DefinedName;
 
@@ -58,7 +58,13 @@ pub(crate) fn parts(name: &str, ir: &[u8], suffix: &str) -> Result<Parts> {
 }
 
 /// Compiles a part of a module to an object.
-pub(crate) fn compile_part(name: &str, bitcode: &[u8], part: &Part<'_>, level: OptLevel) -> Result<Vec<u8>> {
+pub(crate) fn compile_part(
+    name: &str,
+    bitcode: &[u8],
+    part: &Part<'_>,
+    level: OptLevel,
+    transforms: &[Transform],
+) -> Result<Vec<u8>> {
     in_context(|context, complaints| {
         let module = read_lazily(name, context, bitcode)?;
         let (function, body) = match part {
@@ -78,7 +84,7 @@ pub(crate) fn compile_part(name: &str, bitcode: &[u8], part: &Part<'_>, level: O
             })
         };
         text.map_or(Ok(()), |message| Err(failed(name)(message)))?;
-        generate(name, &module, complaints, level)
+        generate(name, &module, complaints, level, transforms)
     })
 }
 

@@ -20,8 +20,11 @@ mod common;
 mod cuda;
 mod dependences;
 mod distance;
+mod dylib_archives;
 #[cfg(feature = "inkwell")]
 mod dylib_modules;
+#[cfg(feature = "inkwell")]
+mod dylib_transforms;
 mod dylibs;
 mod executable_stack;
 mod failed_links;
@@ -109,9 +112,12 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("no_execution", no_execution::TESTS, no_execution::PARTS),
     ("odd_objects", odd_objects::TESTS, odd_objects::PARTS),
     ("orc", orc::TESTS, orc::PARTS),
+    ("dylib_archives", dylib_archives::TESTS, dylib_archives::PARTS),
     ("dylibs", dylibs::TESTS, dylibs::PARTS),
     #[cfg(feature = "inkwell")]
     ("dylib_modules", dylib_modules::TESTS, dylib_modules::PARTS),
+    #[cfg(feature = "inkwell")]
+    ("dylib_transforms", dylib_transforms::TESTS, dylib_transforms::PARTS),
     #[cfg(feature = "inkwell")]
     ("lazy_modules", lazy_modules::TESTS, lazy_modules::PARTS),
     ("ownership", ownership::TESTS, ownership::PARTS),

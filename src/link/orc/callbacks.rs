@@ -97,7 +97,9 @@ unsafe extern "C" fn prepare(
             Some(Given::Prepared(object) | Given::Stubs(object, _)) => Ok(object),
             Some(Given::Deferred(deferred)) => {
                 layer.identify(number, Given::Deferred(Arc::clone(&deferred)));
-                prepare_object(&layer.context, &name, &(deferred.make)()?)
+                let object = prepare_object(&layer.context, &name, &(deferred.make)()?)?;
+                deferred.check(&object)?;
+                Ok(object)
             }
             None => prepare_object(&layer.context, &name, data),
         });

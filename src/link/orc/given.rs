@@ -1,11 +1,12 @@
 //! What ORC has of ours until it emits it: an object that was prepared, or one that is yet to be made.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::lazy::Stubs;
-use crate::Result;
 use crate::live::resolve::prepared::PreparedObject;
 use crate::name::DefinedName;
+use crate::{Error, LinkError, Result};
 
 /// An object that is made when one of its names is needed.
 #[cfg_attr(not(feature = "inkwell"), allow(dead_code, reason = "only modules are made later"))]
@@ -16,6 +17,21 @@ pub(crate) struct Deferred {
     pub(crate) has_initialisers: bool,
     /// Makes its bytes; on any thread.
     pub(crate) make: Box<dyn Fn() -> Result<Vec<u8>> + Send + Sync>,
+}
+
+impl Deferred {
+    /// Makes sure that an object defines what ORC was told it would: transforms and plugins are user code.
+    pub(super) fn check(&self, object: &PreparedObject) -> Result<()> {
+        let index = &object.index;
+        let defined: HashSet<_> = index.definitions.iter().map(|definition| index.name(definition.name)).collect();
+        match self.names.iter().find(|name| !defined.contains(name.name.as_str())) {
+            None => Ok(()),
+            Some(DefinedName { name, .. }) => {
+                let message = format!("'{name}' was removed or renamed by a transform or plugin, and has to be there");
+                Err(Error::Link(LinkError::Failed { object: self.name.clone(), message }))
+            }
+        }
+    }
 }
 
 #[derive(Clone)]

@@ -1,13 +1,13 @@
 //! Calls into linked code that may throw.
 #![allow(unsafe_code, reason = "calls into linked code")]
 
-use std::any::Any;
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use super::foreign_exceptions;
 use crate::fork_guard;
+use crate::guarded::panic_message;
 #[cfg(feature = "cli")]
 use crate::live::outermost;
 use crate::runtime::vectors::{Strings, Vectors};
@@ -54,9 +54,4 @@ unsafe extern "C-unwind" fn trampoline(function: *mut c_void) {
         let function: Initialiser = std::mem::transmute(function);
         function(count, arguments, environment);
     }
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panic: {}", text.unwrap_or("(no message)"))
 }
