@@ -9,6 +9,7 @@ use object::{Object as _, ObjectSymbol as _};
 
 use crate::elf::Archive;
 use crate::live::outermost;
+use crate::orc::Dylib;
 use crate::read::Contents;
 use crate::runtime::vectors::{Vectors, program};
 use crate::{Library, Result};
@@ -73,10 +74,35 @@ pub unsafe fn run(library: &Library, entry: &str) -> Result<c_int> {
     outermost::begin_program();
     // SAFETY: by the caller.
     let address = unsafe { library.inner().entry(entry)? };
+    // SAFETY: by the caller.
+    Ok(unsafe { call(address) })
+}
+
+/// Does the same as [`run`] with a dylib: links what defines the function, runs the initialisers of all that was added,
+/// and calls it.
+///
+/// # Errors
+/// As for [`Dylib::get`] and [`Dylib::initialize`], before any code of the dylib has run unless an initialiser fails.
+///
+/// # Safety
+/// As for [`run`].
+pub unsafe fn run_dylib(dylib: &Dylib, entry: &str) -> Result<c_int> {
+    outermost::begin_program();
+    // SAFETY: by the caller.
+    let found = unsafe { dylib.inner().entry(entry)? };
+    // SAFETY: by the caller. The code stays until the process ends.
+    let status = unsafe { call(found.address) };
+    std::mem::forget(found);
+    Ok(status)
+}
+
+/// # Safety
+/// It is the address of a `main`, which may be called.
+unsafe fn call(address: u64) -> c_int {
     let Vectors { count, arguments, environment } = Vectors::of_process();
     let function = std::ptr::with_exposed_provenance(address as usize);
     // SAFETY: by the caller.
-    Ok(unsafe {
+    unsafe {
         outermost::call(function, [count as usize, arguments.expose_provenance(), environment.expose_provenance()])
-    })
+    }
 }

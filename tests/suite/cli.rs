@@ -13,6 +13,7 @@ common::tests![
     run_initializes_objects_in_order,
     run_looks_in_shared_libraries,
     run_takes_definitions,
+    run_compiles_functions_when_they_are_called,
     run_compiles_ir,
     run_of_a_founding_object,
     run_fails_with_125,
@@ -143,6 +144,44 @@ fn run_compiles_ir() {
     let bad = common::once_per(&["cli bad ir"], "ll", |path| std::fs::write(path, "define nothing").unwrap());
     fails(&["run", bad.to_str().unwrap()], &["not valid LLVM IR", "expected"]);
     fails(&["run", "-O4", text], &["0, 1, 2 or 3"]);
+}
+
+fn run_compiles_functions_when_they_are_called() {
+    // Whatever is broken in it, its other functions run: there is no such mnemonic on any machine.
+    let source = "@llvm.global_ctors = appending global [1 x { i32, ptr, ptr }] [{ i32, ptr, ptr } \
+        { i32 65535, ptr @begin, ptr null }]\n@text = constant [6 x i8] c\"begin\\00\"\ndeclare i32 @puts(ptr)\n\
+        declare i32 @add(i32)\n\
+        define internal void @begin() { %a = call i32 @puts(ptr @text) ret void }\n\
+        define i32 @broken(i32 %n) { call void asm \".slabjit_has_no_such_directive\", \"\"() ret i32 1 }\n\
+        define i32 @main(i32 %argc, ptr %argv) { %wants = icmp sgt i32 %argc, 1 br i1 %wants, label %yes, label %no\n\
+        yes: %b = call i32 @broken(i32 1) ret i32 %b\n\
+        no: %c = call i32 @add(i32 %argc) ret i32 %c }\n";
+    let text = common::once_per(&["cli lazy ir", source], "ll", |path| std::fs::write(path, source).unwrap());
+    let text = text.to_str().unwrap();
+    let add = object("add.c", "int add(int n) { return n + 40; }");
+    let archive = common::once_per(&["cli lazy archive"], "a", |path| {
+        tool("ar", &["rcs".as_ref(), path.as_os_str(), std::ffi::OsStr::new(&add)]);
+    });
+    for provider in [&*add, archive.to_str().unwrap()] {
+        assert_eq!(outcome(&["run", "--lazy", text, provider]), (Some(41), "begin\n".into(), String::new()));
+    }
+    fails(&["run", text, &add], &["cannot compile", "slabjit_has_no_such_directive"]);
+    let (code, stdout, stderr) = outcome(&["run", "--lazy", text, &add, "--", "more"]);
+    assert!(code.is_none() || code == Some(134), "{code:?}");
+    assert_eq!(stdout, "");
+    assert!(stderr.contains("'broken'") && stderr.contains("slabjit_has_no_such_directive"), "{stderr}");
+    let (code, stdout, stderr) = outcome(&["run", "--lazy", "--entry", "nowhere", text, &add]);
+    assert_eq!((code, &*stdout), (Some(125), ""));
+    assert!(
+        stderr.contains("no input defines the entry 'nowhere'; name the function to call with --entry"),
+        "{stderr}"
+    );
+    // An entry of an object, and its initialisers.
+    let object = object(
+        "main.c",
+        "int n; __attribute__((constructor)) static void f(void) { n = 7; } int main(void) { return n; }",
+    );
+    assert_eq!(outcome(&["run", "--lazy", &object]).0, Some(7));
 }
 
 fn run_of_a_founding_object() {

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "inkwell")]
 use slabjit::ir::{self, OptLevel};
+#[cfg(feature = "inkwell")]
+use slabjit::orc::Dylib;
 use slabjit::{Error, Library, program};
 
 use crate::output::escaped;
@@ -44,9 +46,19 @@ impl Inputs {
     /// Compiles IR, and returns everything else unchanged.
     #[cfg(feature = "inkwell")]
     fn compiled(&self, path: &Path, name: &str, bytes: Vec<u8>) -> slabjit::Result<Vec<u8>> {
-        let bitcode = bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(&[0xde, 0xc0, 0x17, 0x0b]);
-        let text = !program::is_archive(&bytes) && path.extension().is_some_and(|extension| extension == "ll");
-        if bitcode || text { ir::compile(name, bytes, self.level) } else { Ok(bytes) }
+        if is_ir(path, &bytes) { ir::compile(name, bytes, self.level) } else { Ok(bytes) }
+    }
+
+    /// Adds a file to a dylib: IR in functions that are compiled when they are called.
+    #[cfg(feature = "inkwell")]
+    pub(crate) fn add_lazily(&self, path: &Path, dylib: &Dylib) -> slabjit::Result<()> {
+        let name = name_of(path);
+        let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        match program::is_archive(&bytes) {
+            true => dylib.add_archive_named(&name, bytes),
+            false if is_ir(path, &bytes) => dylib.add_bitcode_lazily(&name, bytes, self.level),
+            false => dylib.add_object_named(&name, bytes),
+        }
     }
 }
 
@@ -61,6 +73,13 @@ impl Input {
             false => library.add_object_named(&self.name, &self.bytes),
         }
     }
+}
+
+#[cfg(feature = "inkwell")]
+fn is_ir(path: &Path, bytes: &[u8]) -> bool {
+    let bitcode = bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(&[0xde, 0xc0, 0x17, 0x0b]);
+    let text = !program::is_archive(bytes) && path.extension().is_some_and(|extension| extension == "ll");
+    bitcode || text
 }
 
 /// Returns a file's name for output.

@@ -49,6 +49,13 @@ enum Command {
         /// The function to call; it may be hidden.
         #[arg(long, value_name = "NAME", default_value = "main")]
         entry: String,
+        /// Compile each function of LLVM IR when it is first called, instead of everything before the start.
+        ///
+        /// Objects and members of archives are linked when they are needed, too. A function that cannot be compiled or
+        /// linked then ends the process with SIGABRT.
+        #[cfg(feature = "inkwell")]
+        #[arg(long)]
+        lazy: bool,
         #[command(flatten)]
         scope: Scope,
         /// The layout in memory: a slab for each object, or shared pages for small objects, which takes less memory.
@@ -123,7 +130,12 @@ fn run_command() -> c_int {
     };
     match arguments.command {
         #[cfg(feature = "llvm")]
-        Command::Run { entry, scope, layout, inputs, arguments } => {
+        #[cfg(feature = "inkwell")]
+        Command::Run { entry, lazy: true, scope, layout, inputs, arguments } => {
+            run::run_lazily(&entry, &scope, layout, &inputs, arguments)
+        }
+        #[cfg(feature = "llvm")]
+        Command::Run { entry, scope, layout, inputs, arguments, .. } => {
             run::run(&entry, &scope, layout, &inputs, arguments)
         }
         Command::Check { format, quiet, scope, inputs } => {

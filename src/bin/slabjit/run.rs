@@ -26,13 +26,7 @@ fn call(
     inputs: &Inputs,
     arguments: Vec<OsString>,
 ) -> slabjit::Result<c_int> {
-    let own_name = inputs.paths.first().map(|path| path.as_os_str().to_owned());
-    let arguments = own_name.into_iter().chain(arguments);
-    // The system hands over no argument with a NUL byte.
-    let arguments = arguments.filter_map(|argument| CString::new(argument.into_vec()).ok()).collect();
-    // SAFETY: there is one thread.
-    unsafe { program::set_arguments(arguments) };
-
+    set_arguments(inputs, arguments);
     let read = inputs.paths.iter().map(|path| inputs.read(path)).collect::<slabjit::Result<Vec<_>>>()?;
     let engine = scope.engine(Some(layout))?;
     // Without an entry nothing runs, not even an initialiser of a shared library.
@@ -46,4 +40,48 @@ fn call(
     // The library stays until the process ends.
     std::mem::forget(library);
     Ok(status)
+}
+
+/// Does the same as [`run`], but that each function of IR is compiled when it is called.
+#[cfg(feature = "inkwell")]
+pub(crate) fn run_lazily(
+    entry: &str,
+    scope: &Scope,
+    layout: Layout,
+    inputs: &Inputs,
+    arguments: Vec<OsString>,
+) -> c_int {
+    call_lazily(entry, scope, layout, inputs, arguments).unwrap_or_else(|error| {
+        output::say(&error);
+        OUR_FAILURE
+    })
+}
+
+#[cfg(feature = "inkwell")]
+fn call_lazily(
+    entry: &str,
+    scope: &Scope,
+    layout: Layout,
+    inputs: &Inputs,
+    arguments: Vec<OsString>,
+) -> slabjit::Result<c_int> {
+    set_arguments(inputs, arguments);
+    let engine = scope.engine(Some(layout))?;
+    let dylib = engine.orc().build()?.dylib("slabjit");
+    inputs.paths.iter().try_for_each(|path| inputs.add_lazily(path, &dylib))?;
+    dylib.link(&scope.library(&engine)?)?;
+    // SAFETY: the user asked for this function to be called so, and for the initialisers to run.
+    let status = unsafe { program::run_dylib(&dylib, entry)? };
+    // It stays until the process ends.
+    std::mem::forget(dylib);
+    Ok(status)
+}
+
+fn set_arguments(inputs: &Inputs, arguments: Vec<OsString>) {
+    let own_name = inputs.paths.first().map(|path| path.as_os_str().to_owned());
+    let arguments = own_name.into_iter().chain(arguments);
+    // The system hands over no argument with a NUL byte.
+    let arguments = arguments.filter_map(|argument| CString::new(argument.into_vec()).ok()).collect();
+    // SAFETY: there is one thread.
+    unsafe { program::set_arguments(arguments) };
 }

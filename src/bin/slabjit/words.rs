@@ -74,6 +74,9 @@ pub(crate) fn of(error: &Error) -> String {
             e(symbol),
             instead(defined, *more)
         ),
+        Error::Library(LibraryError::SymbolNotFound { symbol, reason: SymbolMissing::NotInDylib, .. }) => {
+            format!("no input defines the entry '{}'; name the function to call with --entry", e(symbol))
+        }
         Error::Library(LibraryError::WrongSymbolKind { symbol, .. }) => {
             format!("the entry '{}' is data; name a function with --entry", e(symbol))
         }
