@@ -162,7 +162,7 @@ pub use kernel::{
     KernelSignatureBuilder, MemorySpace, Overlap, Region, Returns, Scalar, ScalarType, Strides, Trial, Tuning,
     TuningMemory,
 };
-pub use library::{Library, LibraryBuilder, Slab, SlabSegment};
+pub use library::{Library, LibraryBuilder, Linkable, Slab, SlabSegment};
 pub use live::error::{FarReference, LinkError, LinkerSetUse, UndefinedSymbol};
 pub use live::library::error::{FileKind, LibraryError, SymbolMissing};
 pub use memory::{ArenaStats, MemoryError, PackedMode, Protection};

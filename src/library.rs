@@ -12,7 +12,7 @@ use crate::CudaError;
 #[cfg(feature = "cuda")]
 use crate::cuda::Device;
 use crate::live::context::Context;
-use crate::live::library as inner;
+use crate::live::library::{self as inner, Link};
 use crate::memory::SlabRange;
 use crate::name::Name;
 use crate::read::{Contents, read_object};
@@ -386,6 +386,40 @@ pub struct LibraryBuilder {
     shared: Vec<PathBuf>,
 }
 
+/// What a library can be [linked against](LibraryBuilder::link): `&Library`, or `&Dylib` of [`slabjit::orc`](crate::orc).
+#[derive(Clone)]
+pub struct Linkable(pub(crate) Link);
+
+impl From<&Library> for Linkable {
+    fn from(library: &Library) -> Self {
+        Self(Link::Library(Arc::clone(&library.inner)))
+    }
+}
+
+impl<'a, T> From<&'a &T> for Linkable
+where
+    &'a T: Into<Self>,
+{
+    fn from(to: &'a &T) -> Self {
+        (*to).into()
+    }
+}
+
+impl<'a, T> From<&'a Arc<T>> for Linkable
+where
+    &'a T: Into<Self>,
+{
+    fn from(to: &'a Arc<T>) -> Self {
+        (&**to).into()
+    }
+}
+
+impl fmt::Debug for Linkable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Linkable").field(&self.0.name()).finish()
+    }
+}
+
 impl LibraryBuilder {
     pub(crate) fn new(context: Arc<Context>, name: &str) -> Self {
         Self { context, name: name.to_owned(), scope: inner::Scope::default(), shared: Vec::new() }
@@ -395,8 +429,13 @@ impl LibraryBuilder {
     /// initialised before this one, and kept alive by it: its names as long as this library is not dropped, its code as
     /// long as that of this one, if references lead to it. Libraries that the other was linked against are not looked
     /// in.
-    pub fn link(mut self, library: &Library) -> Self {
-        self.scope.links.push(Arc::clone(&library.inner));
+    ///
+    /// Or looks in a dylib of [`slabjit::orc`](crate::orc), at the names that it exports: what defines a name that this
+    /// library needs is linked, and initialised, before the library is. Its code is kept as long as that of this one;
+    /// the [`Jit`](crate::orc::Jit) is not, and once it has ended, the dylib has no names. A dylib that is linked
+    /// against this library in turn finds what is linked already.
+    pub fn link(mut self, to: impl Into<Linkable>) -> Self {
+        self.scope.links.push(to.into().0);
         self
     }
 
@@ -482,7 +521,7 @@ impl LibraryBuilder {
         if let Some((name, _)) = self.scope.elsewhere.given.iter().find(|(_, address)| **address == 0) {
             return Err(Error::Library(LibraryError::NullSymbol { library: self.name, symbol: name.to_string() }));
         }
-        if let Some(removed) = self.scope.links.iter().find(|library| library.is_removed()) {
+        if let Some(removed) = self.scope.links.iter().find_map(Link::removed) {
             return Err(Error::Library(LibraryError::Removed { library: removed.name().to_owned() }));
         }
         #[cfg(feature = "cuda")]

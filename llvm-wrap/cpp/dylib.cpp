@@ -131,6 +131,19 @@ extern "C" void slabjit_dylib_look_up(void *Dylib, const char *Name, size_t Len,
             NoDependenciesToRegister);
 }
 
+extern "C" int slabjit_dylib_defines(void *Dylib, const char *Name, size_t Len) noexcept {
+  auto &JD = dylib(Dylib);
+  auto &ES = JD.getExecutionSession();
+  SymbolLookupSet Symbols(ES.intern(StringRef(Name, Len)), orc::SymbolLookupFlags::WeaklyReferencedSymbol);
+  auto Flags =
+      ES.lookupFlags(LookupKind::Static, {{&JD, JITDylibLookupFlags::MatchExportedSymbolsOnly}}, std::move(Symbols));
+  if (!Flags) {
+    consumeError(Flags.takeError());
+    return 0;
+  }
+  return !Flags->empty();
+}
+
 extern "C" char *slabjit_dylib_initialise(slabjit_session *Session, void *Dylib) noexcept {
   return slabjit::takeText(slabjit::lljit(Session).initialize(dylib(Dylib)));
 }

@@ -314,6 +314,8 @@ char *slabjit_dylib_transfer(void *dylib, void *from, void *to) SLABJIT_NOEXCEPT
  * once, on any thread, and perhaps before this returns; it may not unwind. */
 void slabjit_dylib_look_up(void *dylib, const char *name, size_t len, int hidden, slabjit_looked_up *done, void *user)
     SLABJIT_NOEXCEPT;
+/* Whether a dylib exports a name, or its generators define it. Links nothing. */
+int slabjit_dylib_defines(void *dylib, const char *name, size_t len) SLABJIT_NOEXCEPT;
 /* Links all of a dylib, and of those it is linked against, that has initialisers, and runs these. */
 char *slabjit_dylib_initialise(slabjit_session *session, void *dylib) SLABJIT_NOEXCEPT;
 /* Runs a task that the caller has taken. Consumes it. */

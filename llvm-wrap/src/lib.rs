@@ -268,6 +268,7 @@ unsafe extern "C" {
         done: slabjit_looked_up,
         user: *mut c_void,
     );
+    pub fn slabjit_dylib_defines(dylib: *mut c_void, name: *const c_char, len: usize) -> c_int;
     pub fn slabjit_dylib_initialise(session: *mut slabjit_session, dylib: *mut c_void) -> *mut c_char;
     pub fn slabjit_task_run(task: *mut c_void);
     pub fn slabjit_run_waiting_task() -> c_int;

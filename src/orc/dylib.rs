@@ -11,10 +11,11 @@ use super::compiler::Compiler;
 #[cfg(feature = "inkwell")]
 use crate::ir::{self, OptLevel};
 use crate::link::{Dylib as Inner, Tracker as InnerTracker};
+use crate::live::library::Link;
 use crate::live::lifetime::loaded_library::CodeRef;
 use crate::read::{Contents, read_object};
 use crate::symbol::{Symbol, pointer_from};
-use crate::{Error, Library, LibraryError, Result};
+use crate::{Error, Library, LibraryError, Linkable, Result};
 
 /// A namespace of objects that are linked when they are needed. Clones are the same.
 #[derive(Clone)]
@@ -324,6 +325,12 @@ impl<'a> From<&'a Dylib> for LinkTarget<'a> {
 impl<'a> From<&'a Library> for LinkTarget<'a> {
     fn from(library: &'a Library) -> Self {
         Self::Library(library)
+    }
+}
+
+impl From<&Dylib> for Linkable {
+    fn from(dylib: &Dylib) -> Self {
+        Self(Link::Source(dylib.inner.names()))
     }
 }
 

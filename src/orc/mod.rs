@@ -33,7 +33,8 @@
 //!
 //! # Limits
 //! Thread-local variables are seen by the object that defines them only. A name whose object could not be linked stays
-//! failed until the object is removed, with its tracker or by [`Dylib::clear`]. Libraries do not find names of dylibs.
+//! failed until the object is removed, with its tracker or by [`Dylib::clear`]. A library that was
+//! linked against a dylib finds its names when it is linked itself, not later ones.
 
 mod compiler;
 mod dylib;

@@ -22,6 +22,8 @@ mod dependences;
 mod distance;
 mod dylib_archives;
 #[cfg(feature = "inkwell")]
+mod dylib_links;
+#[cfg(feature = "inkwell")]
 mod dylib_modules;
 #[cfg(feature = "inkwell")]
 mod dylib_transforms;
@@ -113,6 +115,8 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("odd_objects", odd_objects::TESTS, odd_objects::PARTS),
     ("orc", orc::TESTS, orc::PARTS),
     ("dylib_archives", dylib_archives::TESTS, dylib_archives::PARTS),
+    #[cfg(feature = "inkwell")]
+    ("dylib_links", dylib_links::TESTS, dylib_links::PARTS),
     ("dylibs", dylibs::TESTS, dylibs::PARTS),
     #[cfg(feature = "inkwell")]
     ("dylib_modules", dylib_modules::TESTS, dylib_modules::PARTS),

@@ -21,6 +21,7 @@ use crate::elf::{Archive, Binding, Definition, SymbolKind, Visibility};
 use crate::fork_guard::{ForkGuard, Mutex};
 use crate::link::llvm::shim_text::{take_error, take_text};
 use crate::live::library::Library;
+use crate::live::library::name_source::NameSource;
 use crate::live::lifetime::loaded_library::CodeRef;
 use crate::live::resolve::found::Found;
 use crate::live::resolve::prepared::PreparedObject;
@@ -59,6 +60,18 @@ impl Dylib {
         links.order.push(other.raw().addr());
         self.entry.set_order(&links, self.session.process());
         Ok(())
+    }
+
+    /// Returns its names for libraries.
+    pub(crate) fn names(&self) -> Arc<dyn NameSource> {
+        let (session, entry) = (Arc::downgrade(&self.session), Arc::downgrade(&self.entry));
+        Arc::new(Names { name: self.name().as_str().into(), session, entry })
+    }
+
+    /// Returns whether it exports a name, which nothing is linked for. Generators are asked.
+    fn defines(&self, name: &str) -> bool {
+        // SAFETY: the session's dylib; the name is lent.
+        unsafe { shim::slabjit_dylib_defines(self.raw(), name.as_ptr().cast(), name.len()) != 0 }
     }
 
     /// Has its code find the exported names of a library, which is kept from then on, as long as the session.
@@ -425,6 +438,38 @@ impl Dylib {
             }
         }
         Ok(())
+    }
+}
+
+/// The names of a dylib for libraries, which do not keep it.
+struct Names {
+    name: Name,
+    session: Weak<Session>,
+    entry: Weak<Entry>,
+}
+
+impl Names {
+    fn dylib(&self) -> Option<Dylib> {
+        Some(Dylib { session: self.session.upgrade()?, entry: self.entry.upgrade()? })
+    }
+}
+
+impl NameSource for Names {
+    fn name(&self) -> Name {
+        self.name.clone()
+    }
+
+    fn defines(&self, name: &str) -> bool {
+        self.dylib().is_some_and(|dylib| dylib.defines(name))
+    }
+
+    unsafe fn find(&self, name: &str) -> Result<Option<Found>> {
+        let Some(dylib) = self.dylib() else { return Ok(None) };
+        // SAFETY: by the caller.
+        match unsafe { dylib.get(name) } {
+            Err(Error::Library(LibraryError::SymbolNotFound { .. })) => Ok(None),
+            found => found.map(Some),
+        }
     }
 }
 

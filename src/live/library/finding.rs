@@ -1,8 +1,9 @@
 //! Finds a library's symbols, and its undefined names.
 #![allow(unsafe_code, reason = "runs initialisers")]
 
-use super::Library;
+use super::name_source::Answers;
 use super::state::State;
+use super::{Library, Link};
 
 #[cfg(any(feature = "cli", feature = "tvm-ffi"))]
 use crate::elf::SymbolKind;
@@ -14,16 +15,9 @@ use crate::live::resolve::symbol_table::Symbol;
 use crate::live::resolve::walk::{Walked, look_up, walk};
 use crate::live::resolve::{decide, set_bounds};
 use crate::memory::SlabRange;
-use crate::name::Name;
 use crate::{Error, LibraryError, LinkError, Provider, Result, SymbolMissing, UndefinedSymbol};
 
 impl Library {
-    /// Returns the symbol of the first linked library that has a name, and that library's name.
-    pub(super) fn linked_export(&self, name: &str) -> Option<(Found, Name)> {
-        let mut links = self.scope().into_iter().flat_map(|scope| &scope.links);
-        links.find_map(|library| Some((library.exported(name)?, library.name.clone())))
-    }
-
     /// Returns the names that a link would find undefined now. Links nothing; takes members from archives.
     pub(crate) fn undefined_symbols(&self) -> Result<Vec<UndefinedSymbol>> {
         self.add_archive_members()?;
@@ -32,16 +26,16 @@ impl Library {
         self.look_up_host(&code, &mut host);
         let mut used = Vec::new();
         let state = self.state();
-        let linked = |name: &str| self.linked_export(name);
+        let answers = Answers::default();
+        let linked = |name: &str| self.linked_export(name, &answers);
         let (arena, host) = (&self.context.arena, &host);
         let outside = Outside { elsewhere: self.elsewhere(), linked: &linked, code: &code, arena, host };
         match decide::decide(&self.name, &outside, &state.names, &state.sets, state.pending(), &mut used) {
             Ok(_) => Ok(Vec::new()),
             Err(Error::Link(LinkError::UndefinedSymbols { mut symbols, .. })) => {
-                // Linked libraries are linked first.
-                let links = || self.scope().into_iter().flat_map(|scope| &scope.links);
-                symbols.retain(|missing| !links().any(|library| library.will_export(&missing.name)));
                 drop(state);
+                // What it is linked against is linked first.
+                symbols.retain(|missing| !self.will_be_linked(&missing.name));
                 self.name_exporters(&mut symbols);
                 Ok(symbols)
             }
@@ -68,7 +62,12 @@ impl Library {
             state.names.get(name).map(of).or_else(|| in_arena(&mut state).then_some(Whereabouts::Arena))
         };
         let mut links = self.scope().into_iter().flat_map(|scope| &scope.links);
-        let linked = || links.find_map(|library| library.state().names.get(name).filter(|s| !s.hidden).map(of));
+        let linked = || {
+            links.find_map(|link| match link {
+                Link::Library(library) => library.state().names.get(name).filter(|s| !s.hidden).map(of),
+                Link::Source(source) => source.defines(name).then_some(Whereabouts::Arena),
+            })
+        };
         match walk(name, self.elsewhere(), own, linked) {
             Walked::Own(place) | Walked::Linked(place) => place,
             Walked::PerLibrary(own) => own.whereabouts(),
@@ -82,7 +81,7 @@ impl Library {
     }
 
     /// Returns whether other libraries find this name here once it is linked.
-    fn will_export(&self, name: &str) -> bool {
+    pub(super) fn will_export(&self, name: &str) -> bool {
         self.state().names.get(name).is_some_and(|symbol| !symbol.hidden)
     }
 
@@ -215,16 +214,19 @@ impl Library {
     #[cfg(feature = "tvm-ffi")]
     pub(crate) fn import(&self, name: &str) -> Result<Option<Found>> {
         let code = self.code()?;
-        Ok(match walk(name, self.elsewhere(), || self.exported(name), || self.linked_export(name)) {
-            Walked::Own(found) | Walked::Linked((found, _)) => Some(found),
-            Walked::PerLibrary(_) => None,
-            // No lock is held: `dlsym` takes the dynamic loader's.
-            Walked::Host => look_up(name, self.elsewhere(), &code).map(|(address, _)| Found {
-                address,
-                kind: SymbolKind::Unknown,
-                code,
-            }),
-        })
+        Ok(
+            match walk(name, self.elsewhere(), || self.exported(name), || self.linked_export(name, &Answers::default()))
+            {
+                Walked::Own(found) | Walked::Linked((found, _)) => Some(found),
+                Walked::PerLibrary(_) => None,
+                // No lock is held: `dlsym` takes the dynamic loader's.
+                Walked::Host => look_up(name, self.elsewhere(), &code).map(|(address, _)| Found {
+                    address,
+                    kind: SymbolKind::Unknown,
+                    code,
+                }),
+            },
+        )
     }
 
     /// Returns the address of a name of the library's own, and the object that defines it.

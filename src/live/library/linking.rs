@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Library;
+use super::links::Asking;
+use super::name_source::Answers;
 use super::stage::Before;
 
 #[cfg(feature = "cuda")]
@@ -44,7 +46,8 @@ impl Library {
     /// # Safety
     /// The initialisers may be run.
     pub(crate) unsafe fn make_ready(&self) -> Result<()> {
-        if self.is_ready()? {
+        // A source of names that asks for this library's own gets those that it has.
+        if self.is_ready()? || Asking::is_at(self) {
             return Ok(());
         }
         // SAFETY: by the caller.
@@ -65,23 +68,6 @@ impl Library {
         }
     }
 
-    /// Makes the libraries ready that this one is linked against. Runs before the claim: a thread that has one waits
-    /// for initialisers only.
-    ///
-    /// # Safety
-    /// As for [`make_ready`](Self::make_ready).
-    unsafe fn make_links_ready(&self) -> Result<()> {
-        for library in self.scope().into_iter().flat_map(|scope| &scope.links) {
-            // SAFETY: by the caller.
-            match unsafe { library.make_ready() } {
-                // Its code is kept; it has no names any more.
-                Err(Error::Library(LibraryError::Removed { .. })) | Ok(()) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
     /// Claims the library for this thread, and links and initialises the objects that wait then.
     ///
     /// # Safety
@@ -92,6 +78,8 @@ impl Library {
             self.init_lock.wait();
             // The imports of members are then found without the claim, as all others.
             self.add_archive_members()?;
+            // SAFETY: by the caller.
+            let answers = unsafe { self.ask_sources()? };
             let mut host = Host::default();
             let code = self.state().code();
             if let Some(code) = code {
@@ -111,7 +99,9 @@ impl Library {
                 return Ok(());
             }
             // SAFETY: by the caller.
-            return unsafe { self.link_and_initialise(&mut host) };
+            if unsafe { self.link_and_initialise(&mut host, &answers)? } {
+                return Ok(());
+            }
         }
     }
 
@@ -176,12 +166,14 @@ impl Library {
         runtime::executable_stack::enable(object.index.machine).map_err(refused)
     }
 
+    /// Returns false if objects were added that sources of names were not asked for.
+    ///
     /// # Safety
     /// As for [`make_ready`](Self::make_ready); this thread has the claim.
-    unsafe fn link_and_initialise(&self, host: &mut Host) -> Result<()> {
+    unsafe fn link_and_initialise(&self, host: &mut Host, answers: &Answers) -> Result<bool> {
         host.turn = None;
         // SAFETY: by the caller.
-        let result = unsafe { self.run_batch(host) };
+        let result = unsafe { self.run_batch(host, answers) };
         if result.is_err() && host.storage.as_ref().is_some_and(|storage| storage.is_fixed()) {
             // The next thread to claim the library needs the room that goes with `host`.
             host.turn = Turn::wait();
@@ -189,11 +181,11 @@ impl Library {
         result
     }
 
-    /// Takes one batch from waiting to initialised.
+    /// Takes one batch from waiting to initialised. Returns false as [`link_and_initialise`](Self::link_and_initialise).
     ///
     /// # Safety
     /// As for [`link_and_initialise`](Self::link_and_initialise).
-    unsafe fn run_batch(&self, host: &mut Host) -> Result<()> {
+    unsafe fn run_batch(&self, host: &mut Host, answers: &Answers) -> Result<bool> {
         #[cfg(feature = "cuda")]
         let _current = self.remains.devices().map(Devices::make_current).transpose()?.flatten();
         let (code, before, bytes) = {
@@ -203,25 +195,25 @@ impl Library {
             (code, before, bytes)
         };
         let since = exit_handlers::now();
-        let result = match self.link(&code, host) {
+        let result = match self.link(&code, host, answers) {
             // SAFETY: by the caller.
-            Ok(batch) => unsafe { self.initialise(&code, batch, (before, since), host) },
-            Err(error) => {
+            Ok(Some(batch)) => unsafe { self.initialise(&code, batch, (before, since), host).map(|()| true) },
+            ended => {
                 self.state().stage.end(before);
-                Err(error)
+                ended.map(|_| false)
             }
         };
         malloc_trim::give_back(bytes);
         result
     }
 
-    /// Links all objects that wait, in one batch, and returns it.
-    fn link(&self, code: &CodeRef, host: &mut Host) -> Result<Vec<Pending>> {
+    /// Links all objects that wait, in one batch, and returns it; none if sources of names were not asked for them all.
+    fn link(&self, code: &CodeRef, host: &mut Host, answers: &Answers) -> Result<Option<Vec<Pending>>> {
         self.add_archive_members()?;
         let linker = self.context.linker()?;
         // Storage for thread-local variables moves only if another thread is in the loader at that very moment.
         for _ in 0..MOST_MOVES {
-            let mut batch = self.take_batch(code, host)?;
+            let Some(mut batch) = self.take_batch(code, host, answers)? else { return Ok(None) };
             let span = tracing::debug_span!(
                 target: "slabjit", "slabjit::link", library = &*self.name.text(), objects = batch.objects.len()
             );
@@ -236,7 +228,7 @@ impl Library {
                 Ok(stays.then_some(linked))
             });
             match settled {
-                Ok(Some(linked)) => return self.enter(code, batch, imports, linked),
+                Ok(Some(linked)) => return self.enter(code, batch, imports, linked).map(Some),
                 Ok(None) => self.state().restore(batch.objects),
                 Err(error) => {
                     self.state().restore(batch.objects);
@@ -250,8 +242,8 @@ impl Library {
         Err(Error::Link(LinkError::ThreadLocalStorage { object, message, source: None }))
     }
 
-    /// Decides every symbol of the objects that wait, and takes them.
-    fn take_batch(&self, code: &CodeRef, host: &mut Host) -> Result<Taken> {
+    /// Decides every symbol of the objects that wait, and takes them; none as [`link`](Self::link).
+    fn take_batch(&self, code: &CodeRef, host: &mut Host, answers: &Answers) -> Result<Option<Taken>> {
         // The references are dropped without a lock.
         let mut used = Vec::new();
         loop {
@@ -262,14 +254,17 @@ impl Library {
             if !state.was_looked_up(host) || state.lacking_storage(host).is_some() {
                 continue;
             }
-            let linked = |name: &str| self.linked_export(name);
+            if !self.were_asked(state.pending(), answers) {
+                return Ok(None);
+            }
+            let linked = |name: &str| self.linked_export(name, answers);
             let outside =
                 Outside { elsewhere: self.elsewhere(), linked: &linked, code, arena: &self.context.arena, host };
             let (names, sets, pending) = (&state.names, &state.sets, state.pending());
             let (decided, plan) = decide::decide(&self.name, &outside, names, sets, pending, &mut used)?;
             let objects = state.take_pending();
             state.sets.begin(&plan);
-            return Ok(Taken { objects, decided, plan, used });
+            return Ok(Some(Taken { objects, decided, plan, used }));
         }
     }
 

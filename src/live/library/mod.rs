@@ -6,6 +6,8 @@ mod bindings;
 pub(crate) mod error;
 mod finding;
 mod linking;
+mod links;
+pub(crate) mod name_source;
 mod stage;
 mod state;
 mod unloading;
@@ -16,6 +18,7 @@ use std::sync::Arc;
 
 use once_cell::race::OnceBox;
 
+use name_source::NameSource;
 use state::State;
 
 use crate::elf::Archive;
@@ -35,10 +38,41 @@ use crate::runtime::SharedLibrary;
 use crate::runtime::cuda_driver::Device;
 use crate::{Error, LibraryError, Result};
 
+/// One of the providers that a library was linked against, in the order given.
+#[derive(Clone)]
+pub(crate) enum Link {
+    Library(Arc<Library>),
+    Source(Arc<dyn NameSource>),
+}
+
+impl Link {
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Library(library) => library.name().to_owned(),
+            Self::Source(source) => source.name().to_string(),
+        }
+    }
+
+    /// Returns the library if it was removed.
+    pub(crate) fn removed(&self) -> Option<&Library> {
+        match self {
+            Self::Library(library) => library.is_removed().then_some(library),
+            Self::Source(_) => None,
+        }
+    }
+
+    fn into_library(self) -> Option<Arc<Library>> {
+        match self {
+            Self::Library(library) => Some(library),
+            Self::Source(_) => None,
+        }
+    }
+}
+
 /// The places to look for imports beside the library's own objects.
 #[derive(Default)]
 pub(crate) struct Scope {
-    pub(crate) links: Vec<Arc<Library>>,
+    pub(crate) links: Vec<Link>,
     pub(crate) elsewhere: Elsewhere,
     /// True if objects may ask for executable stacks.
     pub(crate) executable_stack: bool,
@@ -165,10 +199,14 @@ impl Library {
 impl Drop for Library {
     fn drop(&mut self) {
         // The loop avoids recursion: chains may be long.
-        let mut next = self.scope.take().map(|scope| scope.links).unwrap_or_default();
+        let libraries = |scope: Option<Box<Scope>>| {
+            let links = scope.map(|scope| scope.links).unwrap_or_default();
+            links.into_iter().filter_map(Link::into_library)
+        };
+        let mut next: Vec<_> = libraries(self.scope.take()).collect();
         while let Some(library) = next.pop() {
             if let Some(mut library) = Arc::into_inner(library) {
-                next.extend(library.scope.take().into_iter().flat_map(|scope| scope.links));
+                next.extend(libraries(library.scope.take()));
             }
         }
     }
