@@ -69,6 +69,8 @@ class Test:
     arguments: list = dataclasses.field(default_factory=list)
     # Files that are to lie in the folder in which it is run.
     files: list = dataclasses.field(default_factory=list)
+    # Options of `slabjit run`.
+    run: list = dataclasses.field(default_factory=list)
     # It is to end with something else than 0.
     fails: bool = False
     skip: str = None
@@ -216,8 +218,7 @@ def of_tcc(source):
 
 def of_llvm(source, version):
     """ExecutionEngine's modules that have a main, and the ORC runtime's files for this machine. Each is a program by itself, or with
-    what its RUN lines name as further modules."""
-    suite = f"LLVM {version} ExecutionEngine"
+    what its RUN lines name as further modules; modules once more with functions that are compiled when they are called."""
     root = source / "llvm/test/ExecutionEngine"
     for file in sorted(root.rglob("*.ll")):
         name = file.relative_to(root)
@@ -229,12 +230,15 @@ def of_llvm(source, version):
         script = " ".join(re.findall(r"RUN:(.*)", text)).replace("\\ ", " ").replace("\\\n", " ")
         more = [file.parent / path for path in dict.fromkeys(re.findall(r"%p/(Inputs/\S+\.ll)", script))]
         behind = re.search(r"%s((?: [a-z]\b)+)", script)
-        yield Test(suite, str(name), "ir", [file, *more], libraries=["stdc++"], arguments=behind.group(1).split() if behind else [])
+        arguments = behind.group(1).split() if behind else []
+        for suite, run in ((f"LLVM {version} ExecutionEngine", []), (f"LLVM {version} ExecutionEngine lazily", ["--lazy"])):
+            yield Test(suite, str(name), "ir", [file, *more], libraries=["stdc++"], arguments=arguments, run=run)
     suite = f"LLVM {version} ORC runtime"
     root = source / "compiler-rt/test/orc/TestCases/Linux/x86-64"
     for file in sorted(root.iterdir()):
         if file.suffix == ".ll":
-            yield Test(suite, file.name, "ir", [file], libraries=["stdc++"])
+            for run in ([], ["--lazy"]):
+                yield Test(suite + " lazily" * len(run), file.name, "ir", [file], libraries=["stdc++"], run=run)
         elif file.suffix in (".S", ".c", ".cpp"):
             cxx = file.suffix == ".cpp"
             sources = [file, pathlib.Path(__file__).with_name("override.c")]

@@ -149,7 +149,7 @@ class Case:
         # libgcc.a is what the compiler has every program linked with.
         archives = [*self.test.archives, *(file for file in libraries if file.endswith(".a")), library("gcc")]
         stack = ["--executable-stack"] if wants_executable_stack(self.program) else []
-        command = [program, "run", *self.given, *stack, *shared, *names, *archives]
+        command = [program, "run", *self.given, *self.test.run, *stack, *shared, *names, *archives]
         if self.test.arguments:
             command += ["--", *self.test.arguments]
         self.command = command
