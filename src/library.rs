@@ -386,7 +386,7 @@ pub struct LibraryBuilder {
     shared: Vec<PathBuf>,
 }
 
-/// What a library can be [linked against](LibraryBuilder::link): `&Library`, or `&Dylib` of [`slabjit::orc`](crate::orc).
+/// What a library can be [linked against](LibraryBuilder::link): `&Library`, or `&Dylib` of `slabjit::orc`.
 #[derive(Clone)]
 pub struct Linkable(pub(crate) Link);
 
@@ -430,10 +430,10 @@ impl LibraryBuilder {
     /// long as that of this one, if references lead to it. Libraries that the other was linked against are not looked
     /// in.
     ///
-    /// Or looks in a dylib of [`slabjit::orc`](crate::orc), at the names that it exports: what defines a name that this
-    /// library needs is linked, and initialised, before the library is. Its code is kept as long as that of this one;
-    /// the [`Jit`](crate::orc::Jit) is not, and once it has ended, the dylib has no names. A dylib that is linked
-    /// against this library in turn finds what is linked already.
+    /// Or looks in a dylib of `slabjit::orc`, at the names that it exports: what defines a name that this library needs
+    /// is linked, and initialised, before the library is. Its code is kept as long as that of this one; the `Jit` is
+    /// not, and once it has ended, the dylib has no names. A dylib that is linked against this library in turn finds
+    /// what is linked already.
     pub fn link(mut self, to: impl Into<Linkable>) -> Self {
         self.scope.links.push(to.into().0);
         self

@@ -33,10 +33,10 @@ pub struct Replaced(#[allow(dead_code, reason = "it is dropped")] Option<CodeRef
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum LinkTarget<'a> {
-    /// Another dylib of the same [`Jit`].
+    /// Another dylib of the same [`Jit`](super::Jit).
     Dylib(&'a Dylib),
     /// A library of any engine. It is linked and initialised by the next look-up, and what it gets later by the one
-    /// after that. Code that dylibs have found names of is kept as long as the [`Jit`].
+    /// after that. Code that dylibs have found names of is kept as long as the [`Jit`](super::Jit).
     Library(&'a Library),
 }
 
@@ -141,8 +141,8 @@ impl Dylib {
     ///
     /// # Errors
     /// As for [`add_module`](Self::add_module). A call has no way to tell an error: where a function cannot be compiled
-    /// or linked then, or the [`Jit`] has ended, the error goes to the standard error stream, and the process is
-    /// aborted.
+    /// or linked then, or the [`Jit`](super::Jit) has ended, the error goes to the standard error stream, and the
+    /// process is aborted.
     #[cfg(feature = "inkwell")]
     pub fn add_module_lazily(&self, module: &Module<'_>, level: impl Into<OptLevel>) -> Result<()> {
         let (name, bitcode) = ir::bitcode_of(module)?;
@@ -229,7 +229,7 @@ impl Dylib {
     /// against before. Code that is linked already stays as it is.
     ///
     /// # Errors
-    /// [`LinkError::OtherJit`](crate::LinkError::OtherJit) for a dylib of another [`Jit`].
+    /// [`LinkError::OtherJit`](crate::LinkError::OtherJit) for a dylib of another [`Jit`](super::Jit).
     pub fn link<'a>(&self, target: impl Into<LinkTarget<'a>>) -> Result<()> {
         match target.into() {
             LinkTarget::Dylib(dylib) => self.inner.link(&dylib.inner),
@@ -267,8 +267,8 @@ impl Dylib {
     }
 
     /// Has the object that defines a name linked, with all that it needs, and calls `done` with the symbol: once, also
-    /// if it fails, without a lock, on a thread of the [`Jit`](JitBuilder::compile_threads) or on any that looks a name
-    /// up; without such threads, mostly on this one, before the call returns.
+    /// if it fails, without a lock, on a thread of the [`Jit`](super::JitBuilder::compile_threads) or on any that looks
+    /// a name up; without such threads, mostly on this one, before the call returns.
     ///
     /// Objects are not initialised: [`get`](Self::get) or [`initialize`](Self::initialize), on a thread of yours, does
     /// that. `done` may look up, add and remove. A panic in it is caught.

@@ -24,8 +24,8 @@ impl<F: Fn(&Dylib, &str) -> Result<Option<*const ()>> + Send + Sync + 'static> G
 
 impl Dylib {
     /// Has a generator asked for names that the dylib does not define, before those that it is linked against. Several
-    /// are asked in the order in which they were added. It goes with the [`Jit`], which it must not keep: it is given
-    /// the dylib.
+    /// are asked in the order in which they were added. It goes with the [`Jit`](super::Jit), which it must not keep:
+    /// it is given the dylib.
     ///
     /// # Safety
     /// The addresses that it returns are as [`define`](Self::define) demands.

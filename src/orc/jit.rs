@@ -52,8 +52,8 @@ impl JitBuilder {
     }
 
     /// Has compiled modules be kept in a cache, and be taken from there: the key is made of the module's bitcode or
-    /// text, its level, this CPU, the versions of LLVM and of this crate, and the keys of [transforms](Self::transform). Problems of the cache are events of
-    /// `tracing`.
+    /// text, its level, this CPU, the versions of LLVM and of this crate, and the keys of
+    /// [transforms](Self::transform). Problems of the cache are events of `tracing`.
     #[cfg(feature = "inkwell")]
     #[must_use]
     pub fn object_cache(mut self, cache: impl Into<Arc<ObjectCache>>) -> Self {

@@ -18,9 +18,9 @@
 //! # }
 //! ```
 //!
-//! A [`Library`] links all of its objects together. A [`Dylib`] links an object when one of its names is looked up or
-//! is needed by one that is linked; objects may refer to each other in circles, over several dylibs. All of them are
-//! prepared, placed and checked like an engine's other objects.
+//! A [`Library`](crate::Library) links all of its objects together. A [`Dylib`] links an object when one of its names
+//! is looked up or is needed by one that is linked; objects may refer to each other in circles, over several dylibs.
+//! All of them are prepared, placed and checked like an engine's other objects.
 //!
 //! # Names
 //! Code of a dylib finds names in this order: in the dylib, by its [generators](Generator), in the dylibs and libraries
@@ -28,13 +28,12 @@
 //! hidden weak ones, as compilers make them for inline functions, only within the object.
 //!
 //! # What is kept
-//! A [`Symbol`] keeps its object and all that this refers to, also after their removal and the end of the [`Jit`].
-//! Objects that refer to each other go together.
+//! A [`Symbol`](crate::Symbol) keeps its object and all that this refers to, also after their removal and the end of
+//! the [`Jit`]. Objects that refer to each other go together.
 //!
 //! # Limits
 //! Thread-local variables are seen by the object that defines them only. A name whose object could not be linked stays
-//! failed until the object is removed, with its tracker or by [`Dylib::clear`]. A library that was
-//! linked against a dylib finds its names when it is linked itself, not later ones.
+//! failed until the object is removed, with its tracker or by [`Dylib::clear`].
 
 mod compiler;
 mod dylib;
