@@ -28,6 +28,7 @@ tests![
     libraries_are_initialised_and_kept,
     thread_local_variables_are_the_objects_own,
     a_chain_of_ten_thousand_on_a_small_stack,
+    ten_thousand_dylibs,
     threads_add_look_up_and_remove,
     others_compile_and_this_thread_initialises,
     requests_are_answered_once,
@@ -424,11 +425,33 @@ fn a_chain_of_ten_thousand_on_a_small_stack() {
     let main = jit(&engine).dylib("main");
     add_chain(&main, N);
     let found = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(256 << 10);
+        let thread = std::thread::Builder::new().stack_size(64 << 10);
         thread.spawn_scoped(scope, || find(&main, "link_00000").map(|symbol| symbol.address().addr())).unwrap().join()
     });
     assert!(engine.arena().contains(&found.unwrap().unwrap()));
     assert_eq!(call(&main, &format!("link_{N:05}"), 0), 7);
+}
+
+fn ten_thousand_dylibs() {
+    let n = crate::target::by_qemu(10_000, 1000);
+    let engine = Checked::new();
+    let jit = jit(&engine);
+    let source = "int of_00001(int); int of_00000(int n) { return n > 20 ? n : of_00001(n + 1) + 1; }";
+    let template = compile_bytes("dylib.c", source, &[]);
+    let dylibs: Vec<_> = (0..n).map(|i| jit.dylib(&format!("dylib {i}"))).collect();
+    for (i, dylib) in dylibs.iter().enumerate() {
+        let next = (i + 1) % n;
+        dylib.link(&dylibs[next]).unwrap();
+        let names = [("of_00000", format!("of_{i:05}")), ("of_00001", format!("of_{next:05}"))];
+        dylib.add_object(crate::orc::renamed(&template, &names)).unwrap();
+    }
+    // Each needs the next, and the last the first: they are linked, and go, together.
+    assert_eq!(call(&dylibs[n / 2], &format!("of_{:05}", n / 2), 1), 41);
+    assert_eq!(engine.stats().libraries, n);
+    dylibs.iter().for_each(|dylib| dylib.clear().unwrap());
+    assert_eq!(engine.stats().libraries, 0);
+    drop((dylibs, jit));
+    ended(engine);
 }
 
 fn threads_add_look_up_and_remove() {
