@@ -90,6 +90,8 @@ pub unsafe fn run_dylib(dylib: &Dylib, entry: &str) -> Result<c_int> {
     outermost::begin_program();
     // SAFETY: by the caller.
     let found = unsafe { dylib.inner().entry(entry)? };
+    // Perhaps no initialiser was the first to run.
+    outermost::forget_floating_point();
     // SAFETY: by the caller. The code stays until the process ends.
     let status = unsafe { call(found.address) };
     std::mem::forget(found);

@@ -112,6 +112,8 @@ struct Object {
     dylib: usize,
     /// Its position among the ready objects.
     position: Option<u64>,
+    /// It has initialisers, finalisers or exit handlers of its own.
+    runs: bool,
     /// Its initialisers have run, or do.
     initialised: bool,
     /// Until it is linked or has failed.
@@ -284,11 +286,13 @@ impl Layer {
         let linked = std::mem::take(&mut job.state.get_mut().linked);
         // SAFETY: it was linked from this object.
         let image = unsafe { Image::new(code.library(), &job.object, (number, number), Box::default(), linked) };
+        let runs = image.arrays.is_some() || code.code().handlers().is_some();
         code.add(vec![image]);
         let mut state = self.state();
         let foreign = state.objects.get(&number).and_then(|o| o.unit.as_ref()).is_some_and(Unit::waits_for_foreign);
         if let Some(object) = state.objects.get_mut(&number) {
             object.foreign = foreign;
+            object.runs = runs;
         }
         let settled = state.readiness.linked(number);
         drop(state);
@@ -319,11 +323,16 @@ impl Layer {
                 object.foreign |= wait;
                 object.position = Some(position);
                 object.subject = None;
-                let (dylib, code) = (object.dylib, object.code.clone());
+                // Of many that are one owner, each would be looked for among all.
+                object.initialised = !object.runs;
+                let (dylib, runs) = (object.dylib, object.runs);
+                let code = object.code.clone().filter(|_| runs);
                 units.extend(object.unit.take().map(|unit| (place, *number, unit, code, wait)));
                 state.ready.entry(dylib).or_default().insert(position, *number);
-                state.uninitialised.insert(position, *number);
-                state.uninitialised_of.insert((dylib, position));
+                if runs {
+                    state.uninitialised.insert(position, *number);
+                    state.uninitialised_of.insert((dylib, position));
+                }
             }
         }
         let mut gone = Vec::new();
