@@ -152,7 +152,7 @@ fn run_compiles_functions_when_they_are_called() {
         { i32 65535, ptr @begin, ptr null }]\n@text = constant [6 x i8] c\"begin\\00\"\ndeclare i32 @puts(ptr)\n\
         declare i32 @add(i32)\n\
         define internal void @begin() { %a = call i32 @puts(ptr @text) ret void }\n\
-        define i32 @broken(i32 %n) { call void asm \".slabjit_has_no_such_directive\", \"\"() ret i32 1 }\n\
+        define i32 @broken(i32 %n) { call void asm sideeffect \".slabjit_has_no_such_directive\", \"\"() ret i32 1 }\n\
         define i32 @main(i32 %argc, ptr %argv) { %wants = icmp sgt i32 %argc, 1 br i1 %wants, label %yes, label %no\n\
         yes: %b = call i32 @broken(i32 1) ret i32 %b\n\
         no: %c = call i32 @add(i32 %argc) ret i32 %c }\n";

@@ -184,7 +184,7 @@ fn of_two_comdats_one_counts() {
 fn a_module_is_compiled_when_it_is_needed() {
     let engine = Checked::new();
     let main = engine.orc().build().unwrap().dylib("main");
-    let broken = "define i32 @broken(i32 %n) { call void asm \"no such instruction\", \"\"()
+    let broken = "define i32 @broken(i32 %n) { call void asm sideeffect \"no such instruction\", \"\"()
           ret i32 %n }";
     let tracker = main.tracker();
     tracker.add_bitcode("broken.ll", broken, OptLevel::None).unwrap();

@@ -52,7 +52,7 @@ fn add(dylib: &Dylib, module: &str) {
     dylib.add_bitcode_lazily("module.ll", module, OptLevel::Default).unwrap();
 }
 
-const BROKEN: &str = "define i32 @broken(i32 %n) { call void asm \"no such instruction\", \"\"()
+const BROKEN: &str = "define i32 @broken(i32 %n) { call void asm sideeffect \"no such instruction\", \"\"()
       ret i32 %n }";
 
 /// Functions that count in a variable of the module's own; `outer` calls `inner`, and `broken` beyond 100.
