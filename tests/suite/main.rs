@@ -51,6 +51,7 @@ mod names;
 mod no_execution;
 mod odd_objects;
 mod orc;
+mod orc_examples;
 mod ownership;
 mod packed;
 #[cfg(target_arch = "x86_64")]
@@ -114,6 +115,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("no_execution", no_execution::TESTS, no_execution::PARTS),
     ("odd_objects", odd_objects::TESTS, odd_objects::PARTS),
     ("orc", orc::TESTS, orc::PARTS),
+    ("orc_examples", orc_examples::TESTS, orc_examples::PARTS),
     ("dylib_archives", dylib_archives::TESTS, dylib_archives::PARTS),
     #[cfg(feature = "inkwell")]
     ("dylib_links", dylib_links::TESTS, dylib_links::PARTS),

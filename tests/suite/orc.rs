@@ -14,7 +14,7 @@ use slabjit::llvm_sys::orc2::lljit::{
 use slabjit::llvm_sys::orc2::{
     LLVMOrcCreateNewThreadSafeContext, LLVMOrcCreateNewThreadSafeModule, LLVMOrcJITDylibCreateResourceTracker,
     LLVMOrcReleaseResourceTracker, LLVMOrcResourceTrackerRef, LLVMOrcResourceTrackerRemove,
-    LLVMOrcResourceTrackerTransferTo, LLVMOrcThreadSafeContextRef,
+    LLVMOrcResourceTrackerTransferTo, LLVMOrcThreadSafeContextRef, LLVMOrcThreadSafeModuleRef,
 };
 
 use crate::common::{Checked, compile_bytes, tests};
@@ -40,7 +40,7 @@ tests![
 
 /// A reference to the LLJIT of an engine that lives.
 #[derive(Clone, Copy)]
-struct Jit(LLVMOrcLLJITRef);
+pub struct Jit(pub LLVMOrcLLJITRef);
 
 // SAFETY: an LLJIT may be used from any thread.
 unsafe impl Send for Jit {}
@@ -48,7 +48,7 @@ unsafe impl Send for Jit {}
 unsafe impl Sync for Jit {}
 
 /// A resource tracker of the main dylib; dropped before the engine.
-struct Tracker(LLVMOrcResourceTrackerRef);
+pub struct Tracker(LLVMOrcResourceTrackerRef);
 
 impl Tracker {
     fn remove(&self) {
@@ -65,7 +65,7 @@ impl Drop for Tracker {
 }
 
 impl Jit {
-    fn of(engine: &JitEngine) -> Self {
+    pub fn of(engine: &JitEngine) -> Self {
         // SAFETY: the engine outlives the tests' uses.
         Self(unsafe { engine.raw() }.unwrap())
     }
@@ -89,18 +89,18 @@ impl Jit {
         unsafe { check(error) }.unwrap();
     }
 
-    fn add(self, tracker: Option<&Tracker>, name: &str, source: &str) {
+    pub fn add(self, tracker: Option<&Tracker>, name: &str, source: &str) {
         self.add_bytes(tracker, name, &compile_bytes(name, source, &[]));
     }
 
-    fn find(self, name: &str) -> Result<usize, String> {
+    pub fn find(self, name: &str) -> Result<usize, String> {
         let name = CString::new(name).unwrap();
         let mut address = 0;
         // SAFETY: the engine lives.
         unsafe { check(LLVMOrcLLJITLookup(self.0, &mut address, name.as_ptr())) }.map(|()| address as usize)
     }
 
-    fn call(self, name: &str, argument: i32) -> i32 {
+    pub fn call(self, name: &str, argument: i32) -> i32 {
         call(self.find(name).unwrap(), argument)
     }
 }
@@ -407,6 +407,19 @@ unsafe fn context() -> (LLVMOrcThreadSafeContextRef, *mut slabjit::llvm_sys::LLV
 }
 
 #[allow(deprecated, reason = "LLVM 22 deprecates the only function that older versions have")]
+/// Reads a module.
+pub fn module(text: &CStr) -> LLVMOrcThreadSafeModuleRef {
+    let text = text.to_str().unwrap();
+    // SAFETY: plain use of LLVM's C API; the module is its caller's, and keeps the context.
+    unsafe {
+        let (threads, context) = context();
+        let buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(text.as_ptr().cast(), text.len(), c"ir.ll".as_ptr());
+        let (mut module, mut message) = (std::ptr::null_mut(), std::ptr::null_mut());
+        assert_eq!(ir_reader::LLVMParseIRInContext(context, buffer, &mut module, &mut message), 0);
+        LLVMOrcCreateNewThreadSafeModule(module, threads)
+    }
+}
+
 fn ir_and_objects_call_each_other() {
     let engine = Checked::new();
     let jit = Jit::of(&engine);
@@ -423,15 +436,9 @@ fn ir_and_objects_call_each_other() {
           %sum = add i32 %three, %offset
           ret i32 %sum
         }";
-    let text = text.to_str().unwrap();
     // SAFETY: plain use of LLVM's C API, while the engine lives; what is made is given on.
     unsafe {
-        let (threads, context) = context();
-        let buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(text.as_ptr().cast(), text.len(), c"ir.ll".as_ptr());
-        let (mut module, mut message) = (std::ptr::null_mut(), std::ptr::null_mut());
-        assert_eq!(ir_reader::LLVMParseIRInContext(context, buffer, &mut module, &mut message), 0);
-        let module = LLVMOrcCreateNewThreadSafeModule(module, threads);
-        check(LLVMOrcLLJITAddLLVMIRModule(jit.0, LLVMOrcLLJITGetMainJITDylib(jit.0), module)).unwrap();
+        check(LLVMOrcLLJITAddLLVMIRModule(jit.0, LLVMOrcLLJITGetMainJITDylib(jit.0), module(text))).unwrap();
     }
     assert_eq!((jit.call("start", 5), jit.call("of_ir", 1)), (116, 103));
     assert!(engine.arena().contains(&jit.find("of_ir").unwrap()));
