@@ -9,6 +9,7 @@ use object::{Object as _, ObjectSymbol as _};
 
 use crate::elf::Archive;
 use crate::live::outermost;
+#[cfg(feature = "llvm")]
 use crate::orc::Dylib;
 use crate::read::Contents;
 use crate::runtime::vectors::{Vectors, program};
@@ -86,6 +87,7 @@ pub unsafe fn run(library: &Library, entry: &str) -> Result<c_int> {
 ///
 /// # Safety
 /// As for [`run`].
+#[cfg(feature = "llvm")]
 pub unsafe fn run_dylib(dylib: &Dylib, entry: &str) -> Result<c_int> {
     outermost::begin_program();
     // SAFETY: by the caller.
