@@ -9,6 +9,7 @@
 //! tls/        thread-local storage of linked objects
 //! unwind/     unwind tables of linked code
 //! xsave       registers that code of ours keeps where no function is expected
+//! vectors_asm assembly that keeps vector registers over a call
 //! lifetime/   references to code, its unloading, and its exit handlers and finalisers
 //! ```
 
@@ -26,5 +27,6 @@ pub(crate) mod resolve;
 mod tests;
 pub(crate) mod tls;
 pub(crate) mod unwind;
+pub(crate) mod vectors_asm;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod xsave;

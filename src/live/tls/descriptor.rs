@@ -9,6 +9,10 @@ use std::arch::naked_asm;
 
 use crate::live::tls::Variable;
 #[cfg(target_arch = "x86_64")]
+use crate::live::vectors_asm::call_keeping_vectors;
+#[cfg(target_arch = "aarch64")]
+use crate::live::vectors_asm::{pop_vectors, push_vectors};
+#[cfg(target_arch = "x86_64")]
 use crate::live::xsave::{self, COMPONENTS, STATE_BYTES};
 
 /// The two words of a descriptor, and what the second points to, if it does.
@@ -38,8 +42,7 @@ extern "C" fn fixed() {
     naked_asm!("endbr64", "mov 8(%rax), %rax", "ret", options(att_syntax))
 }
 
-/// Serves any other variable. `xsave` keeps [`COMPONENTS`]; the header of its area must be zero. `fxsave` where the
-/// system has no `xsave`. The area is smaller than a guard page.
+/// Serves any other variable.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 extern "C" fn dynamic() {
@@ -61,37 +64,7 @@ extern "C" fn dynamic() {
         "push %r10",
         "push %r11",
         "mov 8(%rax), %rdi",
-        "mov {state_bytes}(%rip), %rcx",
-        "test %rcx, %rcx",
-        "jz 2f",
-        "sub %rcx, %rsp",
-        "and $-64, %rsp",
-        "xor %eax, %eax",
-        "mov %rax, 512(%rsp)",
-        "mov %rax, 520(%rsp)",
-        "mov %rax, 528(%rsp)",
-        "mov %rax, 536(%rsp)",
-        "mov %rax, 544(%rsp)",
-        "mov %rax, 552(%rsp)",
-        "mov %rax, 560(%rsp)",
-        "mov %rax, 568(%rsp)",
-        "mov ${components}, %eax",
-        "xor %edx, %edx",
-        "xsave (%rsp)",
-        "call *__tls_get_addr@GOTPCREL(%rip)",
-        "mov %rax, %rbx",
-        "mov ${components}, %eax",
-        "xor %edx, %edx",
-        "xrstor (%rsp)",
-        "jmp 3f",
-        "2:",
-        "sub $512, %rsp",
-        "and $-64, %rsp",
-        "fxsave (%rsp)",
-        "call *__tls_get_addr@GOTPCREL(%rip)",
-        "mov %rax, %rbx",
-        "fxrstor (%rsp)",
-        "3:",
+        call_keeping_vectors!("call *__tls_get_addr@GOTPCREL(%rip)", "%rbx"),
         "mov %rbx, %rax",
         "sub %fs:0, %rax",
         "lea -72(%rbp), %rsp",
@@ -143,44 +116,12 @@ extern "C" fn dynamic() {
         "stp x13, x14, [sp, #112]",
         "stp x15, x16, [sp, #128]",
         "stp x17, x18, [sp, #144]",
-        "sub sp, sp, #512",
-        "stp q0, q1, [sp, #0]",
-        "stp q2, q3, [sp, #32]",
-        "stp q4, q5, [sp, #64]",
-        "stp q6, q7, [sp, #96]",
-        "stp q8, q9, [sp, #128]",
-        "stp q10, q11, [sp, #160]",
-        "stp q12, q13, [sp, #192]",
-        "stp q14, q15, [sp, #224]",
-        "stp q16, q17, [sp, #256]",
-        "stp q18, q19, [sp, #288]",
-        "stp q20, q21, [sp, #320]",
-        "stp q22, q23, [sp, #352]",
-        "stp q24, q25, [sp, #384]",
-        "stp q26, q27, [sp, #416]",
-        "stp q28, q29, [sp, #448]",
-        "stp q30, q31, [sp, #480]",
+        push_vectors!(),
         "ldr x0, [x0, #8]",
         "bl __tls_get_addr",
         "mrs x1, tpidr_el0",
         "sub x0, x0, x1",
-        "ldp q0, q1, [sp, #0]",
-        "ldp q2, q3, [sp, #32]",
-        "ldp q4, q5, [sp, #64]",
-        "ldp q6, q7, [sp, #96]",
-        "ldp q8, q9, [sp, #128]",
-        "ldp q10, q11, [sp, #160]",
-        "ldp q12, q13, [sp, #192]",
-        "ldp q14, q15, [sp, #224]",
-        "ldp q16, q17, [sp, #256]",
-        "ldp q18, q19, [sp, #288]",
-        "ldp q20, q21, [sp, #320]",
-        "ldp q22, q23, [sp, #352]",
-        "ldp q24, q25, [sp, #384]",
-        "ldp q26, q27, [sp, #416]",
-        "ldp q28, q29, [sp, #448]",
-        "ldp q30, q31, [sp, #480]",
-        "add sp, sp, #512",
+        pop_vectors!(),
         "ldp x1, x2, [sp, #16]",
         "ldp x3, x4, [sp, #32]",
         "ldp x5, x6, [sp, #48]",

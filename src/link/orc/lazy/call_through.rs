@@ -8,6 +8,10 @@ use std::arch::naked_asm;
 
 use super::stubs::resolve;
 #[cfg(target_arch = "x86_64")]
+use crate::live::vectors_asm::call_keeping_vectors;
+#[cfg(target_arch = "aarch64")]
+use crate::live::vectors_asm::{pop_vectors, push_vectors};
+#[cfg(target_arch = "x86_64")]
 use crate::live::xsave::{self, COMPONENTS, STATE_BYTES};
 
 /// Returns the address that stubs jump to.
@@ -17,7 +21,7 @@ pub(in crate::link::orc) fn address() -> u64 {
     first_call as *const () as u64
 }
 
-/// Keeps all registers that may have arguments. `xsave` keeps [`COMPONENTS`]; the header of its area must be zero.
+/// Keeps all registers that may have arguments.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 extern "C" fn first_call() {
@@ -38,37 +42,7 @@ extern "C" fn first_call() {
         "push %r9",
         "push %r10",
         "mov %r11, %rdi",
-        "mov {state_bytes}(%rip), %rcx",
-        "test %rcx, %rcx",
-        "jz 2f",
-        "sub %rcx, %rsp",
-        "and $-64, %rsp",
-        "xor %eax, %eax",
-        "mov %rax, 512(%rsp)",
-        "mov %rax, 520(%rsp)",
-        "mov %rax, 528(%rsp)",
-        "mov %rax, 536(%rsp)",
-        "mov %rax, 544(%rsp)",
-        "mov %rax, 552(%rsp)",
-        "mov %rax, 560(%rsp)",
-        "mov %rax, 568(%rsp)",
-        "mov ${components}, %eax",
-        "xor %edx, %edx",
-        "xsave (%rsp)",
-        "call {resolve}",
-        "mov %rax, %r11",
-        "mov ${components}, %eax",
-        "xor %edx, %edx",
-        "xrstor (%rsp)",
-        "jmp 3f",
-        "2:",
-        "sub $512, %rsp",
-        "and $-64, %rsp",
-        "fxsave (%rsp)",
-        "call {resolve}",
-        "mov %rax, %r11",
-        "fxrstor (%rsp)",
-        "3:",
+        call_keeping_vectors!("call {resolve}", "%r11"),
         "lea -64(%rbp), %rsp",
         "pop %r10",
         "pop %r9",
@@ -111,43 +85,11 @@ extern "C" fn first_call() {
         "stp x12, x13, [sp, #112]",
         "stp x14, x15, [sp, #128]",
         "str x18, [sp, #144]",
-        "sub sp, sp, #512",
-        "stp q0, q1, [sp, #0]",
-        "stp q2, q3, [sp, #32]",
-        "stp q4, q5, [sp, #64]",
-        "stp q6, q7, [sp, #96]",
-        "stp q8, q9, [sp, #128]",
-        "stp q10, q11, [sp, #160]",
-        "stp q12, q13, [sp, #192]",
-        "stp q14, q15, [sp, #224]",
-        "stp q16, q17, [sp, #256]",
-        "stp q18, q19, [sp, #288]",
-        "stp q20, q21, [sp, #320]",
-        "stp q22, q23, [sp, #352]",
-        "stp q24, q25, [sp, #384]",
-        "stp q26, q27, [sp, #416]",
-        "stp q28, q29, [sp, #448]",
-        "stp q30, q31, [sp, #480]",
+        push_vectors!(),
         "mov x0, x17",
         "bl {resolve}",
         "mov x16, x0",
-        "ldp q0, q1, [sp, #0]",
-        "ldp q2, q3, [sp, #32]",
-        "ldp q4, q5, [sp, #64]",
-        "ldp q6, q7, [sp, #96]",
-        "ldp q8, q9, [sp, #128]",
-        "ldp q10, q11, [sp, #160]",
-        "ldp q12, q13, [sp, #192]",
-        "ldp q14, q15, [sp, #224]",
-        "ldp q16, q17, [sp, #256]",
-        "ldp q18, q19, [sp, #288]",
-        "ldp q20, q21, [sp, #320]",
-        "ldp q22, q23, [sp, #352]",
-        "ldp q24, q25, [sp, #384]",
-        "ldp q26, q27, [sp, #416]",
-        "ldp q28, q29, [sp, #448]",
-        "ldp q30, q31, [sp, #480]",
-        "add sp, sp, #512",
+        pop_vectors!(),
         "ldp x0, x1, [sp, #16]",
         "ldp x2, x3, [sp, #32]",
         "ldp x4, x5, [sp, #48]",
