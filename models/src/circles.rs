@@ -29,44 +29,37 @@ impl Circle {
     }
 }
 
-#[test]
-fn a_holder_that_moves_is_seen() {
+/// Has another thread, the holder, do something that it holds one of the two before and after, and looks meanwhile.
+fn is_seen(holder: fn(&Circle)) {
     for order in [[0, 1], [1, 0]] {
         model(move || {
             let circle = Circle::new();
-            let holder = {
-                let circle = Arc::clone(&circle);
-                thread::spawn(move || {
-                    assert!(circle.codes[1].hold());
-                    assert!(!circle.codes[0].release());
-                })
-            };
+            let held = Arc::clone(&circle);
+            let thread = thread::spawn(move || holder(&held));
             assert!(!circle.seems_unheld(order), "a holder was missed");
-            holder.join().unwrap();
+            thread.join().unwrap();
         });
     }
+}
+
+#[test]
+fn a_holder_that_moves_is_seen() {
+    is_seen(|circle| {
+        assert!(circle.codes[1].hold());
+        assert!(!circle.codes[0].release());
+    });
 }
 
 /// As `LoadedLibrary::keep_in_place_of`: its holder takes over what the first code kept of the second.
 #[test]
 fn what_is_taken_over_is_seen() {
-    for order in [[0, 1], [1, 0]] {
-        model(move || {
-            let circle = Circle::new();
-            let holder = {
-                let circle = Arc::clone(&circle);
-                thread::spawn(move || {
-                    let mut keeps = circle.keeps.lock().unwrap();
-                    circle.codes[0].disturb();
-                    *keeps = false;
-                    drop(keeps);
-                    assert!(!circle.codes[0].release());
-                })
-            };
-            assert!(!circle.seems_unheld(order), "what was taken over was missed");
-            holder.join().unwrap();
-        });
-    }
+    is_seen(|circle| {
+        let mut keeps = circle.keeps.lock().unwrap();
+        circle.codes[0].disturb();
+        *keeps = false;
+        drop(keeps);
+        assert!(!circle.codes[0].release());
+    });
 }
 
 /// And after that there is an end to looking.
@@ -74,14 +67,10 @@ fn what_is_taken_over_is_seen() {
 fn what_nobody_holds_is_found() {
     model(|| {
         let circle = Circle::new();
-        let holder = {
-            let circle = Arc::clone(&circle);
-            thread::spawn(move || {
-                assert!(!circle.codes[0].release());
-            })
-        };
+        let held = Arc::clone(&circle);
+        let thread = thread::spawn(move || assert!(!held.codes[0].release()));
         let _ = circle.seems_unheld([0, 1]);
-        holder.join().unwrap();
+        thread.join().unwrap();
         assert!(circle.seems_unheld([0, 1]));
     });
 }

@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
-use slabjit::orc::Dylib;
-use slabjit::{Error, LibraryError, LinkError, ObjectError, Symbol};
+use slabjit::{Error, LibraryError, LinkError, ObjectError};
 
 use crate::common::{Checked, compile, compile_bytes, once_per, tests, tool};
+use crate::dylib_calls::{call, find};
 
 tests![
     members_are_linked_when_they_are_needed,
@@ -14,19 +14,6 @@ tests![
     members_come_again_after_a_clear,
     what_is_wrong_with_archives_is_told
 ];
-
-type Int = unsafe extern "C" fn(i32) -> i32;
-
-fn find(dylib: &Dylib, name: &str) -> slabjit::Result<Symbol<Int>> {
-    // SAFETY: the tests' functions are of this type, and their initialisers may run.
-    unsafe { dylib.get::<Int>(name) }
-}
-
-fn call(dylib: &Dylib, name: &str, n: i32) -> i32 {
-    let function = find(dylib, name).unwrap();
-    // SAFETY: of this type.
-    unsafe { function(n) }
-}
 
 const MEMBERS: [(&str, &str); 4] = [
     ("first.c", "int second(int); int first(int n) { return second(n) + 1; } int also_first(int n) { return n; }"),

@@ -1,6 +1,5 @@
 //! `slabjit::orc`: libraries that find names of dylibs.
 
-use std::ffi::c_int;
 use std::sync::Barrier;
 
 use slabjit::ir::OptLevel;
@@ -8,6 +7,7 @@ use slabjit::orc::{Dylib, Jit};
 use slabjit::{Error, Library, LinkError, Symbol};
 
 use crate::common::{Checked, compile_bytes, tests};
+use crate::dylib_calls::Int;
 
 tests![
     a_library_finds_names_of_a_dylib,
@@ -19,8 +19,6 @@ tests![
     functions_are_compiled_for_libraries,
     threads_link_libraries_against_one_dylib
 ];
-
-type Int = unsafe extern "C" fn(c_int) -> c_int;
 
 fn jit(engine: &Checked) -> Jit {
     engine.orc().build().unwrap()
@@ -41,7 +39,7 @@ fn find(library: &Library, name: &str) -> slabjit::Result<Symbol<Int>> {
     unsafe { library.get::<Int>(name) }
 }
 
-fn call(library: &Library, name: &str, n: c_int) -> c_int {
+fn call(library: &Library, name: &str, n: i32) -> i32 {
     let function = find(library, name).unwrap();
     // SAFETY: of this type.
     unsafe { function(n) }

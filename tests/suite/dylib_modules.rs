@@ -3,10 +3,11 @@
 use inkwell::context::Context;
 use slabjit::ir::OptLevel;
 use slabjit::orc::Dylib;
-use slabjit::{Error, IrError, LibraryError, LinkError, Symbol};
+use slabjit::{Error, IrError, LibraryError, LinkError};
 
 use crate::case::{take_trace, trace};
 use crate::common::{Checked, compile_bytes, tests};
+use crate::dylib_calls::{call, find};
 
 tests![
     modules_and_objects_over_two_dylibs,
@@ -20,19 +21,6 @@ tests![
     modules_of_inkwell_with_trackers,
     compiled_modules_are_kept_on_disk
 ];
-
-type Int = unsafe extern "C" fn(i32) -> i32;
-
-fn find(dylib: &Dylib, name: &str) -> slabjit::Result<Symbol<Int>> {
-    // SAFETY: the tests' functions are of this type, and their initialisers may run.
-    unsafe { dylib.get::<Int>(name) }
-}
-
-fn call(dylib: &Dylib, name: &str, n: i32) -> i32 {
-    let function = find(dylib, name).unwrap();
-    // SAFETY: of this type.
-    unsafe { function(n) }
-}
 
 fn modules_and_objects_over_two_dylibs() {
     let engine = Checked::new();

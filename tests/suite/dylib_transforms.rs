@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use inkwell::module::Module;
 use slabjit::ir::OptLevel;
-use slabjit::orc::Dylib;
-use slabjit::{Error, LinkError, Symbol};
 
 use crate::common::{Checked, tests};
+use crate::dylib_calls::{call, cause, find};
 
 tests![
     modules_and_functions_are_transformed,
@@ -17,27 +16,7 @@ tests![
     a_cache_knows_transforms_by_their_keys
 ];
 
-type Int = unsafe extern "C" fn(i32) -> i32;
 type Changed = Result<(), Box<dyn std::error::Error + Send + Sync>>;
-
-fn find(dylib: &Dylib, name: &str) -> slabjit::Result<Symbol<Int>> {
-    // SAFETY: the tests' functions are of this type, and their initialisers may run.
-    unsafe { dylib.get::<Int>(name) }
-}
-
-fn call(dylib: &Dylib, name: &str, n: i32) -> i32 {
-    let function = find(dylib, name).unwrap();
-    // SAFETY: of this type.
-    unsafe { function(n) }
-}
-
-/// The error that a failed look-up names as its cause.
-fn cause(error: &Error) -> &Error {
-    match error {
-        Error::Link(LinkError::SymbolFailed { cause, .. }) => cause.downcast_ref().unwrap(),
-        other => panic!("{other:?}"),
-    }
-}
 
 /// Has each function that a module defines, and whose name begins so, return its argument times `by`.
 fn multiply(module: &Module<'_>, begins: &str, by: u64) {

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use slabjit::orc::{Dylib, Jit};
-use slabjit::{Error, LibraryError, LinkError, Removal, Symbol};
+use slabjit::{Error, LibraryError, LinkError, Removal};
 
 use crate::case::{take_trace, trace};
 use crate::common::{Checked, compile_bytes, tests};
+use crate::dylib_calls::{Int, call, cause, find};
 use crate::target::by_arch;
 
 tests![
@@ -38,31 +39,12 @@ tests![
     alone: threads_that_compile_begin_again_in_children
 ];
 
-type Int = unsafe extern "C" fn(i32) -> i32;
-
 fn jit(engine: &Checked) -> Jit {
     engine.orc().build().unwrap()
 }
 
-fn find(dylib: &Dylib, name: &str) -> slabjit::Result<Symbol<Int>> {
-    // SAFETY: the tests' functions are of this type, and their initialisers may run.
-    unsafe { dylib.get::<Int>(name) }
-}
-
-fn call(dylib: &Dylib, name: &str, n: i32) -> i32 {
-    let function = find(dylib, name).unwrap();
-    // SAFETY: of this type.
-    unsafe { function(n) }
-}
-
 fn add(dylib: &Dylib, name: &str, source: &str) {
     dylib.add_object_named(name, compile_bytes(name, source, &[])).unwrap();
-}
-
-/// The error behind a symbol that cannot be linked.
-fn cause(error: &Error) -> &Error {
-    let Error::Link(LinkError::SymbolFailed { cause, .. }) = error else { panic!("{error:?}") };
-    cause.downcast_ref().unwrap()
 }
 
 /// Defines what writes to the thread's trace.

@@ -9,6 +9,7 @@ use slabjit::orc::{Dylib, Jit};
 use slabjit::{Error, LibraryError, LinkError, Removal, Symbol};
 
 use crate::common::{Checked, ChildEnd, child, compile_bytes, compile_with, tests};
+use crate::dylib_calls::{Int, call, find};
 
 tests![
     functions_are_compiled_when_they_are_called,
@@ -31,21 +32,8 @@ tests![
     parts: calls_what_cannot_be_compiled, calls_what_is_missing, calls_behind_the_end, calls_what_was_removed
 ];
 
-type Int = unsafe extern "C" fn(i32) -> i32;
-
 fn jit(engine: &Checked) -> Jit {
     engine.orc().build().unwrap()
-}
-
-fn find(dylib: &Dylib, name: &str) -> slabjit::Result<Symbol<Int>> {
-    // SAFETY: the tests' functions are of this type, and their initialisers may run.
-    unsafe { dylib.get::<Int>(name) }
-}
-
-fn call(dylib: &Dylib, name: &str, n: i32) -> i32 {
-    let function = find(dylib, name).unwrap();
-    // SAFETY: of this type.
-    unsafe { function(n) }
 }
 
 fn add(dylib: &Dylib, module: &str) {

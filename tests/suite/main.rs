@@ -21,6 +21,7 @@ mod cuda;
 mod dependences;
 mod distance;
 mod dylib_archives;
+mod dylib_calls;
 #[cfg(feature = "inkwell")]
 mod dylib_links;
 #[cfg(feature = "inkwell")]
