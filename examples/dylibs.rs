@@ -1,8 +1,8 @@
 //! A compiler that emits more than a run needs: `cargo run --release --example dylibs --features inkwell`.
 //!
 //! Each of 500 kernels is a module of its own in a dylib. Only those that a look-up needs are compiled and linked. Then
-//! a kernel is replaced: its tracker takes it back, while a symbol of before keeps the old code. Last, all kernels are one
-//! module, and each is compiled when it is called.
+//! a kernel is replaced: its tracker takes it back, while a symbol of before keeps the old code. Last, all kernels are
+//! one module, and each is compiled when it is called.
 
 use std::time::Instant;
 

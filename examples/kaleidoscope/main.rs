@@ -1,8 +1,8 @@
 //! Kaleidoscope, the language of LLVM's tutorial, with functions that are compiled when they are first called:
 //! `cargo run --release --example kaleidoscope --features inkwell [FILE]`.
 //!
-//! A definition becomes a module of a dylib, added lazily. A second definition of a name redirects the first one's stub,
-//! for all callers. An expression at the top is a module of its own, which is taken back once it has run.
+//! A definition becomes a module of a dylib, added lazily. A second definition of a name redirects the first one's
+//! stub, for all callers. An expression at the top is a module of its own, which is taken back once it has run.
 
 mod compiler;
 

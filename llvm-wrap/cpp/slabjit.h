@@ -203,8 +203,8 @@ void slabjit_module_set_shared(struct LLVMOpaqueModule *module) SLABJIT_NOEXCEPT
 void slabjit_module_part(struct LLVMOpaqueModule *module, const char *suffix, size_t len) SLABJIT_NOEXCEPT;
 /* Whether a value is a function that is a part. */
 int slabjit_function_is_part(struct LLVMOpaqueValue *value) SLABJIT_NOEXCEPT;
-/* Leaves one part of a module, which may be one whose functions are read when they are needed: a function, under another
- * name, or, with NULL, the rest. */
+/* Leaves one part of a module: a function, under another name, or, with NULL, the rest. The module's functions may be
+ * read when they are needed. */
 char *slabjit_module_keep_part(struct LLVMOpaqueModule *module, const char *function, size_t len, const char *name,
                                size_t name_len) SLABJIT_NOEXCEPT;
 

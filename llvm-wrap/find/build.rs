@@ -54,7 +54,11 @@ fn target() -> Option<String> {
         );
     }
     if variable("CARGO_CFG_TARGET_FEATURE").split(',').any(|f| f == "crt-static") {
-        return Some("slabjit cannot work with a static glibc (it needs dlopen and dlsym): build without -C target-feature=+crt-static".into());
+        return Some(
+            "slabjit cannot work with a static glibc (it needs dlopen and dlsym): build without -C \
+             target-feature=+crt-static"
+                .into(),
+        );
     }
     None
 }
@@ -72,8 +76,8 @@ fn llvm() -> Option<String> {
     let [(_, (_, version @ (major, _), prefix), form)] = &chosen[..] else {
         let names: Vec<_> = chosen.iter().map(|(feature, ..)| feature.as_str()).collect();
         return Some(format!(
-            "slabjit takes one LLVM feature at most, {}, or one of them with -prefer-static or -no-llvm-linking behind it: \
-             {} are enabled; llvm19-1 is the default, so add default-features = false (--no-default-features)",
+            "slabjit takes one LLVM feature at most, {}, or one of them with -prefer-static or -no-llvm-linking behind \
+             it: {} are enabled; llvm19-1 is the default, so add default-features = false (--no-default-features)",
             VERSIONS.map(|(feature, ..)| feature).join(", "),
             names.join(" and ")
         ));
@@ -85,8 +89,8 @@ fn llvm() -> Option<String> {
     };
     let why = found.and_then(|config| usable(&config, *form)).err()?;
     Some(format!(
-        "slabjit needs LLVM {major}: install llvm-{major}-dev (Debian, Ubuntu), llvm{major}-devel (Fedora) or llvm{major} (Arch), \
-         without the number where it is the newest, or set {prefix} to where an LLVM {major} is installed ({why})"
+        "slabjit needs LLVM {major}: install llvm-{major}-dev (Debian, Ubuntu), llvm{major}-devel (Fedora) or llvm{major} \
+         (Arch), without the number where it is the newest, or set {prefix} to where an LLVM {major} is installed ({why})"
     ))
 }
 

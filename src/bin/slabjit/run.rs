@@ -13,20 +13,31 @@ use crate::{OUR_FAILURE, output};
 /// Returns the entry's result. The caller ends the process with it, so that exit handlers and finalisers run in the
 /// usual order, and buffers of C code are written.
 pub(crate) fn run(entry: &str, scope: &Scope, layout: Layout, inputs: &Inputs, arguments: Vec<OsString>) -> c_int {
-    call(entry, scope, layout, inputs, arguments).unwrap_or_else(|error| {
-        output::say(&error);
-        OUR_FAILURE
-    })
+    set_arguments(inputs, arguments);
+    told(call(entry, scope, layout, inputs))
 }
 
-fn call(
+/// Does the same as [`run`], but that each function of IR is compiled when it is called.
+#[cfg(feature = "inkwell")]
+pub(crate) fn run_lazily(
     entry: &str,
     scope: &Scope,
     layout: Layout,
     inputs: &Inputs,
     arguments: Vec<OsString>,
-) -> slabjit::Result<c_int> {
+) -> c_int {
     set_arguments(inputs, arguments);
+    told(call_lazily(entry, scope, layout, inputs))
+}
+
+fn told(status: slabjit::Result<c_int>) -> c_int {
+    status.unwrap_or_else(|error| {
+        output::say(&error);
+        OUR_FAILURE
+    })
+}
+
+fn call(entry: &str, scope: &Scope, layout: Layout, inputs: &Inputs) -> slabjit::Result<c_int> {
     let read = inputs.paths.iter().map(|path| inputs.read(path)).collect::<slabjit::Result<Vec<_>>>()?;
     let engine = scope.engine(Some(layout))?;
     // Without an entry nothing runs, not even an initialiser of a shared library.
@@ -42,30 +53,8 @@ fn call(
     Ok(status)
 }
 
-/// Does the same as [`run`], but that each function of IR is compiled when it is called.
 #[cfg(feature = "inkwell")]
-pub(crate) fn run_lazily(
-    entry: &str,
-    scope: &Scope,
-    layout: Layout,
-    inputs: &Inputs,
-    arguments: Vec<OsString>,
-) -> c_int {
-    call_lazily(entry, scope, layout, inputs, arguments).unwrap_or_else(|error| {
-        output::say(&error);
-        OUR_FAILURE
-    })
-}
-
-#[cfg(feature = "inkwell")]
-fn call_lazily(
-    entry: &str,
-    scope: &Scope,
-    layout: Layout,
-    inputs: &Inputs,
-    arguments: Vec<OsString>,
-) -> slabjit::Result<c_int> {
-    set_arguments(inputs, arguments);
+fn call_lazily(entry: &str, scope: &Scope, layout: Layout, inputs: &Inputs) -> slabjit::Result<c_int> {
     let engine = scope.engine(Some(layout))?;
     let dylib = engine.orc().build()?.dylib("slabjit");
     inputs.paths.iter().try_for_each(|path| inputs.add_lazily(path, &dylib))?;
