@@ -196,6 +196,18 @@ pub enum LinkError {
         cause: Arc<dyn std::error::Error + Send + Sync>,
     },
 
+    /// A module of a dylib lacks what it defined when it was added: a transform of it, or a plugin, took it away.
+    #[error(
+        "'{module}' does not define '{symbol}' any more, which it did when it was added; have transforms and plugins \
+         keep the names of what they change"
+    )]
+    DefinitionLost {
+        /// The module's name.
+        module: String,
+        /// The name.
+        symbol: String,
+    },
+
     /// Dylibs of two `Jit`s cannot see each other.
     #[error(
         "dylib '{dylib}' cannot be linked against '{other}', which belongs to another Jit; put both into one Jit, or \

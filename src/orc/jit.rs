@@ -65,7 +65,8 @@ impl JitBuilder {
     /// module that was added [lazily](Dylib::add_module_lazily), with declarations of what it refers to. Several are
     /// called in the order in which they were given.
     ///
-    /// What the module defined for others, it has to define afterwards. It is verified again. The key stands for what
+    /// What the module defined for others, it has to define afterwards
+    /// ([`LinkError::DefinitionLost`](crate::LinkError::DefinitionLost)). It is verified again. The key stands for what
     /// the function does, in an [object cache](Self::object_cache): change it when the function changes. The function
     /// is called by any thread, once for each module that is not found in the cache.
     ///

@@ -107,7 +107,7 @@ fn what_a_transform_breaks_is_an_error() {
         (refuses, "transform 'key' of 'm.ll' failed: not this one"),
         (panics, "transform 'key' of 'm.ll' failed: panic: no idea"),
         (invalid, "'m.ll' is not valid LLVM IR"),
-        (renames, "'f' was removed or renamed by a transform or plugin"),
+        (renames, "'m.ll' does not define 'f' any more"),
     ];
     for (change, text) in cases {
         let engine = Checked::new();

@@ -26,9 +26,9 @@ impl Deferred {
         let defined: HashSet<_> = index.definitions.iter().map(|definition| index.name(definition.name)).collect();
         match self.names.iter().find(|name| !defined.contains(name.name.as_str())) {
             None => Ok(()),
-            Some(DefinedName { name, .. }) => {
-                let message = format!("'{name}' was removed or renamed by a transform or plugin, and has to be there");
-                Err(Error::Link(LinkError::Failed { object: self.name.clone(), message }))
+            Some(lost) => {
+                let (module, symbol) = (self.name.clone(), lost.name.clone());
+                Err(Error::Link(LinkError::DefinitionLost { module, symbol }))
             }
         }
     }
