@@ -3,6 +3,7 @@
 #include "internal.h"
 
 #include <deque>
+#include <map>
 #include <mutex>
 
 using namespace llvm;
@@ -256,37 +257,73 @@ thread_local unsigned Dispatcher::Depth = 0;
 thread_local std::deque<std::unique_ptr<Task>> Dispatcher::Waiting;
 
 /// Knows what has initialisers: ORC materialises it for their sake.
-class InitialiserPlatform final : public Platform {
+class InitialiserPlatform final : public Platform, public ResourceManager {
 public:
   Error setupJITDylib(JITDylib &) override { return Error::success(); }
-  Error teardownJITDylib(JITDylib &JD) override {
-    std::lock_guard<std::mutex> Lock(Mutex);
-    Waiting.erase(&JD);
-    return Error::success();
-  }
+  Error teardownJITDylib(JITDylib &) override { return Error::success(); }
   // The session is locked.
   Error notifyAdding(ResourceTracker &RT, const MaterializationUnit &Unit) override {
     if (auto &Symbol = Unit.getInitializerSymbol()) {
       std::lock_guard<std::mutex> Lock(Mutex);
-      Waiting[&RT.getJITDylib()].add(Symbol, orc::SymbolLookupFlags::WeaklyReferencedSymbol);
+      auto &Names = Waiting[&RT.getJITDylib()];
+      auto &Of = Names.try_emplace(RT.getKeyUnsafe()).first->second;
+      Of.add(Symbol, orc::SymbolLookupFlags::WeaklyReferencedSymbol);
+      Dylibs[RT.getKeyUnsafe()] = &RT.getJITDylib();
     }
     return Error::success();
   }
   Error notifyRemoving(ResourceTracker &) override { return Error::success(); }
 
+  Error handleRemoveResources(SLABJIT_RESOURCES_OF ResourceKey Key) override {
+    std::lock_guard<std::mutex> Lock(Mutex);
+    (void)take(Key);
+    return Error::success();
+  }
+
+  // The session is locked.
+  void handleTransferResources(SLABJIT_RESOURCES_OF ResourceKey To, ResourceKey From) override {
+    std::lock_guard<std::mutex> Lock(Mutex);
+    auto [Dylib, Names] = take(From);
+    if (!Dylib)
+      return;
+    Dylibs[To] = Dylib;
+    Waiting[Dylib].try_emplace(To).first->second.append(std::move(Names));
+  }
+
   SymbolLookupSet take(JITDylib &JD) {
     std::lock_guard<std::mutex> Lock(Mutex);
+    SymbolLookupSet All;
     auto Found = Waiting.find(&JD);
     if (Found == Waiting.end())
-      return {};
-    auto Symbols = std::move(Found->second);
+      return All;
+    for (auto &[Key, Names] : Found->second) {
+      Dylibs.erase(Key);
+      All.append(std::move(Names));
+    }
     Waiting.erase(Found);
-    return Symbols;
+    return All;
   }
 
 private:
+  std::pair<JITDylib *, SymbolLookupSet> take(ResourceKey Key) {
+    auto Of = Dylibs.find(Key);
+    if (Of == Dylibs.end())
+      return {};
+    auto *Dylib = Of->second;
+    Dylibs.erase(Of);
+    auto All = Waiting.find(Dylib);
+    auto Found = All->second.find(Key);
+    auto Names = std::move(Found->second);
+    All->second.erase(Found);
+    if (All->second.empty())
+      Waiting.erase(All);
+    return {Dylib, std::move(Names)};
+  }
+
   std::mutex Mutex;
-  DenseMap<JITDylib *, SymbolLookupSet> Waiting;
+  /// By resource key, each of which is one dylib's.
+  DenseMap<JITDylib *, std::map<ResourceKey, SymbolLookupSet>> Waiting;
+  DenseMap<ResourceKey, JITDylib *> Dylibs;
 };
 
 /// Initialises dylibs: all that have something to run are linked, then the caller runs it.
@@ -343,6 +380,8 @@ void slabjit::setUpPlatform(LLJIT &JIT, const slabjit_orc &Caller) {
   auto Known = std::make_unique<InitialiserPlatform>();
   auto &ES = JIT.getExecutionSession();
   JIT.setPlatformSupport(std::make_unique<Support>(ES, *Known, Caller));
+  // Both end with the session.
+  ES.registerResourceManager(*Known);
   ES.setPlatform(std::move(Known));
 }
 
@@ -368,6 +407,14 @@ extern "C" char *slabjit_unit_ready(slabjit_unit *Unit, int Wait) noexcept {
 }
 
 extern "C" int slabjit_unit_waits_for_foreign(const slabjit_unit *Unit) noexcept { return Unit->WaitsForForeign; }
+
+extern "C" int slabjit_unit_key(const slabjit_unit *Unit, void (*Told)(void *, uintptr_t),
+                                void *User) noexcept {
+  auto E = Unit->Responsibility->withResourceKeyDo([&](ResourceKey Key) { Told(User, Key); });
+  bool IsRemoved = bool(E);
+  consumeError(std::move(E));
+  return !IsRemoved;
+}
 
 extern "C" void slabjit_unit_fail(slabjit_unit *Unit, const char *Text, size_t Len) noexcept {
   std::unique_ptr<slabjit_unit> Owned(Unit);

@@ -328,6 +328,8 @@ int slabjit_run_waiting_task(void) SLABJIT_NOEXCEPT;
 char *slabjit_unit_ready(slabjit_unit *unit, int wait) SLABJIT_NOEXCEPT;
 /* Whether it refers to something that is not ready, and in no object of the caller's. */
 int slabjit_unit_waits_for_foreign(const slabjit_unit *unit) SLABJIT_NOEXCEPT;
+/* Tells its resource key, with the session locked; 0 if its tracker was removed. */
+int slabjit_unit_key(const slabjit_unit *unit, void (*told)(void *user, uintptr_t key), void *user) SLABJIT_NOEXCEPT;
 /* Reports an error to the session, and tells ORC that the object failed. Consumes the unit. */
 void slabjit_unit_fail(slabjit_unit *unit, const char *text, size_t len) SLABJIT_NOEXCEPT;
 /* NULL, or in what the library that is loaded differs from the headers. */

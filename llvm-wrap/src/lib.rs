@@ -249,6 +249,11 @@ unsafe extern "C" {
     pub fn slabjit_check_version() -> *mut c_char;
     pub fn slabjit_unit_ready(unit: *mut slabjit_unit, wait: c_int) -> *mut c_char;
     pub fn slabjit_unit_waits_for_foreign(unit: *const slabjit_unit) -> c_int;
+    pub fn slabjit_unit_key(
+        unit: *const slabjit_unit,
+        told: unsafe extern "C" fn(*mut c_void, usize),
+        user: *mut c_void,
+    ) -> c_int;
     pub fn slabjit_unit_fail(unit: *mut slabjit_unit, text: *const c_char, len: usize);
     pub fn slabjit_dylib_set_order(dylib: *mut c_void, dylibs: *const *mut c_void, n: usize);
     pub fn slabjit_dylib_define(dylib: *mut c_void, name: *const slabjit_named, address: u64) -> *mut c_char;

@@ -22,6 +22,7 @@ mod dependences;
 mod distance;
 mod dylib_archives;
 mod dylib_calls;
+mod dylib_growth;
 #[cfg(feature = "inkwell")]
 mod dylib_links;
 #[cfg(feature = "inkwell")]
@@ -118,6 +119,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("orc", orc::TESTS, orc::PARTS),
     ("orc_examples", orc_examples::TESTS, orc_examples::PARTS),
     ("dylib_archives", dylib_archives::TESTS, dylib_archives::PARTS),
+    ("dylib_growth", dylib_growth::TESTS, dylib_growth::PARTS),
     #[cfg(feature = "inkwell")]
     ("dylib_links", dylib_links::TESTS, dylib_links::PARTS),
     ("dylibs", dylibs::TESTS, dylibs::PARTS),

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use slabjit_llvm_wrap as shim;
@@ -160,6 +161,7 @@ impl Dylib {
             // SAFETY: trackers of this dylib of a session that lives.
             let text = unsafe { take_text(shim::slabjit_dylib_transfer(self.raw(), all.raw(), to)) };
             let object = || lazy.name.clone();
+            all.names_go_to(tracker.map_or(&self.entry.names, |tracker| &tracker.names));
             text.map_or(Ok(()), |message| Err(Error::Link(LinkError::Failed { object: object(), message })))
         });
         added.or_else(|error| all.remove().and(Err(error)))
@@ -268,6 +270,9 @@ impl Dylib {
             dropped: finder::dropped,
             object: finder::keep_given(layer, &given),
         };
+        let used = names.len() + usize::from(has_initialisers) + given.imports();
+        self.session.names.add(used);
+        tracker.map_or(&self.entry.names, |tracker| &tracker.names).fetch_add(used, Ordering::Relaxed);
         let tracker = tracker.map_or(std::ptr::null_mut(), Tracker::raw);
         let _pass = ForkGuard::take();
         // SAFETY: the session's dylib and a tracker of it; the bytes are there until `dropped`, the rest is lent.
@@ -296,7 +301,7 @@ impl Dylib {
         let _pass = ForkGuard::take();
         // SAFETY: the session's dylib.
         let raw = unsafe { LLVMOrcJITDylibCreateResourceTracker(self.raw().cast()) };
-        Tracker::new(Arc::clone(&self.session), raw)
+        Tracker::new(Arc::clone(&self.session), Arc::clone(&self.entry), raw)
     }
 
     /// Removes all that was added and defined.
@@ -304,6 +309,7 @@ impl Dylib {
         let _pass = ForkGuard::take();
         // SAFETY: the session's dylib.
         let text = unsafe { take_error(LLVMOrcJITDylibClear(self.raw().cast())) };
+        self.session.remove_names(self.entry.names.swap(0, Ordering::Relaxed));
         text.map_or(Ok(()), |message| Err(Error::Link(LinkError::Failed { object: self.name(), message })))
     }
 
@@ -387,6 +393,7 @@ impl Dylib {
     fn told(&self, name: &str, outcome: lookup::Outcome) -> Result<LookedUp> {
         outcome.map_err(|failure| match failure {
             lookup::Failure::Missing => {
+                self.session.lose_name();
                 let (library, symbol) = (self.name(), name.to_owned());
                 Error::Library(LibraryError::SymbolNotFound { library, symbol, reason: SymbolMissing::NotInDylib })
             }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "FFI to LLVM")]
 
 use std::ffi::c_void;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
 use slabjit_llvm_wrap as shim;
@@ -20,6 +21,8 @@ pub(super) struct Entry {
     pub(super) links: Mutex<Links>,
     /// What addresses belong to that are no code of ours.
     pub(super) code: CodeRef,
+    /// How many names LLVM has been given for what has no tracker of its own.
+    pub(super) names: AtomicUsize,
 }
 
 // SAFETY: ORC's dylibs may be used from any thread.
@@ -39,7 +42,7 @@ pub(super) struct Links {
 impl Entry {
     pub(super) fn new(context: &Context, raw: *mut c_void, name: Name) -> Self {
         let code = CodeRef::first(LoadedLibrary::new(name.clone(), false, Vec::new(), &context.registry));
-        Self { raw, name, links: Mutex::default(), code }
+        Self { raw, name, links: Mutex::default(), code, names: AtomicUsize::new(0) }
     }
 
     /// Tells ORC in what its code looks names up: in itself, in what it is linked against, and in the process.

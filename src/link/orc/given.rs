@@ -58,6 +58,14 @@ impl Given {
         }
     }
 
+    /// Returns how many names it refers to, as far as that is known.
+    pub(super) fn imports(&self) -> usize {
+        match self {
+            Self::Prepared(object) | Self::Stubs(object, _) => object.index.imports.len(),
+            Self::Deferred(_) => 0,
+        }
+    }
+
     /// Returns the names that it defines.
     pub(super) fn names(&self) -> Vec<&str> {
         match self {

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "FFI to LLVM")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,11 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use once_cell::sync::OnceCell;
 use slabjit_llvm_wrap as shim;
 
+use super::failures::Failures;
 use super::given::Given;
 use super::object::OrcObject;
 use super::pool::Pool;
 use super::readiness::{Number, Readiness, Settled};
 use crate::fork_guard::{self, Guard, Mutex};
+use crate::guarded::guarded;
 use crate::link::llvm::shim_text::take_text;
 use crate::live::context::Context;
 use crate::live::lifetime::code_ref::Kept;
@@ -46,6 +49,21 @@ impl Unit {
     fn ready(self, wait: bool) -> std::result::Result<(), String> {
         // SAFETY: neither ready nor failed; the text is taken once.
         unsafe { take_text(shim::slabjit_unit_ready(self.0, wait.into())) }.map_or(Ok(()), Err)
+    }
+
+    /// Tells its resource key, with the session locked, or that its tracker was removed.
+    fn with_key<F: FnOnce(Option<usize>)>(&self, told: F) {
+        unsafe extern "C" fn tell<F: FnOnce(Option<usize>)>(told: *mut c_void, key: usize) {
+            // SAFETY: lent for this call.
+            let told = unsafe { &mut *told.cast::<Option<F>>() };
+            guarded((), || told.take().into_iter().for_each(|told| told(Some(key))));
+        }
+        let mut told = Some(told);
+        // SAFETY: neither ready nor failed; the function is lent, as the one that is told it takes it.
+        unsafe { shim::slabjit_unit_key(self.0, tell::<F>, (&raw mut told).cast()) };
+        if let Some(told) = told {
+            told(None);
+        }
     }
 
     fn fail(self, why: &str) {
@@ -91,8 +109,7 @@ struct State {
     broken: Vec<Broken>,
     /// Objects whose initialisers are running.
     initialising: Vec<(Number, Arc<LoadedLibrary>)>,
-    /// Why names have failed, by dylib.
-    failures: HashMap<String, HashMap<usize, Arc<Error>>>,
+    failures: Failures,
 }
 
 /// An object from its materialisation until its tracker is removed.
@@ -200,12 +217,12 @@ impl Layer {
 
     /// Returns why a name of a dylib has failed, if an object of the layer did.
     pub(super) fn failure(&self, dylib: usize, name: &str) -> Option<Arc<Error>> {
-        self.state().failures.get(name)?.get(&dylib).cloned()
+        self.state().failures.get(name, dylib).cloned()
     }
 
     /// Takes note of why a name could not be found.
     pub(super) fn note_failure(&self, dylib: usize, name: String, why: Arc<Error>) {
-        self.state().failures.entry(name).or_default().insert(dylib, why);
+        self.state().failures.note(name, dylib, None, why);
     }
 
     /// Returns why something that an object refers to has failed.
@@ -214,10 +231,8 @@ impl Layer {
         let object = state.objects.get(&number)?;
         let Given::Prepared(prepared) = object.subject.as_ref()? else { return None };
         let index = &prepared.index;
-        let failures = index.imports.iter().filter_map(|import| state.failures.get(index.name(import.name)));
-        // Its own dylib comes first in its order.
-        let why = |of_name: &HashMap<usize, _>| of_name.get(&object.dylib).or_else(|| of_name.values().next()).cloned();
-        failures.filter_map(why).next()
+        let why = |name| state.failures.seen_from(name, object.dylib).cloned();
+        index.imports.iter().find_map(|import| why(index.name(import.name)))
     }
 
     pub(super) fn set_code(&self, number: Number, code: &CodeRef) {
@@ -336,13 +351,22 @@ impl Layer {
             }
         }
         let mut gone = Vec::new();
-        if let Some((_, why)) = &cause {
-            state.note_failures(&failed, why);
-        }
-        let dead = failed.iter().filter_map(|number| Some((*number, state.forget(*number, &mut gone)?)));
-        let dead: Vec<(Number, Unit)> = dead.collect();
+        let dead = failed.iter().filter_map(|number| {
+            let names = state.names_of(*number);
+            Some((*number, state.forget(*number, &mut gone)?, names))
+        });
+        let dead: Vec<_> = dead.collect();
         drop(state);
-        for (number, unit) in dead {
+        // Before anybody is told.
+        if let Some((_, why)) = &cause {
+            for (_, unit, (dylib, names)) in &dead {
+                unit.with_key(|key| {
+                    let mut state = self.state();
+                    names.iter().for_each(|name| state.failures.note(name.clone(), *dylib, key, Arc::clone(why)));
+                });
+            }
+        }
+        for (number, unit, _) in dead {
             match &cause {
                 Some((failed, why)) if *failed == number => unit.fail(&why.to_string()),
                 _ => unit.fail("an object refers to one that failed"),
@@ -387,6 +411,7 @@ impl Layer {
         let mut gone = Vec::new();
         let mut waiting = Vec::new();
         let mut state = self.state();
+        state.failures.remove(key);
         for number in state.keys.remove(&key).unwrap_or_default() {
             if state.readiness.is_open(number) {
                 waiting.push(number);
@@ -483,6 +508,7 @@ impl Layer {
     /// Gives the objects of a key to another key. The session is locked.
     pub(super) fn transfer(&self, to: usize, from: usize) {
         let mut state = self.state();
+        state.failures.transfer(to, from);
         let moved = state.keys.remove(&from).unwrap_or_default();
         for number in &moved {
             if let Some(object) = state.objects.get_mut(number) {
@@ -522,14 +548,10 @@ impl State {
         self.broken.push(broken);
     }
 
-    /// Takes note of why the names of objects have failed.
-    fn note_failures(&mut self, failed: &[Number], why: &Arc<Error>) {
-        for number in failed {
-            let Some(object) = self.objects.get(number) else { continue };
-            for name in object.subject.iter().flat_map(Given::names) {
-                self.failures.entry(name.to_owned()).or_default().insert(object.dylib, Arc::clone(why));
-            }
-        }
+    /// Returns the names of an object that is not ready, and its dylib.
+    fn names_of(&self, number: Number) -> (usize, Vec<String>) {
+        let Some(object) = self.objects.get(&number) else { return (0, Vec::new()) };
+        (object.dylib, object.subject.iter().flat_map(Given::names).map(str::to_owned).collect())
     }
 
     fn next_position(&mut self) -> u64 {

@@ -10,6 +10,8 @@
 //! dylib      namespaces: what is added to them, defined in them, and looked up
 //! entry      what a session knows of its dylibs
 //! given      what ORC has until it emits it
+//! failures   why names have failed
+//! names      how many names LLVM keeps
 //! finder     functions that find names for dylibs, and what the shim keeps
 //! lookup     finds a name, now or later
 //! pool       threads that compile and link
@@ -20,11 +22,13 @@
 mod callbacks;
 mod dylib;
 mod entry;
+mod failures;
 mod finder;
 mod given;
 mod layer;
 mod lazy;
 mod lookup;
+mod names;
 mod object;
 mod pool;
 mod readiness;

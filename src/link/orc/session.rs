@@ -14,11 +14,13 @@ use slabjit_llvm_wrap::llvm_sys::orc2::lljit::{
 };
 use slabjit_llvm_wrap::llvm_sys::orc2::{
     LLVMOrcExecutionSessionCreateBareJITDylib, LLVMOrcExecutionSessionGetJITDylibByName,
+    LLVMOrcExecutionSessionGetSymbolStringPool, LLVMOrcSymbolStringPoolClearDeadEntries,
 };
 use slabjit_llvm_wrap::llvm_sys::target::{LLVM_InitializeNativeAsmPrinter, LLVM_InitializeNativeTarget};
 
 use super::entry::Entry;
 use super::finder::{self, Address};
+use super::names::Names;
 use super::pool::Pool;
 use super::{Layer, callbacks};
 use crate::elf::SymbolKind;
@@ -40,6 +42,7 @@ pub(crate) struct Session {
     /// The dylib that has the process's symbols.
     process: OnceCell<usize>,
     next: AtomicU64,
+    pub(super) names: Names,
 }
 
 /// # Errors
@@ -74,7 +77,8 @@ impl Session {
         match text {
             Some(message) => Err(Error::Link(LinkError::Session { message })),
             None => {
-                Ok(Self { raw, layer, dylibs: Mutex::default(), process: OnceCell::new(), next: AtomicU64::new(0) })
+                let (dylibs, process, next) = (Mutex::default(), OnceCell::new(), AtomicU64::new(0));
+                Ok(Self { raw, layer, dylibs, process, next, names: Names::default() })
             }
         }
     }
@@ -156,6 +160,29 @@ impl Session {
             raw.expose_provenance()
         };
         std::ptr::with_exposed_provenance_mut(*self.process.get_or_init(make))
+    }
+
+    /// Has LLVM forget names that were removed, once they are many.
+    pub(super) fn remove_names(&self, n: usize) {
+        if self.names.remove(n) {
+            self.sweep_names();
+        }
+    }
+
+    /// Does the same for a name that is nowhere.
+    pub(super) fn lose_name(&self) {
+        if self.names.lose(1) {
+            self.sweep_names();
+        }
+    }
+
+    fn sweep_names(&self) {
+        let _pass = ForkGuard::take();
+        // SAFETY: the session's pool, which is locked meanwhile; names that somebody uses are counted.
+        unsafe {
+            let session = LLVMOrcLLJITGetExecutionSession(self.lljit());
+            LLVMOrcSymbolStringPoolClearDeadEntries(LLVMOrcExecutionSessionGetSymbolStringPool(session));
+        }
     }
 
     pub(crate) fn lljit(&self) -> LLVMOrcLLJITRef {

@@ -1,0 +1,93 @@
+//! Dylibs keep nothing of what was removed, whatever it was called: neither we nor ORC.
+
+use slabjit::orc::Dylib;
+use slabjit::{Error, LibraryError, LinkError, SlabLayout};
+
+use crate::common::{Checked, child_with, compile_bytes, tests};
+use crate::dylib_calls::{call, cause, find};
+use crate::orc::renamed;
+use crate::state;
+use crate::target::by_qemu;
+
+tests![what_was_removed_leaves_nothing; parts: many_names];
+
+fn what_was_removed_leaves_nothing() {
+    let end = child_with("many_names", &[state::ENVIRONMENT]);
+    println!("{}", end.stdout);
+    assert_eq!(end.code, Some(0), "{end:?}");
+}
+
+/// Adds, uses and removes something, whose name has a number.
+type Kind = (&'static str, fn(&Dylib, &Templates, &str));
+
+const KINDS: [Kind; 5] = [
+    ("functions", |main, templates, name| {
+        let tracker = main.tracker();
+        tracker.add_object(renamed(&templates.function, &[("value_000000", name.to_owned())])).unwrap();
+        assert_eq!(call(main, name, 1), 3);
+        tracker.remove().unwrap();
+    }),
+    ("initialisers", |main, templates, name| {
+        let tracker = main.tracker();
+        tracker.add_object(renamed(&templates.initialised, &[("value_000000", name.to_owned())])).unwrap();
+        assert_eq!(call(main, name, 1), 8);
+        tracker.remove().unwrap();
+    }),
+    ("objects that nobody needed", |main, templates, name| {
+        main.add_object(renamed(&templates.initialised, &[("value_000000", name.to_owned())])).unwrap();
+        main.clear().unwrap();
+    }),
+    ("failures", |main, templates, name| {
+        let tracker = main.tracker();
+        tracker.add_object(renamed(&templates.failing, &[("value_000000", name.to_owned())])).unwrap();
+        let error = find(main, name).unwrap_err();
+        assert!(matches!(cause(&error), Error::Link(LinkError::UndefinedSymbols { .. })), "{error:?}");
+        tracker.remove().unwrap();
+    }),
+    ("names that are nowhere", |main, _, name| {
+        let error = find(main, name).unwrap_err();
+        assert!(matches!(error, Error::Library(LibraryError::SymbolNotFound { .. })), "{error:?}");
+    }),
+];
+
+struct Templates {
+    function: Vec<u8>,
+    initialised: Vec<u8>,
+    failing: Vec<u8>,
+}
+
+fn many_names() {
+    state::prepare();
+    let initialised = "static int ready; int value_000000(int n) { return n + ready; }
+        __attribute__((constructor)) static void init(void) { ready = 7; }";
+    let templates = Templates {
+        function: compile_bytes("grows.c", "int value_000000(int n) { return n + 2; }", &[]),
+        initialised: compile_bytes("grows_init.c", initialised, &[]),
+        failing: compile_bytes("fails.c", "int nowhere(int); int value_000000(int n) { return nowhere(n); }", &[]),
+    };
+    let builder = slabjit::JitEngine::builder().slab_layout(SlabLayout::Packed).quarantine(16 << 10);
+    let engine = Checked::of(builder.build().unwrap());
+    let main = engine.orc().build().unwrap().dylib("main");
+    let rounds = by_qemu(6000, 600);
+    let mut next = 0;
+    for (what, run) in KINDS {
+        let mut least = || {
+            // What is kept until it is much comes and goes.
+            let bytes = (0..3).map(|_| {
+                for _ in 0..rounds {
+                    next += 1;
+                    run(&main, &templates, &format!("value_{next:06}"));
+                }
+                state::bytes_in_use()
+            });
+            bytes.min().unwrap()
+        };
+        let before = least();
+        let more = least().saturating_sub(before);
+        println!("{what}: {more} bytes more after {} names", 3 * rounds);
+        // A name of its own takes 40 bytes at least.
+        assert!(more < 8 * rounds, "{what}: malloc has given {more} bytes more");
+    }
+    drop(main);
+    engine.finish();
+}
