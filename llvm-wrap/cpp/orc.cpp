@@ -61,34 +61,7 @@ public:
   }
 
   void lookup(const LookupMap &Names, std::unique_ptr<jitlink::JITLinkAsyncLookupContinuation> Continuation) override {
-    JITDylibSearchOrder Order;
-    R.getTargetJITDylib().withLinkOrderDo([&](const JITDylibSearchOrder &LinkOrder) { Order = LinkOrder; });
-    SymbolLookupSet Wanted;
-    for (auto &[Name, Flags] : Names)
-      Wanted.add(ES.intern(slabjit::textOf(Name)), Flags == jitlink::SymbolLookupFlags::RequiredSymbol
-                                                       ? orc::SymbolLookupFlags::RequiredSymbol
-                                                       : orc::SymbolLookupFlags::WeaklyReferencedSymbol);
-    auto Asked = std::make_unique<Lookup>(Lookup{Pool, Names, std::move(Continuation)});
-    auto GoOn = [this, Asked = std::move(Asked)](Expected<SymbolMap> Found) {
-      auto &Continuation = Asked->Continuation;
-      if (!Found)
-        return Continuation->run(handleErrors(Found.takeError(), [&](std::unique_ptr<SymbolsNotFound> E) -> Error {
-          for (auto &Name : E->getSymbols())
-            Caller.missing(Object, (*Name).data(), (*Name).size());
-          return Error(std::move(E));
-        }));
-      tellOwners(*Found);
-      jitlink::AsyncLookupResult Result;
-      for (auto &[Name, Flags] : Asked->Names) {
-        auto At = Found->find(ES.intern(slabjit::textOf(Name)));
-        if (At != Found->end())
-          Result[Name] = At->second;
-      }
-      Continuation->run(std::move(Result));
-    };
-    // The session is locked in the last of these, and what is found has not been materialised yet.
-    ES.lookup(LookupKind::Static, std::move(Order), std::move(Wanted), SymbolState::Resolved, std::move(GoOn),
-              [this](const SymbolDependenceMap &Unready) { Unit.Unready = Unready; });
+    ask(std::make_unique<Lookup>(Lookup{Pool, Names, std::move(Continuation)}));
   }
 
   void notifyFinalized(jitlink::JITLinkMemoryManager::FinalizedAlloc Alloc) override {
@@ -112,13 +85,47 @@ private:
     std::unique_ptr<jitlink::JITLinkAsyncLookupContinuation> Continuation;
   };
 
-  /// Has the caller hold what has these addresses. What it does not know, ORC has to wait for.
-  void tellOwners(const SymbolMap &Found) {
+  void ask(std::unique_ptr<Lookup> Asked) {
+    Caller.asks(Object);
+    JITDylibSearchOrder Order;
+    R.getTargetJITDylib().withLinkOrderDo([&](const JITDylibSearchOrder &LinkOrder) { Order = LinkOrder; });
+    SymbolLookupSet Wanted;
+    for (auto &[Name, Flags] : Asked->Names)
+      Wanted.add(ES.intern(slabjit::textOf(Name)), Flags == jitlink::SymbolLookupFlags::RequiredSymbol
+                                                       ? orc::SymbolLookupFlags::RequiredSymbol
+                                                       : orc::SymbolLookupFlags::WeaklyReferencedSymbol);
+    auto GoOn = [this, Asked = std::move(Asked)](Expected<SymbolMap> Found) mutable {
+      auto &Continuation = Asked->Continuation;
+      if (!Found)
+        return Continuation->run(handleErrors(Found.takeError(), [&](std::unique_ptr<SymbolsNotFound> E) -> Error {
+          for (auto &Name : E->getSymbols())
+            Caller.missing(Object, (*Name).data(), (*Name).size());
+          return Error(std::move(E));
+        }));
+      if (!tellOwners(*Found))
+        return ask(std::move(Asked));
+      jitlink::AsyncLookupResult Result;
+      for (auto &[Name, Flags] : Asked->Names) {
+        auto At = Found->find(ES.intern(slabjit::textOf(Name)));
+        if (At != Found->end())
+          Result[Name] = At->second;
+      }
+      Continuation->run(std::move(Result));
+    };
+    // The session is locked in the last of these, and what is found has not been materialised yet.
+    ES.lookup(LookupKind::Static, std::move(Order), std::move(Wanted), SymbolState::Resolved, std::move(GoOn),
+              [this](const SymbolDependenceMap &Unready) { Unit.Unready = Unready; });
+  }
+
+  /// Has the caller hold what has these addresses. What it does not know, ORC has to wait for. Returns false if they
+  /// are to be looked up again.
+  bool tellOwners(const SymbolMap &Found) {
     SmallVector<uint64_t, 16> Addresses;
     SmallVector<uint8_t, 16> Known(Found.size());
     for (auto &[Name, Definition] : Found)
       Addresses.push_back(slabjit::addressOf(Definition));
-    Caller.refers(Object, Addresses.data(), Known.data(), Addresses.size());
+    if (!Caller.refers(Object, Addresses.data(), Known.data(), Addresses.size()))
+      return false;
     DenseSet<SymbolStringPtr> Ours;
     size_t I = 0;
     for (auto &[Name, Definition] : Found)
@@ -127,6 +134,7 @@ private:
     for (auto &[Dylib, Names] : Unit.Unready)
       for (auto &Name : Names)
         Unit.WaitsForForeign |= !Ours.count(Name);
+    return true;
   }
 
   const slabjit_orc &Caller;

@@ -251,8 +251,11 @@ typedef struct {
   void (*placed)(void *object);
   /* A name that it refers to is nowhere; `failed` comes next. */
   void (*missing)(void *object, const char *name, size_t len);
-  /* Its references lead to these addresses: `known[i]` becomes 1 for what is in an object of the caller's. */
-  void (*refers)(void *object, const uint64_t *addresses, uint8_t *known, size_t n);
+  /* What it refers to is looked up, perhaps again. */
+  void (*asks)(void *object);
+  /* Its references lead to these addresses: `known[i]` becomes 1 for what is in an object of the caller's.
+   * 0 if something was removed since `asks`, so that they may be anybody's: they are looked up again. */
+  int (*refers)(void *object, const uint64_t *addresses, uint8_t *known, size_t n);
   /* The linked object belongs to this resource key. The session is locked: no call into LLVM. */
   void (*belongs)(void *object, uintptr_t key);
   /* The object is linked, and committed. `object` is the caller's alone from here on, as it is after `failed`. */

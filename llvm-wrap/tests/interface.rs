@@ -614,7 +614,10 @@ mod never {
     pub unsafe extern "C" fn object(_: *mut c_void) {
         panic!("an object")
     }
-    pub unsafe extern "C" fn refers(_: *mut c_void, _: *const u64, _: *mut u8, _: usize) {
+    pub unsafe extern "C" fn asks(_: *mut c_void) {
+        panic!("asks")
+    }
+    pub unsafe extern "C" fn refers(_: *mut c_void, _: *const u64, _: *mut u8, _: usize) -> c_int {
         panic!("refers")
     }
     pub unsafe extern "C" fn belongs(_: *mut c_void, _: usize) {
@@ -646,6 +649,7 @@ fn the_lljit_hands_objects_to_the_caller_and_reports_errors() {
         bind: never::bind,
         placed: never::object,
         missing: never::failed,
+        asks: never::asks,
         refers: never::refers,
         belongs: never::belongs,
         linked: never::object,

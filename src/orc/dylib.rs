@@ -141,8 +141,8 @@ impl Dylib {
     ///
     /// # Errors
     /// As for [`add_module`](Self::add_module). A call has no way to tell an error: where a function cannot be compiled
-    /// or linked then, or the [`Jit`](super::Jit) has ended, the error goes to the standard error stream, and the
-    /// process is aborted.
+    /// or linked then, or it or what it needs was removed before its first call, or the [`Jit`](super::Jit) has ended,
+    /// the error goes to the standard error stream, and the process is aborted.
     #[cfg(feature = "inkwell")]
     pub fn add_module_lazily(&self, module: &Module<'_>, level: impl Into<OptLevel>) -> Result<()> {
         let (name, bitcode) = ir::bitcode_of(module)?;

@@ -4,6 +4,7 @@
 //! One line of JSON at the end: how often each operation ran, failures by what was tried, stale calls that trapped, and
 //! memory in bytes. It exits with 1 if an answer was wrong, or if more than 1 MiB, or anything else, is left.
 
+mod dylibs;
 mod memory;
 mod objects;
 mod stale;
@@ -49,7 +50,7 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
     let objects = Objects::compile(folder.path())?;
     let cache = ObjectCache::open(folder.path().join("cache"))?;
     let engine = JitEngine::new()?;
-    let shared = Shared::new(engine, objects, cache);
+    let shared = Shared::new(engine, objects, cache)?;
 
     // As many threads as later.
     let warm = Mutex::new(Tally::default());
@@ -116,7 +117,9 @@ fn phase(shared: &Shared, threads: u64, seed: u64, goes_on: &(dyn Fn(u64) -> boo
             sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add(tally);
         }
     });
-    shared.clear();
+    if let Err(error) = shared.clear() {
+        sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner).wrong.push(format!("the end: {error}"));
+    }
 }
 
 fn into(tally: Mutex<Tally>) -> Tally {

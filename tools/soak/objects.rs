@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::dylibs;
+
 /// Kinds of objects that have `seed` and `sum`; see `kernel.c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -24,6 +26,7 @@ pub struct Objects {
     kinds: [Vec<u8>; Kind::ALL.len()],
     /// What fails to link, each for a reason of its own.
     pub failing: Vec<Vec<u8>>,
+    pub for_dylibs: dylibs::Objects,
 }
 
 impl Objects {
@@ -40,7 +43,8 @@ impl Objects {
         let mut damaged = compile(folder, twice, &[])?;
         damaged.truncate(damaged.len() / 2);
         let failing = vec![compile(folder, undefined, &[])?, compile(folder, throwing, &["-xc++"])?, damaged];
-        Ok(Self { kinds, failing })
+        let for_dylibs = dylibs::Objects::compile(|source| compile(folder, source, &[]))?;
+        Ok(Self { kinds, failing, for_dylibs })
     }
 
     pub fn of(&self, kind: Kind) -> &[u8] {

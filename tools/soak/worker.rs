@@ -13,6 +13,7 @@ use slabjit::{
     CacheKey, CallPlan, Error, JitEngine, Library, LibraryError, LinkError, ObjectCache, ObjectError, Removal, Symbol,
 };
 
+use crate::dylibs::{Dylibs, Function, Node};
 use crate::objects::{Kind, Objects, sum};
 use crate::stale;
 
@@ -29,6 +30,7 @@ pub struct Shared {
     objects: Objects,
     cache: ObjectCache,
     pool: Mutex<Vec<Arc<Loaded>>>,
+    dylibs: Dylibs,
     /// A child may find libgcc's lock taken if a thread was throwing when it began (before GCC 13; see docs/limits.md).
     throws: RwLock<()>,
 }
@@ -64,9 +66,10 @@ extern "C" fn hook() {
 }
 
 impl Shared {
-    pub fn new(engine: JitEngine, objects: Objects, cache: ObjectCache) -> Self {
+    pub fn new(engine: JitEngine, objects: Objects, cache: ObjectCache) -> slabjit::Result<Self> {
         HOOK.get_or_init(|| (engine.clone(), objects.of(Kind::Plain).to_vec()));
-        Self { engine, objects, cache, pool: Mutex::default(), throws: RwLock::default() }
+        let dylibs = Dylibs::new(&engine)?;
+        Ok(Self { engine, objects, cache, pool: Mutex::default(), dylibs, throws: RwLock::default() })
     }
 
     fn pool(&self) -> MutexGuard<'_, Vec<Arc<Loaded>>> {
@@ -74,10 +77,11 @@ impl Shared {
     }
 
     /// Drops everything.
-    pub fn clear(&self) {
+    pub fn clear(&self) -> slabjit::Result<()> {
         // Finalisers run: not under the lock.
         let pool = std::mem::take(&mut *self.pool());
         drop(pool);
+        self.dylibs.clear()
     }
 
     fn load(&self, kind: Kind, seed: i32, base: Option<&Library>) -> slabjit::Result<Loaded> {
@@ -164,8 +168,8 @@ pub struct Worker<'a> {
 type Step<'a> = fn(&mut Worker<'a>) -> slabjit::Result<()>;
 
 impl<'a> Worker<'a> {
-    /// Operations, and how often of 1000 steps.
-    const STEPS: [(&'static str, u32, Step<'a>); 13] = [
+    /// Operations, and how often they are among all.
+    const STEPS: [(&'static str, u32, Step<'a>); 18] = [
         ("call", 300, Self::call),
         ("call_kept", 150, Self::call_kept),
         ("load", 150, Self::load),
@@ -179,6 +183,11 @@ impl<'a> Worker<'a> {
         ("thread", 20, Self::thread),
         ("cache", 12, Self::cache),
         ("fork", 8, Self::fork),
+        ("dylib_call", 120, Self::call_in_dylib),
+        ("dylib_add", 80, Self::add_to_dylib),
+        ("dylib_remove", 60, Self::remove_from_dylib),
+        ("dylib_request", 20, Self::request),
+        ("dylib_fail", 10, Self::fail_in_dylib),
     ];
 
     pub fn new(shared: &'a Shared, seed: u64) -> Self {
@@ -446,6 +455,85 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
+    /// Calls a function of a dylib with any number.
+    fn check_node(&mut self, node: &Node, function: &Symbol<Function>, what: &str) {
+        let x = self.seed();
+        // SAFETY: of this type; the symbol keeps the code.
+        let answer = unsafe { function(x) };
+        self.tally.expect(answer == node.answer(x), || format!("{what}: {answer} instead of {}", node.answer(x)));
+    }
+
+    /// One of the dylibs' functions.
+    fn any_node(&mut self) -> Option<Arc<Node>> {
+        let at = self.random.random::<u32>() as usize;
+        self.shared.dylibs.any(at)
+    }
+
+    fn call_in_dylib(&mut self) -> slabjit::Result<()> {
+        let Some(node) = self.any_node() else { return Ok(()) };
+        if let Some(function) = self.shared.dylibs.get(&node)? {
+            self.check_node(&node, &function, "a call in a dylib");
+        }
+        Ok(())
+    }
+
+    fn request(&mut self) -> slabjit::Result<()> {
+        let Some(node) = self.any_node() else { return Ok(()) };
+        let Some(answer) = self.shared.dylibs.request(&node) else {
+            self.tally.expect(false, || "a request was not answered".to_owned());
+            return Ok(());
+        };
+        if let Some(function) = answer? {
+            self.check_node(&node, &function, "a call of what was requested");
+        }
+        Ok(())
+    }
+
+    fn add_to_dylib(&mut self) -> slabjit::Result<()> {
+        let needs = if self.random.random_bool(0.7) { self.any_node() } else { None };
+        let (shared, lazily) = (self.shared, self.random.random_bool(0.1));
+        let node = shared.dylibs.add(&shared.objects.for_dylibs, needs, lazily)?;
+        if lazily && let Some(function) = shared.dylibs.get(&node)? {
+            // Two threads are the first at once.
+            let x = self.seed();
+            // SAFETY: of this type; the symbol keeps the code.
+            let call = || unsafe { function(x) };
+            let (answer, here) = std::thread::scope(|scope| {
+                let other = scope.spawn(call);
+                let here = call();
+                (other.join(), here)
+            });
+            let right = here == node.answer(x) && answer.is_ok_and(|answer| answer == here);
+            self.tally.expect(right, || format!("the first calls of {}", node.answer(x)));
+        }
+        if let Some(old) = shared.dylibs.share(node) {
+            shared.dylibs.remove(&old)?;
+        }
+        Ok(())
+    }
+
+    fn remove_from_dylib(&mut self) -> slabjit::Result<()> {
+        let shared = self.shared;
+        let Some(node) = shared.dylibs.take(self.random.random::<u32>() as usize) else { return Ok(()) };
+        let found = if self.random.random_bool(0.5) { shared.dylibs.get(&node)? } else { None };
+        let gone = shared.dylibs.remove(&node)?;
+        self.tally.expect(gone, || "what was removed from a dylib is found".to_owned());
+        if let Some(function) = found {
+            self.check_node(&node, &function, "a call of what was removed from a dylib");
+        }
+        Ok(())
+    }
+
+    fn fail_in_dylib(&mut self) -> slabjit::Result<()> {
+        let result = self.shared.dylibs.fail(&self.shared.objects.for_dylibs);
+        let expected: fn(&Error) -> bool = |error| {
+            let Error::Link(LinkError::SymbolFailed { cause, .. }) = error else { return false };
+            matches!(cause.downcast_ref(), Some(Error::Link(LinkError::UndefinedSymbols { .. })))
+        };
+        self.tally.fails(result, expected, "a function of a dylib that lacks a symbol");
+        Ok(())
+    }
+
     /// A child calls what it inherited, loads, removes, and calls what is gone.
     fn fork(&mut self) -> slabjit::Result<()> {
         let kept = self.found()?;
@@ -471,6 +559,11 @@ impl<'a> Worker<'a> {
                 let removal = loaded.library.remove();
                 self.tally.expect(removal == Removal::Freed, || format!("{removal:?} in a child"));
                 self.call_stale()?;
+                let node = self.shared.dylibs.add(&self.shared.objects.for_dylibs, None, false)?;
+                if let Some(function) = self.shared.dylibs.get(&node)? {
+                    self.check_node(&node, &function, "a call in a child's dylib");
+                }
+                self.call_in_dylib()?;
                 Ok::<_, Error>(self.tally.wrong.is_empty())
             }));
             // SAFETY: the child's end.

@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use slabjit_llvm_wrap as shim;
 
@@ -25,6 +25,7 @@ pub(in crate::link) fn callbacks(layer: &Arc<Layer>) -> shim::slabjit_orc {
         bind,
         placed,
         missing,
+        asks,
         refers,
         belongs,
         linked,
@@ -52,6 +53,8 @@ unsafe fn layer(user: *mut c_void) -> Arc<Layer> {
 struct Linking {
     layer: Arc<Layer>,
     object: OrcObject,
+    /// What the layer had lost when the object asked for what it refers to.
+    lost: AtomicU64,
 }
 
 /// # Safety
@@ -125,7 +128,7 @@ unsafe extern "C" fn prepare(
                 *definitions = object.definitions.as_mut_ptr();
                 *n = object.definitions.len();
             }
-            Box::into_raw(Box::new(Linking { layer: Arc::clone(&layer), object })).cast()
+            Box::into_raw(Box::new(Linking { layer: Arc::clone(&layer), object, lost: AtomicU64::new(0) })).cast()
         }
         Err(error) => {
             layer.fail(number, error);
@@ -140,7 +143,7 @@ unsafe extern "C" fn bind(raw: *mut c_void) -> *mut shim::slabjit_graph {
         let bound = unsafe { (*raw.cast::<Linking>()).object.bind() };
         bound.unwrap_or_else(|error| {
             // SAFETY: the shim uses it no more.
-            let Linking { layer, object } = unsafe { take(raw) };
+            let Linking { layer, object, .. } = unsafe { take(raw) };
             layer.fail(object.number, error);
             ptr::null_mut()
         })
@@ -149,7 +152,7 @@ unsafe extern "C" fn bind(raw: *mut c_void) -> *mut shim::slabjit_graph {
 
 unsafe extern "C" fn placed(raw: *mut c_void) {
     // SAFETY: of `prepare`.
-    let Linking { layer, object } = unsafe { object(raw) };
+    let Linking { layer, object, .. } = unsafe { object(raw) };
     guarded((), || layer.place(object.number, object.job.ranges()));
 }
 
@@ -159,28 +162,37 @@ unsafe extern "C" fn missing(raw: *mut c_void, name: *const c_char, len: usize) 
     guarded((), || object.missing.lock().push(name));
 }
 
-unsafe extern "C" fn refers(raw: *mut c_void, addresses: *const u64, known: *mut u8, n: usize) {
+unsafe extern "C" fn asks(raw: *mut c_void) {
+    // SAFETY: of `prepare`.
+    let Linking { layer, lost, .. } = unsafe { object(raw) };
+    guarded((), || lost.store(layer.lost(), Ordering::Relaxed));
+}
+
+unsafe extern "C" fn refers(raw: *mut c_void, addresses: *const u64, known: *mut u8, n: usize) -> c_int {
     // SAFETY: of `prepare`; two arrays of this length, lent for this call.
-    let (Linking { layer, object }, addresses, known) =
+    let (Linking { layer, object, lost }, addresses, known) =
         unsafe { (object(raw), slice(addresses, n), std::slice::from_raw_parts_mut(known, n)) };
-    guarded((), || layer.refer(object.number, &object.code, addresses, known));
+    guarded(1, || {
+        let lost = lost.load(Ordering::Relaxed);
+        layer.refer(object.number, &object.code, addresses, known, lost).into()
+    })
 }
 
 unsafe extern "C" fn belongs(raw: *mut c_void, key: usize) {
     // SAFETY: of `prepare`.
-    let Linking { layer, object } = unsafe { object(raw) };
+    let Linking { layer, object, .. } = unsafe { object(raw) };
     guarded((), || layer.belong(object.number, key));
 }
 
 unsafe extern "C" fn linked(raw: *mut c_void) {
     // SAFETY: the shim uses it no more.
-    let Linking { layer, object } = unsafe { take(raw) };
+    let Linking { layer, object, .. } = unsafe { take(raw) };
     guarded((), || layer.finish(object));
 }
 
 unsafe extern "C" fn failed(raw: *mut c_void, text: *const c_char, len: usize) {
     // SAFETY: the shim uses it no more; a text that is lent for this call.
-    let (Linking { layer, object }, text) = unsafe { (take(raw), lossy(text, len)) };
+    let (Linking { layer, object, .. }, text) = unsafe { (take(raw), lossy(text, len)) };
     guarded((), || {
         let number = object.number;
         let known = object.why_failed().map(Arc::new).or_else(|| layer.failure_of_import(number));

@@ -336,11 +336,22 @@ impl Dylib {
     unsafe fn make(&self, name: &str, hidden: bool) -> Result<Found> {
         // SAFETY: by the caller.
         unsafe { self.make_libraries_ready()? };
-        let pool = self.session.layer.pool.get();
-        let looked_up = self.told(name, lookup::look_up(pool, self.raw(), name, hidden))?;
+        let found = self.look_up(name, hidden)?;
         // SAFETY: by the caller. What an initialiser throws is told to those that need its object.
         let _ = unsafe { self.session.layer.initialise(None) };
-        self.found(looked_up)
+        self.session.layer.check(found)
+    }
+
+    /// Links what defines a name and all that it needs.
+    fn look_up(&self, name: &str, hidden: bool) -> Result<Found> {
+        let layer = &self.session.layer;
+        loop {
+            let lost = layer.lost();
+            let found = self.found(self.told(name, lookup::look_up(layer.pool.get(), self.raw(), name, hidden))?);
+            if layer.lost() == lost {
+                return Ok(found);
+            }
+        }
     }
 
     /// Links what defines a function, hidden or not, and initialises all that was added, that first. Nothing of the
@@ -352,8 +363,7 @@ impl Dylib {
     pub(crate) unsafe fn entry(&self, name: &str) -> Result<Found> {
         // SAFETY: by the caller.
         unsafe { self.make_libraries_ready()? };
-        let pool = self.session.layer.pool.get();
-        let found = self.found(self.told(name, lookup::look_up(pool, self.raw(), name, true))?)?;
+        let found = self.session.layer.check(self.look_up(name, true)?)?;
         let (library, symbol) = (self.name(), name.to_owned());
         match found.kind {
             SymbolKind::Data => {
@@ -377,16 +387,25 @@ impl Dylib {
         if let Err(error) = unsafe { self.make_libraries_ready() } {
             return done(Err(error));
         }
-        let (this, of) = (self.clone(), name.to_owned());
-        lookup::request(self.raw(), name, false, move |outcome| {
-            done(this.told(&of, outcome).and_then(|looked_up| this.found(looked_up)));
+        self.clone().ask(name.to_owned(), done);
+    }
+
+    fn ask(self, name: String, done: impl FnOnce(Result<Found>) + Send + 'static) {
+        let (raw, asked, lost) = (self.raw(), name.clone(), self.session.layer.lost());
+        lookup::request(raw, &asked, false, move |outcome| {
+            let found = self.told(&name, outcome).map(|looked_up| self.found(looked_up));
+            let layer = &self.session.layer;
+            if found.is_ok() && layer.lost() != lost {
+                return self.ask(name, done);
+            }
+            done(found.and_then(|found| layer.check(found)));
         });
     }
 
-    /// Returns a symbol with what keeps its code.
-    fn found(&self, LookedUp { address, kind }: LookedUp) -> Result<Found> {
-        let owner = self.session.layer.owner(address as usize)?;
-        Ok(Found { address, kind, code: owner.unwrap_or_else(|| self.entry.code.clone()) })
+    /// Returns a symbol with what keeps its code, if nothing was [lost](Layer::lost) since it was looked up.
+    fn found(&self, LookedUp { address, kind }: LookedUp) -> Found {
+        let owner = self.session.layer.owner(address as usize);
+        Found { address, kind, code: owner.unwrap_or_else(|| self.entry.code.clone()) }
     }
 
     /// Returns what a look-up found, or why it did not.

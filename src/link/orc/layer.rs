@@ -24,6 +24,7 @@ use crate::live::lifetime::cycles;
 use crate::live::lifetime::init_lock::{Claim, InitLock};
 use crate::live::lifetime::loaded_library::{CodeRef, LoadedLibrary};
 use crate::live::linked::image::Image;
+use crate::live::resolve::found::Found;
 use crate::out_of_range::OutOfRange;
 use crate::{Error, LinkError, Result};
 
@@ -110,6 +111,10 @@ struct State {
     /// Objects whose initialisers are running.
     initialising: Vec<(Number, Arc<LoadedLibrary>)>,
     failures: Failures,
+    /// The code of objects that went while others that are not ready referred to them, and how many do.
+    left: HashMap<Number, (CodeRef, usize)>,
+    /// How often an object went.
+    lost: u64,
 }
 
 /// An object from its materialisation until its tracker is removed.
@@ -118,8 +123,10 @@ struct Object {
     /// While ORC waits for it.
     unit: Option<Unit>,
     code: Option<CodeRef>,
-    /// The objects that it refers to and that were not ready then.
+    /// The objects that it refers to and that were not ready then, until it is ready.
     needs: Vec<Number>,
+    /// How often others need it.
+    needed: usize,
     /// ORC waits for what it refers to elsewhere.
     foreign: bool,
     key: Option<usize>,
@@ -196,22 +203,22 @@ impl Layer {
     }
 
     /// Returns the code at an address that a look-up has found; none if it is not the layer's.
+    pub(super) fn owner(&self, address: usize) -> Option<CodeRef> {
+        let state = self.state();
+        let object = state.at(address).and_then(|number| state.objects.get(&number));
+        object.and_then(|object| object.code.clone()).or_else(|| state.outside.get(&address).cloned())
+    }
+
+    /// Returns what was found.
     ///
     /// # Errors
     /// [`LinkError::InitializerFailed`](crate::LinkError::InitializerFailed) if an object that it needs could not be
     /// initialised.
-    pub(super) fn owner(&self, address: usize) -> Result<Option<CodeRef>> {
-        let (code, broken) = {
-            let state = self.state();
-            let object = state.at(address).and_then(|number| state.objects.get(&number));
-            let Some(code) = object.and_then(|object| object.code.clone()) else {
-                return Ok(state.outside.get(&address).cloned());
-            };
-            (code, state.broken.clone())
-        };
-        match broken.into_iter().find(|broken| code.code().keeps(&broken.code)) {
+    pub(super) fn check(&self, found: Found) -> Result<Found> {
+        let broken = self.state().broken.clone();
+        match broken.into_iter().find(|broken| found.code.code().keeps(&broken.code)) {
             Some(Broken { object, message, .. }) => Err(Error::Link(LinkError::InitializerFailed { object, message })),
-            None => Ok(Some(code)),
+            None => Ok(found),
         }
     }
 
@@ -250,11 +257,20 @@ impl Layer {
         }
     }
 
+    /// Returns a number that changes when an object goes. Whoever looks up an address, and holds what is there, finds
+    /// the same number before and after, or may hold what came later.
+    pub(super) fn lost(&self) -> u64 {
+        self.state().lost
+    }
+
     /// Has an object's code keep what these addresses are in; `known` says which are in objects that ORC need not wait
-    /// for.
-    pub(super) fn refer(&self, number: Number, code: &CodeRef, addresses: &[u64], known: &mut [u8]) {
+    /// for. False, and nothing, if an object went since they were looked up, when [`lost`](Self::lost) was this.
+    pub(super) fn refer(&self, number: Number, code: &CodeRef, addresses: &[u64], known: &mut [u8], lost: u64) -> bool {
         let (mut needs, mut keeps) = (Vec::new(), Vec::new());
         let mut state = self.state();
+        if state.lost != lost {
+            return false;
+        }
         for (address, known) in addresses.iter().zip(known) {
             let Some(other) = state.at(*address as usize) else {
                 keeps.extend(state.outside.get(&(*address as usize)).cloned());
@@ -262,6 +278,9 @@ impl Layer {
             };
             let Some(object) = state.objects.get(&other) else { continue };
             *known = (!object.foreign).into();
+            if other == number {
+                continue;
+            }
             if state.readiness.is_open(other) {
                 needs.push(other);
             } else {
@@ -269,11 +288,15 @@ impl Layer {
             }
         }
         state.readiness.need(number, needs.iter().copied());
+        for need in &needs {
+            state.objects.entry(*need).and_modify(|object| object.needed += 1);
+        }
         if let Some(object) = state.objects.get_mut(&number) {
             object.needs = needs;
         }
         drop(state);
         code.keep(keeps);
+        true
     }
 
     /// Takes note of an object's resource key. The session is locked.
@@ -569,15 +592,36 @@ impl State {
             if let Some(code) = object.code.replace(leader.clone()) {
                 leader.adopt(code);
             }
-            let keeps = needs.iter().filter(|need| !members.contains(need));
-            let keeps = keeps.filter_map(|need| self.objects.get(need)?.code.clone()).collect();
-            leader.keep(keeps);
+            let keeps = needs.into_iter().filter_map(|need| Some((need, self.take_need(need)?)));
+            leader.keep(keeps.filter(|(need, _)| !members.contains(need)).map(|(_, code)| code).collect());
         }
+    }
+
+    /// Returns the code of an object for one that needs it, which does that no longer.
+    fn take_need(&mut self, number: Number) -> Option<CodeRef> {
+        if let Some(object) = self.objects.get_mut(&number) {
+            object.needed -= 1;
+            return object.code.clone();
+        }
+        let (code, needed) = self.left.get_mut(&number)?;
+        *needed -= 1;
+        let (code, needed) = (code.clone(), *needed);
+        if needed == 0 {
+            self.left.remove(&number);
+        }
+        Some(code)
     }
 
     /// Forgets an object: `gone` gets its code, which is to be dropped without a lock.
     fn forget(&mut self, number: Number, gone: &mut Vec<CodeRef>) -> Option<Unit> {
         let object = self.objects.remove(&number)?;
+        self.lost += 1;
+        for need in object.needs {
+            gone.extend(self.take_need(need));
+        }
+        if let Some(code) = object.code.clone().filter(|_| object.needed != 0) {
+            self.left.insert(number, (code, object.needed));
+        }
         gone.extend(object.code);
         if let Some(key) = object.key.and_then(|key| self.keys.get_mut(&key)) {
             key.retain(|other| *other != number);
