@@ -20,6 +20,8 @@ static STATE: AtomicU64 = AtomicU64::new(0);
 const PASS: u64 = 1;
 const LOADING: u64 = 1 << 24;
 const FORK: u64 = 1 << 48;
+/// A fork waits no longer.
+const CLOSED: u64 = 1 << 56;
 const PASSES: u64 = LOADING - 1;
 const LOADINGS: u64 = FORK - LOADING;
 
@@ -142,6 +144,43 @@ pub(crate) fn loading<R>(call: impl FnOnce() -> R) -> R {
     call()
 }
 
+/// Calls the dynamic loader from within LLVM: without this thread's guards, as its locks may be another thread's that
+/// forks. Forks wait for the call, and then for the guards, but not for ever. The caller has no lock, of ours or of
+/// LLVM's.
+pub(crate) fn loading_without<R>(call: impl FnOnce() -> R) -> R {
+    struct Again {
+        own: Own,
+        unit: u64,
+    }
+    impl Drop for Again {
+        fn drop(&mut self) {
+            let mut state = STATE.load(Ordering::Relaxed);
+            loop {
+                if state >= CLOSED {
+                    thread::sleep(AGAIN);
+                    state = STATE.load(Ordering::Relaxed);
+                    continue;
+                }
+                let guarded = state - self.unit + PASS;
+                match STATE.compare_exchange_weak(state, guarded, Ordering::AcqRel, Ordering::Relaxed) {
+                    Ok(_) => break,
+                    Err(now) => state = now,
+                }
+            }
+            OWN.set(self.own);
+        }
+    }
+    let own = OWN.get();
+    if own.passes == 0 || own.forks {
+        return loading(call);
+    }
+    let unit = if own.loadings == 0 { LOADING } else { 0 };
+    STATE.fetch_add(unit.wrapping_sub(PASS), Ordering::AcqRel);
+    OWN.set(Own { passes: 0, loadings: own.loadings + 1, ..own });
+    let _again = Again { own, unit };
+    call()
+}
+
 /// Initialises a cell once. A child finds it initialised, or not begun.
 pub(crate) fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> &T {
     cell.get().unwrap_or_else(|| {
@@ -161,22 +200,27 @@ pub(crate) fn close() {
     // Neither this thread nor another that forks waits for this one.
     STATE.fetch_add(FORK - counted(own), Ordering::AcqRel);
     OWN.set(Own { forks: true, ..own });
-    while STATE.load(Ordering::Acquire) & PASSES != 0 {
-        thread::sleep(AGAIN);
+    let mut waits_for_calls = None;
+    loop {
+        let state = STATE.load(Ordering::Acquire);
+        let patient = state & LOADINGS != 0
+            && state & PASSES == 0
+            && waits_for_calls.get_or_insert_with(Instant::now).elapsed() < PATIENCE;
+        if state & PASSES != 0 || patient {
+            thread::sleep(AGAIN);
+        } else if STATE.compare_exchange_weak(state, state + CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            break;
+        }
     }
     // Both sides see it: from now on there may be another process with the same memory.
     FORKS.fetch_add(1, Ordering::Relaxed);
-    let start = Instant::now();
-    while STATE.load(Ordering::Acquire) & LOADINGS != 0 && start.elapsed() < PATIENCE {
-        thread::sleep(AGAIN);
-    }
 }
 
 /// Lets threads take guards again after a fork, in the parent.
 pub(crate) fn open() {
     let own = OWN.get();
     OWN.set(Own { forks: false, ..own });
-    STATE.fetch_sub(FORK - counted(own), Ordering::AcqRel);
+    STATE.fetch_sub(CLOSED + FORK - counted(own), Ordering::AcqRel);
 }
 
 /// Does the same after a fork, in the child: there are no other threads, nor other forks.

@@ -157,7 +157,7 @@ Error keepOne(Module &M, Function &F, StringRef Name) {
     declare(A);
   for (auto &I : make_early_inc_range(M.ifuncs()))
     declare(I);
-  M.setModuleInlineAsm("");
+  M.setModuleInlineAsm(StringRef());
   auto *Declared = Function::Create(F.getFunctionType(), GlobalValue::ExternalLinkage, F.getAddressSpace(), "", &M);
   Declared->setAttributes(F.getAttributes());
   Declared->setCallingConv(F.getCallingConv());

@@ -108,6 +108,10 @@ impl Preparation {
         Self { target, conflicts, limits, plugins }
     }
 
+    pub(crate) fn has_plugins(&self) -> bool {
+        !self.plugins.is_empty()
+    }
+
     /// Prepares an object for loading; returns the first refusal as the error.
     pub(crate) fn prepare<'a>(&self, name: &str, bytes: impl Into<Cow<'a, [u8]>>) -> Result<Prepared<'a>> {
         let mut report = ObjectReport::new(Mode::Load);

@@ -49,6 +49,11 @@ impl Context {
         self.linker.as_deref().ok_or(Error::Link(LinkError::NoLinker))
     }
 
+    /// Returns whether preparing an object runs code of the engine's user.
+    pub(crate) fn has_plugins(&self) -> bool {
+        self.preparation.has_plugins()
+    }
+
     /// Prepares an object to be linked.
     pub(crate) fn prepare(
         &self,

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 
 #[cfg(feature = "inkwell")]
+use crate::fork_guard;
+#[cfg(feature = "inkwell")]
 use crate::ir::{self, Interface, OptLevel, Part, Parts, Transform};
 #[cfg(feature = "inkwell")]
 use crate::link::{Deferred, Lazy};
@@ -53,7 +55,8 @@ impl Compiler {
     ) -> Result<Vec<u8>> {
         match &self.cache {
             None => compile(),
-            Some(cache) => Ok(cache.get_or_compile(&key()?, compile)?.bytes),
+            // Another process may be compiling it, or another thread here, which forks.
+            Some(cache) => Ok(fork_guard::without(|| cache.get_or_compile(&key()?, compile))?.bytes),
         }
     }
 }

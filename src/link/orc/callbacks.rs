@@ -95,17 +95,22 @@ unsafe extern "C" fn prepare(
     let made = guarded(None, || {
         let given = layer.given(data);
         let stubs = if let Some(Given::Stubs(_, stubs)) = &given { Some(Arc::clone(stubs)) } else { None };
-        // Plugins and compilers are user code.
-        let object = fork_guard::without(|| match given {
+        let prepare = |bytes: &[u8]| match layer.context.has_plugins() {
+            // They are user code.
+            true => fork_guard::without(|| prepare_object(&layer.context, &name, bytes)),
+            false => prepare_object(&layer.context, &name, bytes),
+        };
+        let object = match given {
             Some(Given::Prepared(object) | Given::Stubs(object, _)) => Ok(object),
             Some(Given::Deferred(deferred)) => {
                 layer.identify(number, Given::Deferred(Arc::clone(&deferred)));
-                let object = prepare_object(&layer.context, &name, &(deferred.make)()?)?;
-                deferred.check(&object)?;
-                Ok(object)
+                (deferred.make)().and_then(|bytes| prepare(&bytes)).and_then(|object| {
+                    deferred.check(&object)?;
+                    Ok(object)
+                })
             }
-            None => prepare_object(&layer.context, &name, data),
-        });
+            None => prepare(data),
+        };
         Some(object.and_then(|object| {
             layer.identify(number, Given::Prepared(Arc::clone(&object)));
             let made = OrcObject::new(&layer.context, layer.policy, number, &dylib_name, object)?;

@@ -19,7 +19,7 @@ use super::lookup::{self, LookedUp, kind_for_orc};
 use super::session::Session;
 use super::tracker::Tracker;
 use crate::elf::{Archive, Binding, Definition, SymbolKind, Visibility};
-use crate::fork_guard::{ForkGuard, Mutex};
+use crate::fork_guard::{self, ForkGuard, Mutex};
 use crate::link::llvm::shim_text::{take_error, take_text};
 use crate::live::library::Library;
 use crate::live::library::name_source::NameSource;
@@ -99,7 +99,8 @@ impl Dylib {
         self.session.find_with(self.raw(), move |name| {
             // They live, unless this is the session's end.
             let (Some(session), Some(entry)) = (session.upgrade(), entry.upgrade()) else { return Ok(None) };
-            let address = generate(&Self { session, entry }, name)?;
+            // It may be a user's.
+            let address = fork_guard::without(|| generate(&Self { session, entry }, name))?;
             Ok(address.map(|address| Address { address: address as u64, kind: SymbolKind::Unknown, code: None }))
         });
     }

@@ -11,7 +11,6 @@ use super::layer::Layer;
 use super::lookup::kind_for_orc;
 use crate::Result;
 use crate::elf::SymbolKind;
-use crate::fork_guard;
 use crate::guarded::guarded;
 use crate::link::llvm::callbacks::lossy;
 use crate::live::lifetime::loaded_library::CodeRef;
@@ -52,8 +51,7 @@ unsafe extern "C" fn find_name(
     guarded(-1, || {
         // SAFETY: of `finder`, and not dropped; a text that is lent for this call.
         let (Finder { layer, dylib, find }, name) = unsafe { (&*user.cast::<Finder>(), lossy(name, len)) };
-        // The function may be a user's.
-        let found = match fork_guard::without(|| find(&name)) {
+        let found = match find(&name) {
             Ok(Some(found)) => found,
             Ok(None) => return 0,
             Err(error) => {

@@ -24,7 +24,7 @@ use super::names::Names;
 use super::pool::Pool;
 use super::{Layer, callbacks};
 use crate::elf::SymbolKind;
-use crate::fork_guard::{ForkGuard, Mutex};
+use crate::fork_guard::{self, ForkGuard, Mutex};
 use crate::link::llvm::callbacks::session_error;
 use crate::link::llvm::shim_text::take_text;
 use crate::live::context::Context;
@@ -136,7 +136,7 @@ impl Session {
         }
     }
 
-    /// Gives a dylib of ORC's a function that finds names.
+    /// Gives a dylib of ORC's a function that finds names. A fork waits for it.
     pub(super) fn find_with(
         &self,
         dylib: *mut c_void,
@@ -154,7 +154,7 @@ impl Session {
             let raw = self.bare_dylib("the process");
             let code = LoadedLibrary::new("the process".into(), false, Vec::new(), &self.layer.context.registry);
             self.find_with(raw, move |name| {
-                let found = look_up(name, None, &code);
+                let found = fork_guard::loading_without(|| look_up(name, None, &code));
                 Ok(found.map(|(address, _)| Address { address, kind: SymbolKind::Unknown, code: None }))
             });
             raw.expose_provenance()
