@@ -536,7 +536,8 @@ impl<'a> Worker<'a> {
 
     /// A child calls what it inherited, loads, removes, and calls what is gone.
     fn fork(&mut self) -> slabjit::Result<()> {
-        let kept = self.found()?;
+        // Not in the child, where another thread may have a lock of this program.
+        let (kept, node) = (self.found()?, self.any_node());
         let seed = self.seed();
         let child = {
             let _nobody_throws = self.shared.throws.write().unwrap_or_else(PoisonError::into_inner);
@@ -559,11 +560,12 @@ impl<'a> Worker<'a> {
                 let removal = loaded.library.remove();
                 self.tally.expect(removal == Removal::Freed, || format!("{removal:?} in a child"));
                 self.call_stale()?;
-                let node = self.shared.dylibs.add(&self.shared.objects.for_dylibs, None, false)?;
-                if let Some(function) = self.shared.dylibs.get(&node)? {
-                    self.check_node(&node, &function, "a call in a child's dylib");
+                let own = self.shared.dylibs.add(&self.shared.objects.for_dylibs, None, false)?;
+                for node in [Some(own), node].into_iter().flatten() {
+                    if let Some(function) = self.shared.dylibs.get(&node)? {
+                        self.check_node(&node, &function, "a call in a child's dylib");
+                    }
                 }
-                self.call_in_dylib()?;
                 Ok::<_, Error>(self.tally.wrong.is_empty())
             }));
             // SAFETY: the child's end.

@@ -12,6 +12,7 @@ use slabjit_llvm_wrap::llvm_sys::orc2::{LLVMOrcJITDylibClear, LLVMOrcJITDylibCre
 use super::entry::Entry;
 use super::finder::{self, Address};
 use super::given::{Deferred, Given};
+use super::later::{later, leave};
 #[cfg(feature = "inkwell")]
 use super::lazy::Lazy;
 use super::lazy::{FindBody, Stubs, first_call};
@@ -307,9 +308,11 @@ impl Dylib {
 
     /// Removes all that was added and defined.
     pub(crate) fn clear(&self) -> Result<()> {
-        let _pass = ForkGuard::take();
+        let pass = ForkGuard::take();
         // SAFETY: the session's dylib.
         let text = unsafe { take_error(LLVMOrcJITDylibClear(self.raw().cast())) };
+        drop(pass);
+        leave();
         self.session.remove_names(self.entry.names.swap(0, Ordering::Relaxed));
         text.map_or(Ok(()), |message| Err(Error::Link(LinkError::Failed { object: self.name(), message })))
     }
@@ -392,14 +395,16 @@ impl Dylib {
     }
 
     fn ask(self, name: String, done: impl FnOnce(Result<Found>) + Send + 'static) {
-        let (raw, asked, lost) = (self.raw(), name.clone(), self.session.layer.lost());
-        lookup::request(raw, &asked, false, move |outcome| {
+        let (raw, asked, layer) = (self.raw(), name.clone(), Arc::clone(&self.session.layer));
+        let lost = layer.lost();
+        lookup::request(layer.pool.get(), raw, &asked, false, move |outcome| {
             let found = self.told(&name, outcome).map(|looked_up| self.found(looked_up));
             let layer = &self.session.layer;
             if found.is_ok() && layer.lost() != lost {
                 return self.ask(name, done);
             }
-            done(found.and_then(|found| layer.check(found)));
+            // It is a user's.
+            later(move || done(found.and_then(|found| self.session.layer.check(found))));
         });
     }
 
@@ -435,6 +440,7 @@ impl Dylib {
         unsafe { self.make_libraries_ready()? };
         // SAFETY: the session and its dylib; the initialisers by the caller.
         let text = unsafe { take_text(shim::slabjit_dylib_initialise(self.session.raw(), self.raw())) };
+        leave();
         text.map_or(Ok(()), |message| Err(Error::Link(LinkError::InitializerFailed { object: self.name(), message })))
     }
 

@@ -12,6 +12,7 @@ use slabjit_llvm_wrap as shim;
 
 use super::failures::Failures;
 use super::given::Given;
+use super::later::later;
 use super::object::OrcObject;
 use super::pool::Pool;
 use super::readiness::{Number, Readiness, Settled};
@@ -87,6 +88,8 @@ pub(in crate::link) struct Layer {
     init_lock: Mutex<Arc<InitLock>>,
     /// Some of its code may be in circles.
     pub(super) has_stubs: AtomicBool,
+    /// Its LLJIT is used by LLVM's C API.
+    is_raw: bool,
 }
 
 #[derive(Default)]
@@ -153,10 +156,10 @@ struct Broken {
 }
 
 impl Layer {
-    pub(in crate::link) fn new(context: Arc<Context>, policy: OutOfRange) -> Arc<Self> {
+    pub(in crate::link) fn new(context: Arc<Context>, policy: OutOfRange, is_raw: bool) -> Arc<Self> {
         let init_lock = Mutex::new(Arc::new(InitLock::new()));
         let (state, given, pool) = (Mutex::default(), Mutex::default(), OnceCell::new());
-        Arc::new(Self { context, policy, state, given, pool, init_lock, has_stubs: AtomicBool::new(false) })
+        Arc::new(Self { context, policy, state, given, pool, init_lock, has_stubs: AtomicBool::new(false), is_raw })
     }
 
     fn state(&self) -> Guard<'_, State> {
@@ -287,12 +290,13 @@ impl Layer {
                 keeps.extend(object.code.clone());
             }
         }
-        state.readiness.need(number, needs.iter().copied());
-        for need in &needs {
-            state.objects.entry(*need).and_modify(|object| object.needed += 1);
-        }
-        if let Some(object) = state.objects.get_mut(&number) {
-            object.needs = needs;
+        // Its tracker may have been removed.
+        if state.objects.contains_key(&number) {
+            state.readiness.need(number, needs.iter().copied());
+            for need in &needs {
+                state.objects.entry(*need).and_modify(|object| object.needed += 1);
+            }
+            state.objects.entry(number).and_modify(|object| object.needs = needs);
         }
         drop(state);
         code.keep(keeps);
@@ -425,8 +429,8 @@ impl Layer {
                 self.state().forget(number, &mut gone);
             }
         }
-        // No lock is held: finalisers may run.
-        fork_guard::without(|| drop(gone));
+        // Finalisers may run.
+        self.later(move || drop(gone));
     }
 
     /// Lets go of the objects of a resource key.
@@ -450,12 +454,17 @@ impl Layer {
         // Without stubs, there are no circles.
         let has_stubs = self.has_stubs.load(Ordering::Relaxed);
         let removed = if has_stubs { gone.iter().map(|code| Arc::clone(code.code())).collect() } else { Vec::new() };
-        fork_guard::without(|| {
+        self.later(move || {
             drop(gone);
             if has_stubs {
                 cycles::end_removed(removed);
             }
         });
+    }
+
+    /// Does something without a lock. Those who have the LLJIT have nobody who would do it later.
+    fn later(&self, work: impl FnOnce() + 'static) {
+        if self.is_raw { fork_guard::without(work) } else { later(work) }
     }
 
     /// Runs the initialisers of objects that are ready, of one dylib or of all: behind those of what they refer to.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use slabjit_llvm_wrap as shim;
 
+use super::later::leave;
 use super::pool::Pool;
 use crate::elf::SymbolKind;
-use crate::fork_guard::{self, ForkGuard};
+use crate::fork_guard::ForkGuard;
 use crate::guarded::guarded;
 use crate::link::llvm::callbacks::lossy;
 use crate::live::lifetime::wakeup::Signal;
@@ -33,14 +34,25 @@ type Done = Box<dyn FnOnce(Outcome) + Send>;
 
 /// Looks up a name that a dylib exports, or, with `hidden`, has, of a session that lives until `done` is called: once, by
 /// any thread, without a lock.
-pub(super) fn request(dylib: *mut c_void, name: &str, hidden: bool, done: impl FnOnce(Outcome) + Send + 'static) {
+pub(super) fn request(
+    pool: Option<&Arc<Pool>>,
+    dylib: *mut c_void,
+    name: &str,
+    hidden: bool,
+    done: impl FnOnce(Outcome) + Send + 'static,
+) {
+    if let Some(pool) = pool {
+        pool.go_on();
+    }
     let done: Box<Done> = Box::new(Box::new(done));
-    let _pass = ForkGuard::take();
+    let pass = ForkGuard::take();
     // SAFETY: the caller's dylib; the name is lent; `ended` takes the function back.
     unsafe {
         let name = (name.as_ptr().cast(), name.len());
         shim::slabjit_dylib_look_up(dylib, name.0, name.1, hidden.into(), ended, Box::into_raw(done).cast());
     }
+    drop(pass);
+    leave();
 }
 
 /// Looks a name up in a dylib of a session that lives, and waits until all that it needs is linked: by the pool, or on
@@ -48,10 +60,10 @@ pub(super) fn request(dylib: *mut c_void, name: &str, hidden: bool, done: impl F
 pub(super) fn look_up(pool: Option<&Arc<Pool>>, dylib: *mut c_void, name: &str, hidden: bool) -> Outcome {
     let outcome = Arc::new(Signal::<Option<Outcome>>::default());
     // A thread of the pool waits for tasks, too.
-    let pool = pool.filter(|pool| pool.is_ours());
-    let told = pool.cloned();
+    let own = pool.filter(|pool| pool.is_ours());
+    let told = own.cloned();
     let tell = Arc::clone(&outcome);
-    request(dylib, name, hidden, move |ended| {
+    request(pool, dylib, name, hidden, move |ended| {
         tell.update(|outcome| *outcome = Some(ended));
         if let Some(pool) = told {
             pool.wake();
@@ -59,7 +71,7 @@ pub(super) fn look_up(pool: Option<&Arc<Pool>>, dylib: *mut c_void, name: &str, 
     });
     // Within another task, those of this look-up wait for that to end.
     while outcome.change(|outcome| outcome.is_none()) && run_waiting_task() {}
-    if let Some(pool) = pool {
+    if let Some(pool) = own {
         pool.work_until(|| outcome.change(|outcome| outcome.is_some()));
     }
     outcome.wait(Option::take)
@@ -67,9 +79,12 @@ pub(super) fn look_up(pool: Option<&Arc<Pool>>, dylib: *mut c_void, name: &str, 
 
 /// Runs a task that waits for this thread, if one does.
 fn run_waiting_task() -> bool {
-    let _pass = ForkGuard::take();
+    let pass = ForkGuard::take();
     // SAFETY: the session that the task is of lives: a look-up in it, up this stack, has not ended.
-    unsafe { shim::slabjit_run_waiting_task() != 0 }
+    let has_run = unsafe { shim::slabjit_run_waiting_task() != 0 };
+    drop(pass);
+    leave();
+    has_run
 }
 
 unsafe extern "C" fn ended(user: *mut c_void, address: u64, kind: u8, missing: c_int, text: *const c_char, len: usize) {
@@ -82,8 +97,7 @@ unsafe extern "C" fn ended(user: *mut c_void, address: u64, kind: u8, missing: c
             // SAFETY: lent for this call.
             (false, false) => Err(Failure::Failed(unsafe { lossy(text, len) })),
         };
-        // The function may be a user's.
-        fork_guard::without(|| done(outcome));
+        done(outcome);
     });
 }
 

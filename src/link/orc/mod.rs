@@ -12,6 +12,7 @@
 //! given      what ORC has until it emits it
 //! failures   why names have failed
 //! names      how many names LLVM keeps
+//! later      what is done once a thread has left LLVM
 //! finder     functions that find names for dylibs, and what the shim keeps
 //! lookup     finds a name, now or later
 //! pool       threads that compile and link
@@ -25,6 +26,7 @@ mod entry;
 mod failures;
 mod finder;
 mod given;
+mod later;
 mod layer;
 mod lazy;
 mod lookup;

@@ -20,6 +20,7 @@ use slabjit_llvm_wrap::llvm_sys::target::{LLVM_InitializeNativeAsmPrinter, LLVM_
 
 use super::entry::Entry;
 use super::finder::{self, Address};
+use super::later::leave;
 use super::names::Names;
 use super::pool::Pool;
 use super::{Layer, callbacks};
@@ -65,7 +66,8 @@ impl Session {
     }
 
     fn create(context: Arc<Context>, policy: OutOfRange, find_process_symbols: bool) -> Result<Self> {
-        let layer = Layer::new(context, policy);
+        // Those who have it find the process's symbols by LLVM's means.
+        let layer = Layer::new(context, policy, find_process_symbols);
         let _pass = ForkGuard::take();
         initialize_native_target()?;
         let mut raw = ptr::null_mut();
@@ -196,9 +198,12 @@ impl Drop for Session {
         if let Some(pool) = self.layer.pool.get() {
             pool.end();
         }
-        let _pass = ForkGuard::take();
+        let pass = ForkGuard::take();
         // SAFETY: ours, and given back once; the text is taken once.
-        if let Some(message) = unsafe { take_text(shim::slabjit_session_dispose(self.raw)) } {
+        let text = unsafe { take_text(shim::slabjit_session_dispose(self.raw)) };
+        drop(pass);
+        leave();
+        if let Some(message) = text {
             tracing::error!(target: "slabjit", message, "LLVM's session ended with an error");
         }
     }

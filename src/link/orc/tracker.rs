@@ -10,6 +10,7 @@ use slabjit_llvm_wrap::llvm_sys::orc2::{
 };
 
 use super::entry::Entry;
+use super::later::leave;
 use super::session::Session;
 use crate::fork_guard::ForkGuard;
 use crate::link::llvm::shim_text::take_error;
@@ -45,9 +46,11 @@ impl Tracker {
 
     /// Removes what was added with it. What is held goes later.
     pub(crate) fn remove(&self) -> Result<()> {
-        let _pass = ForkGuard::take();
+        let pass = ForkGuard::take();
         // SAFETY: the session lives.
         let text = unsafe { take_error(LLVMOrcResourceTrackerRemove(self.raw)) };
+        drop(pass);
+        leave();
         self.session.remove_names(self.names.swap(0, Ordering::Relaxed));
         text.map_or(Ok(()), |message| Err(Error::Link(LinkError::Session { message })))
     }
