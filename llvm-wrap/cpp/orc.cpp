@@ -102,8 +102,8 @@ private:
             Caller.missing(Object, (*Name).data(), (*Name).size());
           return Error(std::move(E));
         }));
-      if (!tellOwners(*Found))
-        return ask(std::move(Asked));
+      if (int Told = tellOwners(*Found); Told <= 0)
+        return Told ? Continuation->run(slabjit::refused("it refers to an object that failed")) : ask(std::move(Asked));
       jitlink::AsyncLookupResult Result;
       for (auto &[Name, Flags] : Asked->Names) {
         auto At = Found->find(ES.intern(slabjit::textOf(Name)));
@@ -117,15 +117,15 @@ private:
               [this](const SymbolDependenceMap &Unready) { Unit.Unready = Unready; });
   }
 
-  /// Has the caller hold what has these addresses. What it does not know, ORC has to wait for. Returns false if they
-  /// are to be looked up again.
-  bool tellOwners(const SymbolMap &Found) {
+  /// Has the caller hold what has these addresses. What it does not know, ORC has to wait for. Returns 0 if they
+  /// are to be looked up again, and -1 if it refers to what failed.
+  int tellOwners(const SymbolMap &Found) {
     SmallVector<uint64_t, 16> Addresses;
     SmallVector<uint8_t, 16> Known(Found.size());
     for (auto &[Name, Definition] : Found)
       Addresses.push_back(slabjit::addressOf(Definition));
-    if (!Caller.refers(Object, Addresses.data(), Known.data(), Addresses.size()))
-      return false;
+    if (int Told = Caller.refers(Object, Addresses.data(), Known.data(), Addresses.size()); Told <= 0)
+      return Told;
     DenseSet<SymbolStringPtr> Ours;
     size_t I = 0;
     for (auto &[Name, Definition] : Found)
@@ -134,7 +134,7 @@ private:
     for (auto &[Dylib, Names] : Unit.Unready)
       for (auto &Name : Names)
         Unit.WaitsForForeign |= !Ours.count(Name);
-    return true;
+    return 1;
   }
 
   const slabjit_orc &Caller;

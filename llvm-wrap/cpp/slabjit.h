@@ -254,7 +254,8 @@ typedef struct {
   /* What it refers to is looked up, perhaps again. */
   void (*asks)(void *object);
   /* Its references lead to these addresses: `known[i]` becomes 1 for what is in an object of the caller's.
-   * 0 if something was removed since `asks`, so that they may be anybody's: they are looked up again. */
+   * 0 if something was removed since `asks`, so that they may be anybody's: they are looked up again; -1 if one is in
+   * an object that failed. */
   int (*refers)(void *object, const uint64_t *addresses, uint8_t *known, size_t n);
   /* The linked object belongs to this resource key. The session is locked: no call into LLVM. */
   void (*belongs)(void *object, uintptr_t key);

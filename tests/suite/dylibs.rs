@@ -11,7 +11,7 @@ use slabjit::{Error, LibraryError, LinkError, Removal};
 use crate::case::{take_trace, trace};
 use crate::common::{Checked, compile_bytes, tests};
 use crate::dylib_calls::{Int, call, cause, find};
-use crate::target::by_arch;
+use crate::target::{by_arch, by_qemu};
 
 tests![
     what_is_needed_is_linked,
@@ -31,6 +31,7 @@ tests![
     a_chain_of_ten_thousand_on_a_small_stack,
     ten_thousand_dylibs,
     threads_add_look_up_and_remove,
+    what_is_found_while_it_is_removed_is_kept,
     others_compile_and_this_thread_initialises,
     requests_are_answered_once,
     an_answer_may_look_up_and_end_the_jit,
@@ -460,6 +461,61 @@ fn threads_add_look_up_and_remove() {
     });
     main.clear().unwrap();
     assert_eq!(engine.stats().arena.slabs, 0);
+}
+
+fn what_is_found_while_it_is_removed_is_kept() {
+    let engine = Checked::new();
+    let main = jit(&engine).dylib("main");
+    let base = compile_bytes("base.c", "int base_00000(int n) { return n + 2; }", &[]);
+    let user = compile_bytes("user.c", "int base_00000(int); int user_00000(int n) { return base_00000(n) * 2; }", &[]);
+    let (current, ends) = (Mutex::new(String::from("base_00000")), AtomicUsize::new(0));
+    let is_gone = |error: &Error| {
+        matches!(
+            error,
+            Error::Library(LibraryError::SymbolNotFound { .. }) | Error::Link(LinkError::SymbolFailed { .. })
+        )
+    };
+    let found = AtomicUsize::new(0);
+    let check = |name: &str, expected: i32| match find(&main, name) {
+        Ok(function) => {
+            // SAFETY: of this type.
+            assert_eq!(unsafe { function(1) }, expected);
+            found.fetch_add(1, Ordering::Relaxed);
+        }
+        Err(error) => assert!(is_gone(&error), "{error:?}"),
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while ends.load(Ordering::Relaxed) == 0 {
+                    let name = current.lock().unwrap().clone();
+                    check(&name, 3);
+                }
+            });
+        }
+        scope.spawn(|| {
+            for i in 0.. {
+                if ends.load(Ordering::Relaxed) != 0 {
+                    break;
+                }
+                let (name, needed) = (format!("user_{i:05}"), current.lock().unwrap().clone());
+                let tracker = main.tracker();
+                let names = [("base_00000", needed), ("user_00000", name.clone())];
+                tracker.add_object(crate::orc::renamed(&user, &names)).unwrap();
+                check(&name, 6);
+                tracker.remove().unwrap();
+            }
+        });
+        for i in 0..by_qemu(3000, 30) {
+            let (name, tracker) = (format!("base_{i:05}"), main.tracker());
+            tracker.add_object(crate::orc::renamed(&base, &[("base_00000", name.clone())])).unwrap();
+            current.lock().unwrap().clone_from(&name);
+            check(&name, 3);
+            tracker.remove().unwrap();
+        }
+        ends.store(1, Ordering::Relaxed);
+    });
+    assert!(found.into_inner() > 0);
 }
 
 fn others_compile_and_this_thread_initialises() {

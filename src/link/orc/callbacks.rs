@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use slabjit_llvm_wrap as shim;
 
 use super::given::Given;
-use super::layer::{Layer, Unit};
+use super::layer::{Layer, Referred, Unit};
 use super::object::{OrcObject, prepare as prepare_object};
 use super::pool::Task;
 use crate::fork_guard;
@@ -177,9 +177,10 @@ unsafe extern "C" fn refers(raw: *mut c_void, addresses: *const u64, known: *mut
     // SAFETY: of `prepare`; two arrays of this length, lent for this call.
     let (Linking { layer, object, lost }, addresses, known) =
         unsafe { (object(raw), slice(addresses, n), std::slice::from_raw_parts_mut(known, n)) };
-    guarded(1, || {
-        let lost = lost.load(Ordering::Relaxed);
-        layer.refer(object.number, &object.code, addresses, known, lost).into()
+    guarded(-1, || match layer.refer(object.number, &object.code, addresses, known, lost.load(Ordering::Relaxed)) {
+        Referred::Held => 1,
+        Referred::Lost => 0,
+        Referred::Failed => -1,
     })
 }
 

@@ -29,6 +29,17 @@ use crate::live::resolve::found::Found;
 use crate::out_of_range::OutOfRange;
 use crate::{Error, LinkError, Result};
 
+/// What has become of an object's references.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Referred {
+    /// What they lead to is held.
+    Held,
+    /// They are to be looked up again.
+    Lost,
+    /// They lead to an object that failed.
+    Failed,
+}
+
 /// An object that ORC waits for. It is ready or fails once.
 pub(super) struct Unit(*mut shim::slabjit_unit);
 
@@ -267,19 +278,27 @@ impl Layer {
     }
 
     /// Has an object's code keep what these addresses are in; `known` says which are in objects that ORC need not wait
-    /// for. False, and nothing, if an object went since they were looked up, when [`lost`](Self::lost) was this.
-    pub(super) fn refer(&self, number: Number, code: &CodeRef, addresses: &[u64], known: &mut [u8], lost: u64) -> bool {
+    /// for. Does nothing if an object went since they were looked up, when [`lost`](Self::lost) was this.
+    pub(super) fn refer(
+        &self,
+        number: Number,
+        code: &CodeRef,
+        addresses: &[u64],
+        known: &mut [u8],
+        lost: u64,
+    ) -> Referred {
         let (mut needs, mut keeps) = (Vec::new(), Vec::new());
         let mut state = self.state();
         if state.lost != lost {
-            return false;
+            return Referred::Lost;
         }
         for (address, known) in addresses.iter().zip(known) {
             let Some(other) = state.at(*address as usize) else {
                 keeps.extend(state.outside.get(&(*address as usize)).cloned());
                 continue;
             };
-            let Some(object) = state.objects.get(&other) else { continue };
+            // ORC is about to be told that it has failed.
+            let Some(object) = state.objects.get(&other) else { return Referred::Failed };
             *known = (!object.foreign).into();
             if other == number {
                 continue;
@@ -300,7 +319,7 @@ impl Layer {
         }
         drop(state);
         code.keep(keeps);
-        true
+        Referred::Held
     }
 
     /// Takes note of an object's resource key. The session is locked.
@@ -337,23 +356,22 @@ impl Layer {
             object.runs = runs;
         }
         let settled = state.readiness.linked(number);
-        drop(state);
         // Whoever is told that it is ready may remove it, and finds that nothing here holds it.
-        drop((code, job));
-        self.settle(settled, None);
+        self.settle(state, settled, None, (code, job));
     }
 
     /// Fails an object, and all that wait for it.
     pub(super) fn fail(&self, number: Number, error: impl Into<Arc<Error>>) {
-        let settled = self.state().readiness.fail(number);
-        self.settle(settled, Some((number, error.into())));
+        let mut state = self.state();
+        let settled = state.readiness.fail(number);
+        self.settle(state, settled, Some((number, error.into())), ());
     }
 
-    /// Tells ORC what has become of objects; `cause` is the one that failed, and why.
-    fn settle(&self, settled: Settled, cause: Option<(Number, Arc<Error>)>) {
+    /// Tells ORC what has become of objects, of which nobody has been told yet; `cause` is the one that failed, and
+    /// why. What is `done` is dropped before that.
+    fn settle<T>(&self, mut state: Guard<'_, State>, settled: Settled, cause: Option<(Number, Arc<Error>)>, done: T) {
         let Settled { ready, failed } = settled;
         let mut units = Vec::new();
-        let mut state = self.state();
         // Once one waits for what is not ours, those behind it have to.
         let mut wait = false;
         for (place, group) in ready.iter().enumerate() {
@@ -378,12 +396,17 @@ impl Layer {
             }
         }
         let mut gone = Vec::new();
+        // Until ORC knows, it tells their addresses.
+        let mut failing = Vec::new();
         let dead = failed.iter().filter_map(|number| {
             let names = state.names_of(*number);
+            let starts = state.objects.get_mut(number).map(|object| std::mem::take(&mut object.starts));
+            failing.extend(starts.into_iter().flatten().map(|start| (start, *number)));
             Some((*number, state.forget(*number, &mut gone)?, names))
         });
         let dead: Vec<_> = dead.collect();
         drop(state);
+        drop(done);
         // Before anybody is told.
         if let Some((_, why)) = &cause {
             for (_, unit, (dylib, names)) in &dead {
@@ -398,6 +421,10 @@ impl Layer {
                 Some((failed, why)) if *failed == number => unit.fail(&why.to_string()),
                 _ => unit.fail("an object refers to one that failed"),
             }
+        }
+        if !failing.is_empty() {
+            let mut state = self.state();
+            failing.into_iter().for_each(|(start, number)| state.leave(start, number));
         }
         // The resolvers of all run before anybody calls them. Groups lie behind those that they refer to.
         let mut broken = None;
@@ -646,8 +673,15 @@ impl State {
             }
         }
         for start in object.starts {
-            self.ranges.remove(&start);
+            self.leave(start, number);
         }
         object.unit
+    }
+
+    /// Forgets that an object has an address, which may be another's by now.
+    fn leave(&mut self, start: usize, number: Number) {
+        if self.ranges.get(&start).is_some_and(|(_, other)| *other == number) {
+            self.ranges.remove(&start);
+        }
     }
 }
