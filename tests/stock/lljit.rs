@@ -8,8 +8,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use slabjit::llvm_sys::core::{LLVMCreateMemoryBufferWithMemoryRangeCopy, LLVMDisposeMessage};
-use slabjit::llvm_sys::error::{LLVMErrorRef, LLVMGetErrorMessage};
+use slabjit::llvm_sys::core::LLVMCreateMemoryBufferWithMemoryRangeCopy;
+use slabjit::llvm_sys::error::{LLVMDisposeErrorMessage, LLVMErrorRef, LLVMGetErrorMessage};
 use slabjit::llvm_sys::orc2::ee::LLVMOrcCreateRTDyldObjectLinkingLayerWithSectionMemoryManager;
 use slabjit::llvm_sys::orc2::lljit::*;
 use slabjit::llvm_sys::orc2::*;
@@ -196,7 +196,7 @@ pub unsafe fn check(error: LLVMErrorRef) -> Result<(), String> {
     unsafe {
         let message = LLVMGetErrorMessage(error);
         let text = CStr::from_ptr(message).to_string_lossy().into_owned();
-        LLVMDisposeMessage(message);
+        LLVMDisposeErrorMessage(message);
         Err(text)
     }
 }

@@ -141,7 +141,7 @@ fn functions_are_made_when_they_are_called() {
         let entry = LLVMOrcCSymbolAliasMapEntry { Name: body, Flags: EXPORTED_CALLABLE };
         aliases.push(LLVMOrcCSymbolAliasMapPair { Name: intern(jit, name), Entry: entry });
     }
-    // SAFETY: the managers outlive what uses them; the unit is given on.
+    // SAFETY: the managers are there as long as functions are to be made; the unit is given on.
     unsafe {
         let (triple, dylib) = (LLVMOrcLLJITGetTripleString(jit.0), LLVMOrcLLJITGetMainJITDylib(jit.0));
         let stubs = LLVMOrcCreateLocalIndirectStubsManager(triple);
@@ -151,9 +151,11 @@ fn functions_are_made_when_they_are_called() {
         check(LLVMOrcJITDylibDefine(dylib, unit)).unwrap();
         assert_eq!((jit.call("entry", 0), engine.stats().libraries), (1, 2));
         assert_eq!((jit.call("entry", 1), jit.call("entry", 0), engine.stats().libraries), (3, 1, 3));
-        drop(engine);
-        LLVMOrcDisposeIndirectStubsManager(stubs);
+        // Both functions were made, so that nothing uses them any more. The manager has names of the session's pool, which
+        // it must not outlive, as it does in LLVM's own example.
         LLVMOrcDisposeLazyCallThroughManager(manager);
+        LLVMOrcDisposeIndirectStubsManager(stubs);
+        drop(engine);
     }
 }
 
