@@ -7,7 +7,7 @@ use crate::common::{Checked, child_with, compile_bytes, tests};
 use crate::dylib_calls::{call, cause, find};
 use crate::orc::renamed;
 use crate::state;
-use crate::target::{by_qemu, not_under_qemu};
+use crate::target::not_under_qemu;
 
 tests![what_was_removed_leaves_nothing; parts: many_names];
 
@@ -20,7 +20,10 @@ fn what_was_removed_leaves_nothing() {
     assert_eq!(end.code, Some(0), "{end:?}");
 }
 
-/// Adds, uses and removes something, whose name has a number; and of how many names it has one, as it takes as long.
+/// How many names each round has.
+const NAMES: usize = 6000;
+
+/// A kind of thing that is added, used and removed under a name. The number divides how many names it gets.
 type Kind = (&'static str, usize, fn(&Dylib, &Templates, &str));
 
 const KINDS: &[Kind] = &[
@@ -79,13 +82,12 @@ fn many_names() {
     let builder = slabjit::JitEngine::builder().slab_layout(SlabLayout::Packed).quarantine(16 << 10);
     let engine = Checked::of(builder.build().unwrap());
     let main = engine.orc().build().unwrap().dylib("main");
-    let rounds = by_qemu(6000, 600);
     let (mut next, mut grown) = (0, Vec::new());
     for (what, of, run) in KINDS {
         let mut least = || {
             // What is kept until it is much comes and goes.
             let bytes = (0..3).map(|_| {
-                for _ in 0..rounds / of {
+                for _ in 0..NAMES / of {
                     next += 1;
                     run(&main, &templates, &format!("value_{next:06}"));
                 }
@@ -95,10 +97,10 @@ fn many_names() {
         };
         let before = least();
         let more = least().saturating_sub(before);
-        println!("{what}: {more} bytes more after {} names", 3 * rounds / of);
+        println!("{what}: {more} bytes more after {} names", 3 * NAMES / of);
         // A name takes 40 bytes at least, in each of three times as many, and a module some thousands. LLVM's table of
         // names grows by 64 KiB at a time, and names are swept once they are 4096.
-        if more >= 30 * rounds {
+        if more >= 30 * NAMES {
             grown.push(*what);
         }
     }

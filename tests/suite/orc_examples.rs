@@ -151,8 +151,8 @@ fn functions_are_made_when_they_are_called() {
         check(LLVMOrcJITDylibDefine(dylib, unit)).unwrap();
         assert_eq!((jit.call("entry", 0), engine.stats().libraries), (1, 2));
         assert_eq!((jit.call("entry", 1), jit.call("entry", 0), engine.stats().libraries), (3, 1, 3));
-        // Both functions were made, so that nothing uses them any more. The manager has names of the session's pool, which
-        // it must not outlive, as it does in LLVM's own example.
+        // Both functions were made: nothing uses the managers any more. One has names of the session's pool, and must
+        // not outlive it, as it does in LLVM's own example.
         LLVMOrcDisposeLazyCallThroughManager(manager);
         LLVMOrcDisposeIndirectStubsManager(stubs);
         drop(engine);

@@ -33,7 +33,7 @@ pub(super) type Outcome = Result<LookedUp, Failure>;
 type Done = Box<dyn FnOnce(Outcome) + Send>;
 
 /// Looks up a name that a dylib exports, or, with `hidden`, has, of a session that lives until `done` is called: once, by
-/// any thread, without a lock.
+/// any thread, without a lock, but within LLVM. What a user gave is done [later](super::later).
 pub(super) fn request(
     pool: Option<&Arc<Pool>>,
     dylib: *mut c_void,
