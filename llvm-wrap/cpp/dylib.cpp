@@ -84,31 +84,33 @@ extern "C" void slabjit_dylib_add_finder(void *Dylib, const slabjit_finder *Call
   dylib(Dylib).addGenerator(std::make_unique<Finder>(*Caller));
 }
 
-extern "C" char *slabjit_dylib_add_object(slabjit_session *Session, void *Dylib, void *Tracker,
-                                          const slabjit_object *Object) noexcept {
+extern "C" char *slabjit_dylib_add_objects(slabjit_session *Session, void *Dylib, void *Tracker,
+                                           const slabjit_object *Objects, size_t N) noexcept {
   // Dropped on every way out from here.
-  auto Bytes = std::make_unique<Borrowed>(*Object);
+  std::vector<std::unique_ptr<Borrowed>> Bytes;
+  std::vector<MaterializationUnit::Interface> Interfaces(N);
   auto &JD = dylib(Dylib);
   auto &ES = JD.getExecutionSession();
-  MaterializationUnit::Interface I;
-  for (auto &Name : ArrayRef<slabjit_named>(Object->names, Object->n))
-    I.SymbolFlags[ES.intern(StringRef(Name.name, Name.name_len))] = flagsOf(Name.kind, Name.exported, Name.weak);
-  if (Object->initialiser_len) {
-    I.InitSymbol = ES.intern(StringRef(Object->initialiser, Object->initialiser_len));
-    I.SymbolFlags[I.InitSymbol] = JITSymbolFlags::MaterializationSideEffectsOnly;
+  for (size_t K = 0; K != N; ++K) {
+    auto &Object = Objects[K];
+    auto &I = Interfaces[K];
+    Bytes.push_back(std::make_unique<Borrowed>(Object));
+    for (auto &Name : ArrayRef<slabjit_named>(Object.names, Object.n))
+      I.SymbolFlags[ES.intern(StringRef(Name.name, Name.name_len))] = flagsOf(Name.kind, Name.exported, Name.weak);
+    if (Object.initialiser_len) {
+      I.InitSymbol = ES.intern(StringRef(Object.initialiser, Object.initialiser_len));
+      I.SymbolFlags[I.InitSymbol] = JITSymbolFlags::MaterializationSideEffectsOnly;
+    }
   }
   auto Of = Tracker ? ResourceTrackerSP(static_cast<ResourceTracker *>(Tracker)) : JD.getDefaultResourceTracker();
-  return slabjit::takeText(
-      slabjit::lljit(Session).getObjLinkingLayer().add(std::move(Of), std::move(Bytes), std::move(I)));
-}
-
-extern "C" char *slabjit_dylib_transfer(void *Dylib, void *From, void *To) noexcept {
-  auto &Source = *static_cast<ResourceTracker *>(From);
-  auto Of = To ? ResourceTrackerSP(static_cast<ResourceTracker *>(To)) : dylib(Dylib).getDefaultResourceTracker();
-  if (Source.isDefunct() || Of->isDefunct())
-    return slabjit::takeText(slabjit::refused("its tracker was removed"));
-  Source.transferTo(*Of);
-  return nullptr;
+  auto &Layer = slabjit::lljit(Session).getObjLinkingLayer();
+  // No look-up finds some of them only.
+  return slabjit::takeText(ES.runSessionLocked([&]() -> Error {
+    for (size_t K = 0; K != N; ++K)
+      if (auto E = Layer.add(Of, std::move(Bytes[K]), std::move(Interfaces[K])))
+        return E;
+    return Error::success();
+  }));
 }
 
 extern "C" void slabjit_dylib_look_up(void *Dylib, const char *Name, size_t Len, int Hidden,

@@ -79,10 +79,12 @@ LLJIT &slabjit::lljit(slabjit_session *Session) { return *Session->JIT; }
 
 extern "C" void *slabjit_session_lljit(slabjit_session *Session) noexcept { return Session->JIT.get(); }
 
-extern "C" char *slabjit_session_dispose(slabjit_session *Session) noexcept {
-  std::unique_ptr<slabjit_session> Owned(Session);
+extern "C" char *slabjit_session_end(slabjit_session *Session) noexcept {
   // What ~LLJIT would only report.
-  auto *Text = slabjit::takeText(Session->JIT->getExecutionSession().endSession());
+  return slabjit::takeText(Session->JIT->getExecutionSession().endSession());
+}
+
+extern "C" void slabjit_session_dispose(slabjit_session *Session) noexcept {
+  std::unique_ptr<slabjit_session> Owned(Session);
   Owned->JIT.reset();
-  return Text;
 }

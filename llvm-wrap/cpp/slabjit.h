@@ -309,11 +309,10 @@ void slabjit_dylib_set_order(void *dylib, void *const *dylibs, size_t n) SLABJIT
 /* Defines an address. */
 char *slabjit_dylib_define(void *dylib, const slabjit_named *name, uint64_t address) SLABJIT_NOEXCEPT;
 void slabjit_dylib_add_finder(void *dylib, const slabjit_finder *finder) SLABJIT_NOEXCEPT;
-/* Adds an object, to a tracker (LLVMOrcResourceTrackerRef) or, with NULL, the dylib's own. */
-char *slabjit_dylib_add_object(slabjit_session *session, void *dylib, void *tracker, const slabjit_object *object)
-    SLABJIT_NOEXCEPT;
-/* Gives what a tracker of the dylib has to another, or, with NULL, to the dylib's own. Fails if one was removed. */
-char *slabjit_dylib_transfer(void *dylib, void *from, void *to) SLABJIT_NOEXCEPT;
+/* Adds objects, to a tracker (LLVMOrcResourceTrackerRef) or, with NULL, the dylib's own. No look-up finds some of them
+ * only, unless this fails: those before the one that cannot be added are there then. */
+char *slabjit_dylib_add_objects(slabjit_session *session, void *dylib, void *tracker, const slabjit_object *objects,
+                                size_t n) SLABJIT_NOEXCEPT;
 /* Looks a name up that the dylib itself exports, or, with `hidden`, defines, and links what it needs. `done` is called
  * once, on any thread, and perhaps before this returns; it may not unwind. */
 void slabjit_dylib_look_up(void *dylib, const char *name, size_t len, int hidden, slabjit_looked_up *done, void *user)
@@ -340,17 +339,19 @@ void slabjit_unit_fail(slabjit_unit *unit, const char *text, size_t len) SLABJIT
 char *slabjit_check_version(void) SLABJIT_NOEXCEPT;
 
 /* Makes an LLJIT for this process that hands its objects to `caller`, which is copied. IR is compiled as for a
- * shared library. Owner: the caller, who disposes of it with slabjit_session_dispose. `report` is told what LLVM
- * says of errors in it; on any thread, and it may not unwind. With `find_process_symbols`, the main dylib finds the
- * process's symbols also where an LLJIT does not see to that (up to LLVM 16). The native target must have been
- * initialised (LLVMInitializeNativeTarget and its AsmPrinter). */
+ * shared library. Owner: the caller, who ends it with slabjit_session_end and frees it with slabjit_session_dispose.
+ * `report` is told what LLVM says of errors in it; on any thread, and it may not unwind. With `find_process_symbols`,
+ * the main dylib finds the process's symbols also where an LLJIT does not see to that (up to LLVM 16). The native
+ * target must have been initialised (LLVMInitializeNativeTarget and its AsmPrinter). */
 char *slabjit_session_create(void (*report)(const char *text, size_t len), const slabjit_orc *caller,
                              int find_process_symbols, slabjit_session **out)
     SLABJIT_NOEXCEPT;
 /* The LLJIT (LLVMOrcLLJITRef), owned by the session. */
 void *slabjit_session_lljit(slabjit_session *session) SLABJIT_NOEXCEPT;
-/* Ends the session. Returns what LLVM said while ending it. */
-char *slabjit_session_dispose(slabjit_session *session) SLABJIT_NOEXCEPT;
+/* Ends the session: removes all that it has. Returns what LLVM said while ending it. */
+char *slabjit_session_end(slabjit_session *session) SLABJIT_NOEXCEPT;
+/* Frees a session that has ended. Nobody has a tracker of it any more. */
+void slabjit_session_dispose(slabjit_session *session) SLABJIT_NOEXCEPT;
 
 /* Builds a LinkGraph from a relocatable ELF object of this machine. The bytes are borrowed until the link has ended.
  * `name` names the object in LLVM's messages. Owner: the caller, until slabjit_batch_link or slabjit_graph_dispose. */

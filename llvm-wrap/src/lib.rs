@@ -259,13 +259,13 @@ unsafe extern "C" {
     pub fn slabjit_dylib_set_order(dylib: *mut c_void, dylibs: *const *mut c_void, n: usize);
     pub fn slabjit_dylib_define(dylib: *mut c_void, name: *const slabjit_named, address: u64) -> *mut c_char;
     pub fn slabjit_dylib_add_finder(dylib: *mut c_void, finder: *const slabjit_finder);
-    pub fn slabjit_dylib_add_object(
+    pub fn slabjit_dylib_add_objects(
         session: *mut slabjit_session,
         dylib: *mut c_void,
         tracker: *mut c_void,
-        object: *const slabjit_object,
+        objects: *const slabjit_object,
+        n: usize,
     ) -> *mut c_char;
-    pub fn slabjit_dylib_transfer(dylib: *mut c_void, from: *mut c_void, to: *mut c_void) -> *mut c_char;
     pub fn slabjit_dylib_look_up(
         dylib: *mut c_void,
         name: *const c_char,
@@ -285,7 +285,8 @@ unsafe extern "C" {
         out: *mut *mut slabjit_session,
     ) -> *mut c_char;
     pub fn slabjit_session_lljit(session: *mut slabjit_session) -> *mut c_void;
-    pub fn slabjit_session_dispose(session: *mut slabjit_session) -> *mut c_char;
+    pub fn slabjit_session_end(session: *mut slabjit_session) -> *mut c_char;
+    pub fn slabjit_session_dispose(session: *mut slabjit_session);
     pub fn slabjit_graph_create(
         bytes: *const c_char,
         len: usize,

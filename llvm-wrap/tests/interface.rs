@@ -675,7 +675,8 @@ fn the_lljit_hands_objects_to_the_caller_and_reports_errors() {
         let error = LLVMOrcLLJITLookup(jit, &mut address, c"foreign".as_ptr());
         assert!(!error.is_null());
         LLVMConsumeError(error);
-        assert_eq!(take(slabjit_session_dispose(session)), None);
+        assert_eq!(take(slabjit_session_end(session)), None);
+        slabjit_session_dispose(session);
     }
     let reported = REPORTED.lock().unwrap();
     assert!(reported.iter().any(|text| text.ends_with("of 'main' is refused")), "{reported:?}");

@@ -1,15 +1,18 @@
-//! Dylibs keep nothing of what was removed, whatever it was called: neither we nor ORC.
+//! Dylibs keep nothing of what was removed, whatever it was called: neither we nor ORC. What is added takes as long as
+//! what was added before.
 
-use slabjit::orc::Dylib;
+use std::time::Duration;
+
+use slabjit::orc::{Dylib, Tracker};
 use slabjit::{Error, LibraryError, LinkError, SlabLayout};
 
-use crate::common::{Checked, child_with, compile_bytes, tests};
+use crate::common::{Checked, child_with, compile_bytes, tests, thread_time};
 use crate::dylib_calls::{call, cause, find};
 use crate::orc::renamed;
 use crate::state;
-use crate::target::not_under_qemu;
+use crate::target::{not_under_qemu, under_valgrind};
 
-tests![what_was_removed_leaves_nothing; parts: many_names];
+tests![what_was_removed_leaves_nothing; alone: adding_is_linear; parts: many_names];
 
 fn what_was_removed_leaves_nothing() {
     if not_under_qemu("it executes what was where other code is now") {
@@ -105,6 +108,52 @@ fn many_names() {
         }
     }
     assert_eq!(grown, [""; 0]);
+    drop(main);
+    engine.finish();
+}
+
+/// Adds so many of something.
+type Adding = (&'static str, usize, fn(&Tracker, &[u8], usize));
+
+const ADDING: &[Adding] = &[
+    ("objects of one tracker", 4000, |tracker, template, n| {
+        for i in 0..n {
+            tracker.add_object(renamed(template, &[("value_000000", format!("value_{i:06}"))])).unwrap();
+        }
+    }),
+    #[cfg(feature = "inkwell")]
+    ("functions that are compiled when they are called", 4000, |tracker, _, n| {
+        let function = |i: usize| format!("define void @value_{i}() {{\n ret void\n}}\n");
+        let module: String = (0..n).map(function).collect();
+        tracker.add_bitcode_lazily("module", module, slabjit::ir::OptLevel::None).unwrap();
+    }),
+];
+
+fn adding_is_linear() {
+    if not_under_qemu("it measures time") || under_valgrind() {
+        return;
+    }
+    let template = compile_bytes("grows.c", "int value_000000(int n) { return n + 2; }", &[]);
+    let engine = Checked::new();
+    let main = engine.orc().build().unwrap().dylib("main");
+    for (what, n, add) in ADDING {
+        let time = |n: usize| {
+            let tracker = main.tracker();
+            let before = thread_time();
+            add(&tracker, &template, n);
+            let time = thread_time() - before;
+            tracker.remove().unwrap();
+            time
+        };
+        let (mut few, mut many) = (Duration::MAX, Duration::MAX);
+        // Other processes disturb.
+        let linear = (0..5).any(|_| {
+            (few, many) = (few.min(time(*n)), many.min(time(4 * n)));
+            many < few * 8
+        });
+        println!("{what}: {n} in {few:?}, {} in {many:?}", 4 * n);
+        assert!(linear, "{what}: {n} in {few:?}, {} in {many:?}", 4 * n);
+    }
     drop(main);
     engine.finish();
 }

@@ -23,6 +23,7 @@ tests![
     a_name_that_is_taken_is_refused_whole,
     modules_that_call_each_other_go,
     threads_call_at_once,
+    what_is_found_can_be_called,
     threads_compile,
     a_function_is_redirected,
     functions_are_redirected_while_they_are_called,
@@ -470,6 +471,42 @@ fn modules_that_call_each_other_go() {
     second.remove().unwrap();
     assert_eq!(engine.stats().arena.slabs, 0);
     drop((main, other, jit));
+    engine.finish();
+}
+
+fn what_is_found_can_be_called() {
+    const FUNCTIONS: usize = 200;
+    let engine = Checked::new();
+    let main = jit(&engine).dylib("main");
+    for round in 0..20 {
+        let last = format!("f_{round}_{}", FUNCTIONS - 1);
+        let function = |i| {
+            format!(
+                "define i32 @f_{round}_{i}(i32 %n) {{
+                   %c = load i32, ptr @count
+                   %m = add i32 %n, %c
+                   ret i32 %m
+                 }}\n"
+            )
+        };
+        let module = "@count = internal global i32 5\n".to_owned() + &(0..FUNCTIONS).map(function).collect::<String>();
+        thread::scope(|scope| {
+            // While it is added.
+            scope.spawn(|| {
+                let function = loop {
+                    match find(&main, &last) {
+                        Ok(function) => break function,
+                        Err(Error::Library(LibraryError::SymbolNotFound { .. })) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                };
+                // SAFETY: of this type.
+                assert_eq!(unsafe { function(round) }, round + 5);
+            });
+            add(&main, &module);
+        });
+    }
+    drop(main);
     engine.finish();
 }
 

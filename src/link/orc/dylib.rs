@@ -7,26 +7,26 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use slabjit_llvm_wrap as shim;
-use slabjit_llvm_wrap::llvm_sys::orc2::{LLVMOrcJITDylibClear, LLVMOrcJITDylibCreateResourceTracker};
+use slabjit_llvm_wrap::llvm_sys::orc2::LLVMOrcJITDylibClear;
 
 use super::entry::Entry;
-use super::finder::{self, Address};
-use super::given::{Deferred, Given};
+use super::finder::Address;
+use super::given::Deferred;
 use super::later::{later, leave};
 #[cfg(feature = "inkwell")]
 use super::lazy::Lazy;
 use super::lazy::{FindBody, Stubs, first_call};
 use super::lookup::{self, LookedUp, kind_for_orc};
+use super::offer::Offer;
 use super::session::Session;
 use super::tracker::Tracker;
-use crate::elf::{Archive, Binding, Definition, SymbolKind, Visibility};
+use crate::elf::{Archive, SymbolKind};
 use crate::fork_guard::{self, ForkGuard, Mutex};
 use crate::link::llvm::shim_text::{take_error, take_text};
 use crate::live::library::Library;
 use crate::live::library::name_source::NameSource;
 use crate::live::lifetime::loaded_library::CodeRef;
 use crate::live::resolve::found::Found;
-use crate::live::resolve::prepared::PreparedObject;
 use crate::name::{DefinedName, Name};
 use crate::read::Contents;
 use crate::{Error, LibraryError, LinkError, Result, SymbolMissing};
@@ -108,12 +108,10 @@ impl Dylib {
 
     /// Prepares an object and gives it to ORC, which has it linked when one of its names is looked up.
     pub(crate) fn add_object(&self, tracker: Option<&Tracker>, name: Option<&str>, bytes: &[u8]) -> Result<()> {
-        let layer = &self.session.layer;
-        let name = name.map_or_else(|| layer.context.next_object_name(), Name::from);
-        let object = Arc::new(layer.context.prepare(name, bytes.into(), false)?);
-        let names = object.index.definitions.iter().filter_map(|definition| named(&object, definition)).collect();
-        let has_initialisers = !object.index.arrays.is_empty();
-        self.give(tracker, Given::Prepared(object), names, has_initialisers)
+        let context = &self.session.layer.context;
+        let name = name.map_or_else(|| context.next_object_name(), Name::from);
+        let object = Arc::new(context.prepare(name, bytes.into(), false)?);
+        self.add(tracker, &[Offer::object(&self.session, object)])
     }
 
     /// Has members of an archive be added when a name of theirs is asked for.
@@ -140,33 +138,16 @@ impl Dylib {
     /// Gives ORC an object that is made when one of its names is looked up.
     #[cfg_attr(not(feature = "inkwell"), allow(dead_code, reason = "only modules are made later"))]
     pub(crate) fn add_deferred(&self, tracker: Option<&Tracker>, deferred: Deferred) -> Result<()> {
-        let deferred = Arc::new(deferred);
-        let name = |name: &DefinedName| shim::slabjit_named {
-            name: name.name.as_ptr().cast(),
-            name_len: name.name.len(),
-            exported: name.is_exported.into(),
-            weak: name.is_weak.into(),
-            kind: kind_for_orc(if name.is_function { SymbolKind::Function } else { SymbolKind::Data }),
-        };
-        let names = deferred.names.iter().map(name).collect();
-        let has_initialisers = deferred.has_initialisers;
-        self.give(tracker, Given::Deferred(Arc::clone(&deferred)), names, has_initialisers)
+        self.add(tracker, &[Offer::deferred(&self.session, deferred)])
     }
 
     /// Gives ORC a module whose functions are made when they are first called; all of it, or nothing.
     #[cfg(feature = "inkwell")]
     pub(crate) fn add_lazily(&self, tracker: Option<&Tracker>, suffix: &str, lazy: &Lazy) -> Result<()> {
         let all = self.tracker();
-        let added = self.add_parts(&all, suffix, lazy).and_then(|()| {
-            let to = tracker.map_or(std::ptr::null_mut(), Tracker::raw);
-            let _pass = ForkGuard::take();
-            // SAFETY: trackers of this dylib of a session that lives.
-            let text = unsafe { take_text(shim::slabjit_dylib_transfer(self.raw(), all.raw(), to)) };
-            let object = || lazy.name.clone();
-            all.names_go_to(tracker.map_or(&self.entry.names, |tracker| &tracker.names));
-            text.map_or(Ok(()), |message| Err(Error::Link(LinkError::Failed { object: object(), message })))
-        });
-        added.or_else(|error| all.remove().and(Err(error)))
+        self.add_parts(&all, suffix, lazy).or_else(|error| all.remove().and(Err(error)))?;
+        all.go_to(tracker);
+        Ok(())
     }
 
     #[cfg(feature = "inkwell")]
@@ -175,9 +156,7 @@ impl Dylib {
         let bodies =
             functions.iter().map(|function| (function.name.as_str(), format!("{}.body{suffix}", function.name)));
         let stubs = Stubs::of_functions(self.for_stubs(), bodies.clone());
-        if !functions.is_empty() {
-            self.add_stubs(Some(all), name, functions, stubs)?;
-        }
+        // Before anybody can call them.
         for (function, body) in bodies {
             let (make, of, body_name) = (Arc::clone(make), function.to_owned(), body.clone());
             let make = Box::new(move || make(Some((&of, &body_name))));
@@ -185,40 +164,39 @@ impl Dylib {
             let name = format!("{name}:{function}");
             self.add_deferred(Some(all), Deferred { name, names, has_initialisers: false, make })?;
         }
-        if rest.is_empty() && !has_initialisers {
-            return Ok(());
+        // They refer to each other.
+        let mut visible = Vec::new();
+        if !functions.is_empty() {
+            visible.push(self.stubs(name, functions, stubs)?);
         }
-        let make = Arc::clone(make);
-        let deferred = Deferred {
-            name: name.clone(),
-            names: rest.clone(),
-            has_initialisers: *has_initialisers,
-            make: Box::new(move || make(None)),
-        };
-        self.add_deferred(Some(all), deferred)
+        if !rest.is_empty() || *has_initialisers {
+            let make = Arc::clone(make);
+            let deferred = Deferred {
+                name: name.clone(),
+                names: rest.clone(),
+                has_initialisers: *has_initialisers,
+                make: Box::new(move || make(None)),
+            };
+            visible.push(Offer::deferred(&self.session, deferred));
+        }
+        self.add(Some(all), &visible)
     }
 
     fn for_stubs(&self) -> Box<dyn FindBody> {
         Box::new(ForStubs { session: Arc::downgrade(&self.session), entry: Arc::downgrade(&self.entry) })
     }
 
-    fn add_stubs(
-        &self,
-        tracker: Option<&Tracker>,
-        name: &str,
-        functions: &[DefinedName],
-        stubs: Arc<Stubs>,
-    ) -> Result<()> {
+    fn stubs(&self, name: &str, functions: &[DefinedName], stubs: Arc<Stubs>) -> Result<Offer> {
         let bytes = stubs.object(name, functions, first_call())?;
         let object = Arc::new(self.session.layer.context.prepare(name.into(), bytes.into(), false)?);
-        let names = object.index.definitions.iter().filter_map(|definition| named(&object, definition)).collect();
-        self.give(tracker, Given::Stubs(object.clone(), stubs), names, false)
+        Ok(Offer::stubs(&self.session, object, stubs))
     }
 
     /// Defines a name as a stub that leads to an address.
     pub(crate) fn define_stub(&self, tracker: Option<&Tracker>, name: &str, to: u64, code: &CodeRef) -> Result<()> {
         let defined = DefinedName { name: name.to_owned(), is_function: true, is_weak: false, is_exported: true };
-        self.add_stubs(tracker, name, &[defined], Stubs::leading_to(self.for_stubs(), name, to, code))
+        let stubs = self.stubs(name, &[defined], Stubs::leading_to(self.for_stubs(), name, to, code))?;
+        self.add(tracker, &[stubs])
     }
 
     /// Has the stub of a name lead to another address. Returns what kept the code that it led to.
@@ -244,43 +222,22 @@ impl Dylib {
         self.session.next_number()
     }
 
-    /// The names have texts of what is given.
-    fn give(
-        &self,
-        tracker: Option<&Tracker>,
-        given: Given,
-        names: Vec<shim::slabjit_named>,
-        has_initialisers: bool,
-    ) -> Result<()> {
-        let layer = &self.session.layer;
-        let initialiser = match has_initialisers {
-            false => String::new(),
-            // No name of an object's has a NUL byte.
-            true => format!("initialisers\0{}", self.session.next_number()),
-        };
-        layer.give(&given);
-        let (bytes, len) = given.bytes();
-        let object = shim::slabjit_object {
-            bytes: bytes.cast(),
-            len,
-            name: given.name().as_ptr().cast(),
-            name_len: given.name().len(),
-            names: names.as_ptr(),
-            n: names.len(),
-            initialiser: initialiser.as_ptr().cast(),
-            initialiser_len: initialiser.len(),
-            dropped: finder::dropped,
-            object: finder::keep_given(layer, &given),
-        };
-        let used = names.len() + usize::from(has_initialisers) + given.imports();
+    /// No look-up finds some of them only.
+    fn add(&self, tracker: Option<&Tracker>, offers: &[Offer]) -> Result<()> {
+        let Some(first) = offers.first() else { return Ok(()) };
+        let used = offers.iter().map(Offer::name_count).sum();
         self.session.names.add(used);
         tracker.map_or(&self.entry.names, |tracker| &tracker.names).fetch_add(used, Ordering::Relaxed);
-        let tracker = tracker.map_or(std::ptr::null_mut(), Tracker::raw);
+        let tracker = tracker.map(|tracker| tracker.with_room(used));
+        let objects: Vec<_> = offers.iter().map(|offer| offer.for_shim(&self.session)).collect();
         let _pass = ForkGuard::take();
         // SAFETY: the session's dylib and a tracker of it; the bytes are there until `dropped`, the rest is lent.
-        let text =
-            unsafe { take_text(shim::slabjit_dylib_add_object(self.session.raw(), self.raw(), tracker, &object)) };
-        let object = || given.name().to_owned();
+        let text = unsafe {
+            let tracker = tracker.as_ref().map_or(std::ptr::null_mut(), |tracker| tracker.raw());
+            let (session, raw) = (self.session.raw(), self.raw());
+            take_text(shim::slabjit_dylib_add_objects(session, raw, tracker, objects.as_ptr(), objects.len()))
+        };
+        let object = || first.given.name().to_owned();
         text.map_or(Ok(()), |message| Err(Error::Link(LinkError::Failed { object: object(), message })))
     }
 
@@ -300,17 +257,16 @@ impl Dylib {
     }
 
     pub(crate) fn tracker(&self) -> Tracker {
-        let _pass = ForkGuard::take();
-        // SAFETY: the session's dylib.
-        let raw = unsafe { LLVMOrcJITDylibCreateResourceTracker(self.raw().cast()) };
-        Tracker::new(Arc::clone(&self.session), Arc::clone(&self.entry), raw)
+        Tracker::new(Arc::clone(&self.session), Arc::clone(&self.entry))
     }
 
     /// Removes all that was added and defined.
     pub(crate) fn clear(&self) -> Result<()> {
         let pass = ForkGuard::take();
+        self.entry.clears.fetch_add(1, Ordering::Release);
         // SAFETY: the session's dylib.
         let text = unsafe { take_error(LLVMOrcJITDylibClear(self.raw().cast())) };
+        self.entry.kept.forget();
         drop(pass);
         leave();
         self.session.remove_names(self.entry.names.swap(0, Ordering::Relaxed));
@@ -524,20 +480,4 @@ impl FindBody for ForStubs {
     fn dylib(&self) -> String {
         self.entry.upgrade().map_or_else(String::new, |entry| entry.name.to_string())
     }
-}
-
-/// Returns what others see of a definition.
-fn named(object: &PreparedObject, definition: &Definition) -> Option<shim::slabjit_named> {
-    let exported = definition.visibility == Visibility::Default;
-    let weak = definition.binding != Binding::Strong || definition.common.is_some() || definition.comdat.is_some();
-    // Each object has its own copy of what is hidden and weak, and nobody else reaches its thread-local variables.
-    let is_own = (weak && !exported) || definition.kind == SymbolKind::ThreadLocal;
-    let name = object.index.name(definition.name);
-    (!is_own).then(|| shim::slabjit_named {
-        name: name.as_ptr().cast(),
-        name_len: name.len(),
-        exported: exported.into(),
-        weak: weak.into(),
-        kind: kind_for_orc(definition.kind),
-    })
 }

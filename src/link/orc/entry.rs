@@ -2,11 +2,12 @@
 #![allow(unsafe_code, reason = "FFI to LLVM")]
 
 use std::ffi::c_void;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Weak};
 
 use slabjit_llvm_wrap as shim;
 
+use super::trackers::Trackers;
 use crate::fork_guard::{ForkGuard, Mutex};
 use crate::live::context::Context;
 use crate::live::library::Library;
@@ -23,6 +24,10 @@ pub(super) struct Entry {
     pub(super) code: CodeRef,
     /// How many names LLVM has been given for what has no tracker of its own.
     pub(super) names: AtomicUsize,
+    /// What was added with trackers that are gone.
+    pub(super) kept: Trackers,
+    /// How many times it was cleared.
+    pub(super) clears: AtomicU64,
 }
 
 // SAFETY: ORC's dylibs may be used from any thread.
@@ -42,7 +47,8 @@ pub(super) struct Links {
 impl Entry {
     pub(super) fn new(context: &Context, raw: *mut c_void, name: Name) -> Self {
         let code = CodeRef::first(LoadedLibrary::new(name.clone(), false, Vec::new(), &context.registry));
-        Self { raw, name, links: Mutex::default(), code, names: AtomicUsize::new(0) }
+        let (links, names, kept, clears) = Default::default();
+        Self { raw, name, links, code, names, kept, clears }
     }
 
     /// Tells ORC in what its code looks names up: in itself, in what it is linked against, and in the process.

@@ -10,6 +10,7 @@
 //! dylib      namespaces: what is added to them, defined in them, and looked up
 //! entry      what a session knows of its dylibs
 //! given      what ORC has until it emits it
+//! offer      what is added to a dylib, and its names
 //! failures   why names have failed
 //! names      how many names LLVM keeps
 //! later      what is done once a thread has left LLVM
@@ -17,6 +18,7 @@
 //! lookup     finds a name, now or later
 //! pool       threads that compile and link
 //! tracker    what is removed together
+//! trackers   ORC's trackers
 //! lazy/      functions that are compiled when they are first called
 //! ```
 
@@ -32,10 +34,12 @@ mod lazy;
 mod lookup;
 mod names;
 mod object;
+mod offer;
 mod pool;
 mod readiness;
 mod session;
 mod tracker;
+mod trackers;
 
 use callbacks::callbacks;
 pub(crate) use dylib::Dylib;

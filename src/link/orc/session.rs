@@ -200,7 +200,12 @@ impl Drop for Session {
         }
         let pass = ForkGuard::take();
         // SAFETY: ours, and given back once; the text is taken once.
-        let text = unsafe { take_text(shim::slabjit_session_dispose(self.raw)) };
+        let text = unsafe {
+            let text = take_text(shim::slabjit_session_end(self.raw));
+            self.dylibs.get_mut().values().for_each(|entry| entry.kept.forget());
+            shim::slabjit_session_dispose(self.raw);
+            text
+        };
         drop(pass);
         leave();
         if let Some(message) = text {

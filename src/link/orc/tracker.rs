@@ -1,67 +1,53 @@
-//! Resource trackers: what is added with one goes with it.
-#![allow(unsafe_code, reason = "FFI to LLVM")]
+//! What is added to a dylib with a tracker goes with it.
 
-use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-use slabjit_llvm_wrap::llvm_sys::orc2::{
-    LLVMOrcReleaseResourceTracker, LLVMOrcResourceTrackerRef, LLVMOrcResourceTrackerRemove,
-};
 
 use super::entry::Entry;
 use super::later::leave;
 use super::session::Session;
-use crate::fork_guard::ForkGuard;
-use crate::link::llvm::shim_text::take_error;
+use super::trackers::{OrcTracker, Trackers};
 use crate::{Error, LinkError, Result};
 
-/// A resource tracker of a dylib.
+/// A tracker of a dylib, which keeps the session.
 pub(crate) struct Tracker {
     session: Arc<Session>,
     entry: Arc<Entry>,
-    raw: LLVMOrcResourceTrackerRef,
+    trackers: Trackers,
     /// How many names LLVM has been given with it.
     pub(super) names: AtomicUsize,
 }
 
-// SAFETY: ORC's trackers may be used from any thread.
-unsafe impl Send for Tracker {}
-// SAFETY: as above.
-unsafe impl Sync for Tracker {}
-
 impl Tracker {
-    pub(super) fn new(session: Arc<Session>, entry: Arc<Entry>, raw: LLVMOrcResourceTrackerRef) -> Self {
-        Self { session, entry, raw, names: AtomicUsize::new(0) }
+    pub(super) fn new(session: Arc<Session>, entry: Arc<Entry>) -> Self {
+        Self { session, entry, trackers: Trackers::default(), names: AtomicUsize::new(0) }
     }
 
-    pub(super) fn raw(&self) -> *mut c_void {
-        self.raw.cast()
+    /// Returns ORC's, for so many more names.
+    pub(super) fn with_room(&self, names: usize) -> Arc<OrcTracker> {
+        self.trackers.with_room(self.entry.raw, self.entry.clears.load(Ordering::Acquire), names)
     }
 
-    /// Has its names be counted elsewhere.
-    pub(super) fn names_go_to(&self, other: &AtomicUsize) {
-        other.fetch_add(self.names.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    /// Has what was added be another one's, or the dylib's.
+    pub(super) fn go_to(&self, other: Option<&Self>) {
+        let (trackers, names) =
+            other.map_or((&self.entry.kept, &self.entry.names), |other| (&other.trackers, &other.names));
+        self.trackers.go_to(trackers);
+        names.fetch_add(self.names.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Removes what was added with it. What is held goes later.
     pub(crate) fn remove(&self) -> Result<()> {
-        let pass = ForkGuard::take();
-        // SAFETY: the session lives.
-        let text = unsafe { take_error(LLVMOrcResourceTrackerRemove(self.raw)) };
-        drop(pass);
+        let failed = self.trackers.remove();
         leave();
         self.session.remove_names(self.names.swap(0, Ordering::Relaxed));
-        text.map_or(Ok(()), |message| Err(Error::Link(LinkError::Session { message })))
+        failed.map_or(Ok(()), |message| Err(Error::Link(LinkError::Session { message })))
     }
 }
 
 impl Drop for Tracker {
+    /// What was added stays, and goes with the dylib's.
     fn drop(&mut self) {
-        // What was added stays, and goes with the dylib's.
-        self.names_go_to(&self.entry.names);
-        let _pass = ForkGuard::take();
-        // SAFETY: ours, released once, while the session lives.
-        unsafe { LLVMOrcReleaseResourceTracker(self.raw) };
+        self.go_to(None);
     }
 }
