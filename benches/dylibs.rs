@@ -2,7 +2,8 @@
 //!
 //! `cargo bench --bench dylibs` prints ratios (ours / stock; below 1 is better) of medians of interleaved rounds: one
 //! object at a time, an object of 2000 sections, a chain of 4000 objects; and, with the feature `inkwell`, 200 modules
-//! with two threads that compile beside one. It asserts nothing but that answers are right.
+//! with two threads that compile beside one, and functions that are compiled when they are called, beside LLLazyJIT. It
+//! asserts nothing but that answers are right.
 
 #[path = "../tests/stock/lljit.rs"]
 mod lljit;
@@ -26,7 +27,10 @@ fn main() {
     sections();
     chain();
     #[cfg(feature = "inkwell")]
-    modules();
+    {
+        modules();
+        lazily();
+    }
 }
 
 fn dylib(layout: SlabLayout) -> Dylib {
@@ -199,4 +203,73 @@ fn modules() {
         start.elapsed()
     });
     report("200 modules", &["2 threads", "no thread", "1 thread"], &times, N);
+}
+
+/// The first calls of 200 functions, and later calls of one, by its stub, in a loop.
+#[cfg(feature = "inkwell")]
+fn lazily() {
+    use slabjit::ir::OptLevel;
+    use slabjit::llvm_sys::orc2::lljit::{LLVMOrcDisposeLLJIT, LLVMOrcLLJITLookup};
+    const N: usize = 200;
+    const CALLS: usize = 20_000_000;
+    let function = |n: usize| format!("define i32 @f{n}(i32 %x) {{\n %y = add i32 %x, {n}\n ret i32 %y\n}}\n");
+    let call = |n: usize| format!(" %r{n} = call i32 @f{n}(i32 %s{n})\n %s{} = xor i32 %r{n}, %x\n", n + 1);
+    let functions: String = (0..N).map(function).collect();
+    let calls: String = (0..N).map(call).collect();
+    let module = format!(
+        "{functions}define i32 @all(i32 %x) {{\n %s0 = add i32 %x, 0\n{calls} ret i32 %s{N}\n}}
+        define i32 @loop(i32 %n) {{
+        entry: br label %step
+        step: %i = phi i32 [0, %entry], [%next, %step]
+          %r = call i32 @f1(i32 %i)
+          %next = add i32 %r, 0
+          %more = icmp slt i32 %next, %n
+          br i1 %more, label %step, label %end
+        end: ret i32 %next
+        }}"
+    );
+    let expected = (0..N as i32).fold(7, |sum, n| (sum + n) ^ 7);
+    let mut later = Vec::new();
+    // SAFETY: of this type, and there while they run.
+    let run = |all: Kernel, many: Kernel, later: &mut Duration| unsafe {
+        let start = Instant::now();
+        assert_eq!(all(7), expected);
+        let first = start.elapsed();
+        let start = Instant::now();
+        assert_eq!(many(CALLS as i32), CALLS as i32);
+        *later = start.elapsed();
+        first
+    };
+    let times = interleave(5, 2, |side, round| {
+        if later.len() <= round {
+            later.push(vec![Duration::ZERO; 2]);
+        }
+        if side == 0 {
+            let main = dylib(SlabLayout::PerObject);
+            main.add_bitcode_lazily("lazy", &module, OptLevel::Default).unwrap();
+            let (all, many) = (find(&main, "all"), find(&main, "loop"));
+            return run(*all, *many, &mut later[round][0]);
+        }
+        // SAFETY: plain use of the API; the functions are of this type, and not called behind the end.
+        unsafe {
+            let mut jit = std::ptr::null_mut();
+            let error = slabjit_stock::slabjit_stock_lazy(
+                module.as_ptr().cast(),
+                module.len(),
+                c"default<O2>".as_ptr(),
+                &mut jit,
+            );
+            assert!(error.is_null());
+            let [all, many] = [c"all", c"loop"].map(|name| {
+                let mut address = 0;
+                assert!(LLVMOrcLLJITLookup(jit, &mut address, name.as_ptr()).is_null());
+                std::mem::transmute::<usize, Kernel>(address as usize)
+            });
+            let time = run(all, many, &mut later[round][1]);
+            assert!(LLVMOrcDisposeLLJIT(jit).is_null());
+            time
+        }
+    });
+    report("first call of a function", &["ours", "LLLazyJIT"], &times, N);
+    report("1000 calls by a stub", &["ours", "LLLazyJIT"], &later[1..], CALLS / 1000);
 }

@@ -117,6 +117,16 @@ void leave(Function &F, bool Inlined) {
   F.setComdat(nullptr);
 }
 
+/// Forgets declarations that nothing refers to: every pass walks over them.
+void forgetUnused(Module &M) {
+  for (auto &F : make_early_inc_range(M))
+    if (F.isDeclaration() && F.use_empty())
+      F.eraseFromParent();
+  for (auto &G : make_early_inc_range(M.globals()))
+    if (G.isDeclaration() && G.use_empty())
+      G.eraseFromParent();
+}
+
 /// Leaves one function, under another name, and what it may inline. All others call it by its own name.
 Error keepOne(Module &M, Function &F, StringRef Name) {
   // Functions that must be inlined go where they are called.
@@ -172,7 +182,7 @@ Error keepOne(Module &M, Function &F, StringRef Name) {
     auto *Call = dyn_cast<CallBase>(U.getUser());
     return !(Call && Call->isCallee(&U) && Call->getFunction() == &F);
   });
-  return M.materializeAll();
+  return Error::success();
 }
 
 } // namespace
@@ -221,12 +231,16 @@ extern "C" char *slabjit_module_keep_part(LLVMModuleRef Raw, const char *Functio
     StringRef Wanted(Function, Len);
     auto *F = M.getFunction(Wanted);
     F = F ? F : M.getFunction("\1" + Wanted.str());
-    return slabjit::takeText(F ? keepOne(M, *F, StringRef(Name, NameLen)) : slabjit::refused("no such function"));
+    if (auto E = F ? keepOne(M, *F, StringRef(Name, NameLen)) : slabjit::refused("no such function"))
+      return slabjit::takeText(std::move(E));
+  } else {
+    for (auto &F : M)
+      if (slabjit_function_is_part(wrap(&F)))
+        leave(F, F.hasFnAttribute(Attribute::AlwaysInline));
   }
+  // Of the code that is left, all is read now.
   if (auto E = M.materializeAll())
     return slabjit::takeText(std::move(E));
-  for (auto &F : M)
-    if (slabjit_function_is_part(wrap(&F)))
-      leave(F, F.hasFnAttribute(Attribute::AlwaysInline));
+  forgetUnused(M);
   return nullptr;
 }

@@ -63,3 +63,8 @@ impl fmt::Debug for IrError {
         debug(self, f)
     }
 }
+
+/// Returns a text of LLVM's.
+pub(super) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end().to_owned()
+}

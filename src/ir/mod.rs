@@ -17,16 +17,18 @@
 #![allow(unsafe_code, reason = "a handler for LLVM's diagnostics, and a flag that inkwell does not set")]
 
 mod error;
+mod machine;
 mod names;
 mod parts;
 mod transform;
 
 pub use error::IrError;
+use error::text;
+use machine::{Host, Machine, host};
 pub(crate) use names::Interface;
 pub(crate) use parts::{Part, Parts, compile_part, parts};
 use std::ffi::{CStr, c_void};
 use std::panic::catch_unwind;
-use std::sync::OnceLock;
 pub(crate) use transform::Transform;
 
 use inkwell::OptimizationLevel;
@@ -34,7 +36,7 @@ use inkwell::context::Context;
 use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::module::Module;
 use inkwell::passes::PassBuilderOptions;
-use inkwell::targets::{CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple};
+use inkwell::targets::{FileType, TargetMachine};
 use slabjit_llvm_wrap::llvm_sys::LLVMDiagnosticSeverity;
 use slabjit_llvm_wrap::llvm_sys::core::{
     LLVMContextSetDiagnosticHandler, LLVMDisposeMessage, LLVMGetDataLayoutStr, LLVMGetDiagInfoDescription,
@@ -42,7 +44,7 @@ use slabjit_llvm_wrap::llvm_sys::core::{
 };
 use slabjit_llvm_wrap::llvm_sys::prelude::LLVMDiagnosticInfoRef;
 
-use crate::fork_guard::{self, ForkGuard};
+use crate::fork_guard::ForkGuard;
 use crate::{CacheKey, Error, JitEngine, Library, Result};
 
 /// LLVM's optimisation level, as `-O0` to `-O3` of clang.
@@ -150,7 +152,7 @@ pub fn compile(name: &str, ir: impl AsRef<[u8]>, level: impl Into<OptLevel>) -> 
 /// Reads and verifies IR, and returns what others have to know of it.
 pub(crate) fn interface(name: &str, ir: &[u8]) -> Result<Interface> {
     read(name, ir, |module, _| {
-        make_native(name, module, &machine_for(name, OptLevel::None)?)?;
+        make_native(name, module, &*machine_for(name, OptLevel::None)?)?;
         Ok(Interface::of(module))
     })
 }
@@ -191,8 +193,8 @@ fn failed(name: &str) -> impl Fn(String) -> Error {
     |message| Error::Ir(IrError::CodeGeneration { module: name.to_owned(), message })
 }
 
-fn machine_for(name: &str, level: OptLevel) -> Result<TargetMachine> {
-    machine(level.of_llvm().0).map_err(failed(name))
+fn machine_for(name: &str, level: OptLevel) -> Result<Machine> {
+    Machine::new(level.of_llvm().0).map_err(failed(name))
 }
 
 /// Transforms and optimises a module, and generates its code.
@@ -262,29 +264,6 @@ fn is_native(normalized: &str) -> bool {
     }
 }
 
-/// What code is compiled for.
-struct Host {
-    triple: TargetTriple,
-    cpu: String,
-    features: String,
-}
-
-// SAFETY: strings of LLVM's, which nobody changes.
-unsafe impl Send for Host {}
-// SAFETY: as above.
-unsafe impl Sync for Host {}
-
-fn host() -> Result<&'static Host, String> {
-    static HOST: OnceLock<Result<Host, String>> = OnceLock::new();
-    let host = fork_guard::once(&HOST, || {
-        Target::initialize_native(&InitializationConfig::default())?;
-        let [cpu, features] = [TargetMachine::get_host_cpu_name(), TargetMachine::get_host_cpu_features()];
-        let [cpu, features] = [cpu, features].map(|string| text(string.to_bytes()));
-        Ok(Host { triple: TargetMachine::get_default_triple(), cpu, features })
-    });
-    host.as_ref().map_err(Clone::clone)
-}
-
 /// Returns the key of what [`compile_interface`] or, for a function, [`compile_part`] makes.
 pub(crate) fn cache_key(
     name: &str,
@@ -307,13 +286,6 @@ pub(crate) fn cache_key(
     ];
     inputs.extend(transforms.iter().map(|transform| transform.key.as_bytes()));
     Ok(CacheKey::new(inputs))
-}
-
-fn machine(level: OptimizationLevel) -> Result<TargetMachine, String> {
-    let Host { triple, cpu, features } = host()?;
-    let target = Target::from_triple(triple).map_err(|message| text(message.to_bytes()))?;
-    let machine = target.create_target_machine(triple, cpu, features, level, RelocMode::PIC, CodeModel::Small);
-    machine.ok_or_else(|| format!("LLVM has no code generator for {cpu} with {features}"))
 }
 
 /// Errors that LLVM reports to a handler. Without a handler it prints them and ends the process.
@@ -353,10 +325,6 @@ fn invalid(name: &str, message: &[u8]) -> Error {
 
 fn name_of(module: &Module<'_>) -> String {
     text(module.get_name().to_bytes())
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim_end().to_owned()
 }
 
 #[cfg(test)]

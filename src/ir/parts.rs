@@ -38,7 +38,7 @@ pub(crate) enum Part<'a> {
 /// Reads and verifies IR, and makes parts of it. What was the module's own gets the suffix, and is the dylib's.
 pub(crate) fn parts(name: &str, ir: &[u8], suffix: &str) -> Result<Parts> {
     read(name, ir, |module, _| {
-        make_native(name, module, &machine_for(name, OptLevel::None)?)?;
+        make_native(name, module, &*machine_for(name, OptLevel::None)?)?;
         // SAFETY: the module is this function's alone; the suffix is lent.
         unsafe { shim::slabjit_module_part(module.as_mut_ptr(), suffix.as_ptr().cast(), suffix.len()) };
         names::keep_all(module);

@@ -6,6 +6,7 @@
 #include "llvm-c/ExecutionEngine.h"
 #include "llvm-c/LLJIT.h"
 #include "llvm-c/Orc.h"
+#include "llvm-c/Transforms/PassBuilder.h"
 #include "llvm/ExecutionEngine/ExecutionEngine.h"
 #include "llvm/ExecutionEngine/JITLink/EHFrameSupport.h"
 #include "llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h"
@@ -13,8 +14,11 @@
 #include "llvm/ExecutionEngine/Orc/MapperJITLinkMemoryManager.h"
 #include "llvm/ExecutionEngine/Orc/MemoryMapper.h"
 #include "llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h"
+#include "llvm/IRReader/IRReader.h"
 #include "llvm/Object/ObjectFile.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/SourceMgr.h"
+#include "llvm/Target/TargetMachine.h"
 #include <chrono>
 #if LLVM_VERSION_MAJOR == 20
 #include "llvm/ExecutionEngine/Orc/EHFrameRegistrationPlugin.h"
@@ -169,5 +173,44 @@ EXPORTED LLVMErrorRef slabjit_stock_manager_time(const char *Bytes, size_t Size,
       return wrap(std::move(E));
   for (size_t I = 0; I != 2; ++I)
     Seconds[I] = std::chrono::duration<double>(Times[I]).count() / Count;
+  return LLVMErrorSuccess;
+}
+
+/// An LLLazyJIT with a module of IR, each of whose functions is compiled when it is first called, with these passes. The
+/// caller owns it, and the error; LLVM's targets are registered.
+EXPORTED LLVMErrorRef slabjit_stock_lazy(const char *Text, size_t Size, const char *Passes,
+                                         LLVMOrcLLJITRef *Out) noexcept {
+  auto Context = std::make_unique<LLVMContext>();
+  SMDiagnostic Problem;
+  // The parser wants a zero behind it.
+  auto Buffer = MemoryBuffer::getMemBufferCopy(StringRef(Text, Size), "module");
+  auto Module = parseIR(*Buffer, Problem, *Context);
+  if (!Module)
+    return wrap(createStringError(inconvertibleErrorCode(), Problem.getMessage()));
+  auto Host = JITTargetMachineBuilder::detectHost();
+  if (!Host)
+    return wrap(Host.takeError());
+  auto Machine = Host->createTargetMachine();
+  if (!Machine)
+    return wrap(Machine.takeError());
+  auto Jit = LLLazyJITBuilder().setJITTargetMachineBuilder(std::move(*Host)).create();
+  if (!Jit)
+    return wrap(Jit.takeError());
+  auto Optimise = [Machine = std::shared_ptr<TargetMachine>(std::move(*Machine)),
+                   Pipeline = std::string(Passes)](ThreadSafeModule M, const MaterializationResponsibility &) {
+    auto E = M.withModuleDo([&](llvm::Module &Part) {
+      auto *Options = LLVMCreatePassBuilderOptions();
+      auto *Failure = LLVMRunPasses(wrap(&Part), Pipeline.c_str(),
+                                    reinterpret_cast<LLVMTargetMachineRef>(Machine.get()), Options);
+      LLVMDisposePassBuilderOptions(Options);
+      return unwrap(Failure);
+    });
+    return E ? Expected<ThreadSafeModule>(std::move(E)) : Expected<ThreadSafeModule>(std::move(M));
+  };
+  (*Jit)->getIRTransformLayer().setTransform(std::move(Optimise));
+  Module->setDataLayout((*Jit)->getDataLayout());
+  if (auto E = (*Jit)->addLazyIRModule(ThreadSafeModule(std::move(Module), std::move(Context))))
+    return wrap(std::move(E));
+  *Out = reinterpret_cast<LLVMOrcLLJITRef>(static_cast<LLJIT *>(Jit->release()));
   return LLVMErrorSuccess;
 }

@@ -38,6 +38,13 @@ unsafe extern "C" {
         count: usize,
         seconds: *mut [f64; 2],
     ) -> LLVMErrorRef;
+    /// An LLLazyJIT with a module of IR.
+    pub fn slabjit_stock_lazy(
+        text: *const c_char,
+        size: usize,
+        passes: *const c_char,
+        out: *mut LLVMOrcLLJITRef,
+    ) -> LLVMErrorRef;
     /// Runs the initialisers of a JITDylib by the LLJIT's platform, or, with `down`, its finalisers.
     pub fn slabjit_stock_initialize(jit: LLVMOrcLLJITRef, dylib: LLVMOrcJITDylibRef, down: c_int) -> LLVMErrorRef;
     /// Gives MCJIT an object in place of a module to compile.
