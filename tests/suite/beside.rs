@@ -4,6 +4,7 @@
 //! and that the shim hides its own.
 
 use crate::common::{self, Checked, ChildEnd, child_with, compile, compile_with};
+use crate::target::under_qemu;
 use slabjit::{Error, LinkError};
 
 common::tests![
@@ -44,12 +45,20 @@ fn with_every_other(run: impl Fn(&str, &str) -> ChildEnd) {
     let mut ran = vec![];
     for major in (15..=23).filter(|major| *major != slabjit::llvm_version()) {
         let end = run(&library_of(major), &objects);
+        // Of an older release, without its own libraries in the root that the program has.
+        if under_qemu() && end.code == Some(127) && end.stderr.contains("cannot open shared object file") {
+            println!("without {}: {}", library_of(major), end.stderr);
+            continue;
+        }
         assert_eq!((end.code, end.signal), (Some(0), None), "beside LLVM {major}: {end:?}");
         if end.stdout.trim() == ABSENT {
             println!("without {}, which is not installed", library_of(major));
         } else {
             ran.push(major);
         }
+    }
+    if ran.is_empty() && under_qemu() {
+        return println!("not run: no other libLLVM can be loaded");
     }
     assert!(!ran.is_empty(), "no other libLLVM is installed; ci/test installs those of 19 and 22");
 }

@@ -16,6 +16,7 @@ tests![
     names_of_linkers_are_refused_by_name,
     bounds_that_the_process_exports_are_not_an_objects,
     zeros_in_unwind_tables,
+    empty_sections_begin_where_initialisers_do,
     what_only_libgcc_has_is_said_to_be_there,
     split_stacks_and_decimal_floats_work_with_libgcc,
 ];
@@ -55,6 +56,25 @@ fn is_said_to_load(engine: &JitEngine, name: &str, bytes: &[u8]) -> bool {
     let nothing_missing = added.is_ok() && library.undefined_symbols().unwrap().is_empty();
     freed(&library);
     loads && nothing_missing
+}
+
+fn empty_sections_begin_where_initialisers_do() {
+    let engine = Checked::new();
+    let counter = compile_bytes("counter.c", "int n; void count(void) { n++; } int counted(void) { return n; }", &[]);
+    for array in [".init_array", ".init_array.7", ".ctors", ".ctors.00009"] {
+        let empty = |i: i32| format!(".section .text.e{i},\"ax\"\n");
+        let empties: String = (0..40).map(empty).collect();
+        // So that segments lie apart.
+        let others = ".section .rodata\n.globl r\nr: .byte 1\n.section .data.other,\"aw\"\n.globl d\nd: .byte 1\n";
+        let source = format!("{empties}.section {array},\"aw\",%progbits\n.quad count\n{others}");
+        let library = load(&engine, array, &counter).unwrap();
+        assert_eq!(call(&library, "counted"), 0);
+        library.add_object_named("array", assembled(&source)).unwrap();
+        // SAFETY: it counts.
+        unsafe { library.initialize().unwrap() };
+        assert_eq!(call(&library, "counted"), 1, "{array}");
+        freed(&library);
+    }
 }
 
 fn check_says_what_a_load_does() {

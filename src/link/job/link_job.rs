@@ -184,7 +184,7 @@ impl LinkHost for LinkJob {
 
     fn retain(&self, section: &str, offset: Option<u64>) -> u64 {
         let object = &self.object;
-        if let Some(array) = offset.and_then(|o| object.array_at(o)) {
+        if let Some(array) = offset.and_then(|o| object.array_at(section, o)) {
             let dead = object.index.arrays.get(array).is_some_and(|a| self.is_dead(a.section));
             return if dead { 0 } else { array as u64 + 1 };
         }
@@ -385,13 +385,14 @@ impl LinkHost for LinkJob {
         if let Some(storage) = self.storage.as_ref().filter(|_| !thread_local.is_empty()) {
             linked.variables = Some(Box::new(Variables::new(&self.object, self.number, storage, &thread_local)));
         }
-        for (list, placed) in [(&mut linked.definitions, symbols), (&mut linked.arrays, blocks)] {
-            for p in placed {
-                if let Some(slot) = index_of_cookie(p.cookie).and_then(|i| list.get_mut(i)) {
-                    *slot = p.address;
-                }
+        let put = |list: &mut [u64], p: &shim::slabjit_placed| {
+            if let Some(slot) = index_of_cookie(p.cookie).and_then(|i| list.get_mut(i)) {
+                *slot = p.address;
             }
-        }
+        };
+        symbols.iter().for_each(|p| put(&mut linked.definitions, p));
+        // An empty section of the same name may begin where an array does.
+        blocks.iter().filter(|p| p.bytes != 0).for_each(|p| put(&mut linked.arrays, p));
         let own = |p: &shim::slabjit_placed| Some((retained_of_cookie(p.cookie)?, p.address..p.address + p.bytes));
         linked.own_sets = blocks.iter().filter_map(own).collect();
         state.thread_local = thread_local;

@@ -41,9 +41,9 @@ impl PreparedObject {
         search(&self.imports_by_name, self.index.imports.len(), name, |i| self.index.name(self.index.imports[i].name))
     }
 
-    /// Returns the initialiser or finaliser section whose contents begin at this offset.
-    pub(crate) fn array_at(&self, offset: u64) -> Option<usize> {
-        self.lookup.array_at(&self.index, offset)
+    /// Returns the initialiser or finaliser section of this name whose contents begin at this offset.
+    pub(crate) fn array_at(&self, section: &str, offset: u64) -> Option<usize> {
+        self.lookup.array_at(&self.index, section, offset)
     }
 
     /// Returns whether sections of this name say that they are reached by 64-bit references only.
