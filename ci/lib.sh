@@ -57,6 +57,11 @@ is_packaged() { # major version
     have_llvm "$1" || case " ${llvm_versions[*]} " in *" $1 "*) ;; *) false ;; esac
 }
 
+# Prints a file to source for this LLVM on AArch64. Not is_packaged: the one for another LLVM may be set.
+environment_for_aarch64() { # major version
+    case " ${llvm_versions[*]} " in *" $1 "*) ci/aarch64 ;; *) ci/llvm --aarch64 "$1" ;; esac
+}
+
 # Sets what cargo needs for this LLVM where apt has it not.
 use_llvm() { # major version
     local file
