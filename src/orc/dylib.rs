@@ -137,7 +137,8 @@ impl Dylib {
     ///
     /// Functions are optimised one by one: of others, a function has only those inlined that always are. Those that use
     /// thread-local variables of the module, or have addresses of blocks, other names or scalable vectors as arguments,
-    /// are compiled with the module's variables, when one of these is needed.
+    /// are compiled with the module's variables, when one of these is needed. Each first call reads the module's
+    /// declarations: a module of more than some thousand functions is better split.
     ///
     /// # Errors
     /// As for [`add_module`](Self::add_module). A call has no way to tell an error: where a function cannot be compiled
