@@ -50,11 +50,12 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
     let objects = Objects::compile(folder.path())?;
     let cache = ObjectCache::open(folder.path().join("cache"))?;
     let engine = JitEngine::new()?;
-    let shared = Shared::new(engine, objects, cache)?;
+    let mut shared = Shared::new(engine, objects, cache)?;
 
     // As many threads as later.
     let warm = Mutex::new(Tally::default());
     phase(&shared, threads, !seed, &|operations| operations < WARM_UP, &warm);
+    shared.end_dylibs()?;
     let before = Left::now(&shared.engine);
 
     let (tally, start) = (Mutex::new(Tally::default()), Instant::now());
@@ -67,6 +68,7 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
             thread::sleep(Duration::from_millis(50));
         }
     });
+    shared.end_dylibs()?;
     let after = Left::now(&shared.engine);
 
     let (mut tally, warm) = (into(tally), into(warm));

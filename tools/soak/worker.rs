@@ -84,6 +84,12 @@ impl Shared {
         self.dylibs.clear()
     }
 
+    /// Ends the session of the dylibs, and makes another: LLVM keeps names that were removed until they are many.
+    pub fn end_dylibs(&mut self) -> slabjit::Result<()> {
+        self.dylibs = Dylibs::new(&self.engine)?;
+        Ok(())
+    }
+
     fn load(&self, kind: Kind, seed: i32, base: Option<&Library>) -> slabjit::Result<Loaded> {
         let mut builder = self.engine.library("soak");
         if kind == Kind::Initialised {
