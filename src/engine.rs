@@ -88,11 +88,26 @@ pub struct Explanation {
     pub removed: Option<SystemTime>,
     /// Offset of the address in the object's slab, or in its own mapping where the section lies outside the arena.
     pub offset: usize,
+    /// The function at the address, if the object's symbol table has one there.
+    pub function: Option<FunctionOffset>,
+}
+
+/// An address in a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FunctionOffset {
+    /// The function's name, as the object has it.
+    pub name: ShortName,
+    /// Offset of the address from its beginning.
+    pub offset: usize,
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { library, object, generation, removed, offset } = self;
+        let Self { library, object, generation, removed, offset, function } = self;
+        if let Some(FunctionOffset { name, offset }) = function {
+            write!(f, "{name}+{offset:#x} in ")?;
+        }
         write!(f, "'{object}' of library '{library}' (generation {generation}), offset {offset:#x} of its slab")?;
         let Some(removed) = removed else { return Ok(()) };
         match removed.elapsed() {
@@ -237,13 +252,15 @@ impl JitEngine {
         EngineStats { arena: self.context.arena.stats(), libraries: live.len(), bridges }
     }
 
-    /// Returns the object that has this address, or had it last: a removed one is known until its addresses have
+    /// Returns the object and the function that have this address, or had it last: a removed one is known until its addresses have
     /// [rested](JitEngineBuilder::quarantine).
     ///
     /// May be called from a signal handler: it takes no lock, waits for nobody and allocates nothing.
     pub fn explain_address(&self, address: *const ()) -> Option<Explanation> {
-        let Occupant { start, library, object, generation, removed } = self.context.arena.occupant(address.addr())?;
-        Some(Explanation { library, object, generation, removed, offset: address.addr() - start })
+        let Occupant { start, library, object, generation, removed, function } =
+            self.context.arena.occupant(address.addr())?;
+        let function = function.map(|(name, offset)| FunctionOffset { name, offset });
+        Some(Explanation { library, object, generation, removed, offset: address.addr() - start, function })
     }
 
     /// Returns the addresses of the arena, in which all slabs lie.

@@ -113,6 +113,7 @@ mod fault;
 mod file;
 mod file_limit;
 mod fork_guard;
+mod functions;
 mod guarded;
 mod hints;
 mod imports;
@@ -150,7 +151,7 @@ pub use elf::{
     PlannedDefinition, PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem, SectionConflicts,
     Severity, Verdict,
 };
-pub use engine::{EngineStats, Explanation, JitEngine, JitEngineBuilder, SlabLayout};
+pub use engine::{EngineStats, Explanation, FunctionOffset, JitEngine, JitEngineBuilder, SlabLayout};
 pub use error::{Error, Result};
 pub use hints::SymbolHint;
 pub use imports::{Provider, ResolvedImport};
@@ -162,7 +163,7 @@ pub use kernel::{
     KernelSignatureBuilder, MemorySpace, Overlap, Region, Returns, Scalar, ScalarType, Strides, Trial, Tuning,
     TuningMemory,
 };
-pub use library::{Library, LibraryBuilder, Linkable, Slab, SlabSegment};
+pub use library::{Function, Library, LibraryBuilder, Linkable, Slab, SlabSegment};
 pub use live::error::{FarReference, LinkError, LinkerSetUse, UndefinedSymbol};
 pub use live::library::error::{FileKind, LibraryError, SymbolMissing};
 pub use memory::{ArenaStats, MemoryError, PackedMode, Protection};

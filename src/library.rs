@@ -31,6 +31,16 @@ pub struct Library {
     inner: Arc<inner::Library>,
 }
 
+/// A function of a linked object; see [`Library::functions`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// Its code; up to the end of its section, if the object does not say how long it is.
+    pub addresses: Range<usize>,
+}
+
 /// One contiguous range of an object's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -271,6 +281,16 @@ impl Library {
     /// Returns the names that can be asked for, sorted; those of archive members only once they were needed.
     pub fn symbols(&self) -> Vec<String> {
         self.inner.symbols()
+    }
+
+    /// Returns the functions of all linked objects, as their symbol tables have them, by address: static and hidden
+    /// ones, too, and each name of a function that has several.
+    ///
+    /// # Errors
+    /// [`LibraryError::Removed`](crate::LibraryError::Removed).
+    pub fn functions(&self) -> Result<Vec<Function>> {
+        let functions = self.inner.functions()?.into_iter();
+        Ok(functions.map(|(name, addresses)| Function { name, addresses }).collect())
     }
 
     /// Returns the slabs of the object that defines a linked symbol: one in the arena, one for each section outside.

@@ -93,6 +93,22 @@ void makeLocalNamesUnique(LinkGraph &G) {
       slabjit::setSymbolName(G, *S, ("\1" + Twine(N++) + " " + slabjit::symbolName(*S)).str());
 }
 
+/// Notes the names of functions. Mapping symbols (AAELF64, 5.5.4) and labels of compilers are none.
+void noteFunctions(slabjit::Link &Link, LinkGraph &G) {
+  for (auto &Sec : G.sections()) {
+    if ((Sec.getMemProt() & MemProt::Exec) == MemProt::None || !slabjit::isAllocated(Sec))
+      continue;
+    for (auto *S : Sec.symbols()) {
+      auto Name = slabjit::symbolName(*S);
+      if (Name.empty() || Name[0] == '$' || Name.take_front(2) == ".L")
+        continue;
+      auto &B = S->getBlock();
+      if (auto Bytes = S->getSize() ? S->getSize() : B.getSize() - S->getOffset())
+        Link.Functions.push_back({slabjit::keptName(G, *S), &B, S->getOffset(), Bytes});
+    }
+  }
+}
+
 } // namespace
 
 extern "C" char *slabjit_graph_create(const char *Bytes, size_t Len, const char *Name, size_t NameLen,
@@ -114,6 +130,7 @@ extern "C" void slabjit_graph_bind(slabjit_graph *Graph, const slabjit_callbacks
 
   if (Indirect)
     slabjit::noteIndirectFunctions(*Graph->Link, G);
+  noteFunctions(*Graph->Link, G);
   makeLocalNamesUnique(G);
   for (auto &Sec : G.sections()) {
     // Sections without memory are left to be pruned.

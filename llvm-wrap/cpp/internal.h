@@ -34,6 +34,14 @@ struct Link {
     llvm::jitlink::Block *Block;
     uint64_t Cookie;
   };
+  struct Function {
+    llvm::StringRef Name;
+    llvm::jitlink::Block *Block;
+    uint64_t Offset, Bytes;
+  };
+  /// Named symbols in executable sections, as the object has them. JITLink prunes names that nothing refers to, also in
+  /// blocks that stay; some of the blocks may be pruned since.
+  llvm::SmallVector<Function, 4> Functions;
   /// The object that the graph was made of.
   llvm::StringRef Bytes;
   /// Addresses that LLVM is told, less those of the memory. Only LLVM's own tests have another than 0 (ci/llvm-suite):

@@ -173,6 +173,19 @@ void report(slabjit::Link &Link, LinkGraph &G) {
   Link.Callbacks->placed(Link.Object, Symbols.data(), Symbols.size(), Blocks.data(), Blocks.size(), Frames, FrameBytes);
 }
 
+/// Tells the names of functions that were not pruned.
+void reportFunctions(slabjit::Link &Link, LinkGraph &G) {
+  DenseSet<Block *> Blocks;
+  if (!Link.Functions.empty())
+    for (auto *B : G.blocks())
+      Blocks.insert(B);
+  SmallVector<slabjit_function, 8> Functions;
+  for (auto &F : Link.Functions)
+    if (Blocks.count(F.Block))
+      Functions.push_back({F.Name.data(), F.Name.size(), (F.Block->getAddress() + F.Offset).getValue(), F.Bytes});
+  Link.Callbacks->functions(Link.Object, Functions.data(), Functions.size());
+}
+
 Error afterLayout(slabjit::Link &Link, LinkGraph &G) {
   if (Link.Refused)
     return slabjit::refused(Link.Refused);
@@ -183,6 +196,7 @@ Error afterLayout(slabjit::Link &Link, LinkGraph &G) {
   if (!slabjit::DefinesSectionBounds)
     defineSectionBounds(G);
   report(Link, G);
+  reportFunctions(Link, G);
   return Error::success();
 }
 

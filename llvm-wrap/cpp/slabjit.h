@@ -45,6 +45,14 @@ typedef struct {
   uint64_t bytes;
 } slabjit_placed;
 
+/* A named symbol of executable memory, at its final address. */
+typedef struct {
+  const char *name;
+  size_t name_len;
+  uint64_t address;
+  uint64_t bytes; /* up to the section's end, where the object does not say */
+} slabjit_function;
+
 /* The cookie of slots of indirect functions in `placed`: 8 bytes with the address of the resolver, for the caller to
  * call and to replace by what it returns. */
 #define SLABJIT_SLOT (UINT64_MAX - 1)
@@ -175,6 +183,8 @@ typedef struct {
   /* -- addresses are known; symbols and blocks are those with cookies; .eh_frame is {0,0} where there is none -- */
   void (*placed)(void *object, const slabjit_placed *symbols, size_t n_symbols, const slabjit_placed *blocks,
                  size_t n_blocks, uint64_t eh_frame, uint64_t eh_frame_bytes);
+  /* -- with them, in no order, by the names that the object has; the texts are lent -- */
+  void (*functions)(void *object, const slabjit_function *functions, size_t n);
   /* The link of `object` has failed, in LLVM's words; of those that are linked together the first only. */
   void (*failed)(void *object, const char *text, size_t len);
 } slabjit_callbacks;

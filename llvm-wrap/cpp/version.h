@@ -77,12 +77,20 @@ inline llvm::StringRef symbolName(const llvm::jitlink::Symbol &S) {
 inline void setSymbolName(llvm::jitlink::LinkGraph &G, llvm::jitlink::Symbol &S, llvm::StringRef Name) {
   S.setName(G.intern(Name));
 }
+/// A name that stays with the graph when the symbol loses it.
+inline llvm::StringRef keptName(llvm::jitlink::LinkGraph &G, const llvm::jitlink::Symbol &S) {
+  auto Name = symbolName(S);
+  auto Copy = G.allocateContent(llvm::ArrayRef<char>(Name.data(), Name.size()));
+  return {Copy.data(), Copy.size()};
+}
 #else
 inline llvm::StringRef symbolName(const llvm::jitlink::Symbol &S) { return S.getName(); }
 inline void setSymbolName(llvm::jitlink::LinkGraph &G, llvm::jitlink::Symbol &S, llvm::StringRef Name) {
   auto Copy = G.allocateContent(llvm::ArrayRef<char>(Name.data(), Name.size()));
   S.setName({Copy.data(), Copy.size()});
 }
+/// A name that stays with the graph when the symbol loses it: it is in the object.
+inline llvm::StringRef keptName(llvm::jitlink::LinkGraph &, const llvm::jitlink::Symbol &S) { return S.getName(); }
 #endif
 
 /// Up to 16, JITLink makes whatever is not executable writable. Object preparation sees to it that sections of one name

@@ -58,6 +58,15 @@ pub struct slabjit_placed {
     pub bytes: u64,
 }
 
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct slabjit_function {
+    pub name: *const c_char,
+    pub name_len: usize,
+    pub address: u64,
+    pub bytes: u64,
+}
+
 pub const SLABJIT_SLOT: u64 = u64::MAX - 1;
 pub const SLABJIT_APART: u64 = 1 << 62;
 
@@ -147,6 +156,7 @@ pub struct slabjit_callbacks {
     pub commit: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut slabjit_actions),
     pub abandon: unsafe extern "C" fn(*mut c_void, *mut c_void),
     pub placed: unsafe extern "C" fn(*mut c_void, *const slabjit_placed, usize, *const slabjit_placed, usize, u64, u64),
+    pub functions: unsafe extern "C" fn(*mut c_void, *const slabjit_function, usize),
     pub failed: unsafe extern "C" fn(*mut c_void, *const c_char, usize),
 }
 

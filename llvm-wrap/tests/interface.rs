@@ -28,6 +28,8 @@ struct Caller {
     refuse_references: bool,
     /// Memory for a section apart.
     apart: AtomicU64,
+    /// Names of functions.
+    functions: Mutex<Vec<String>>,
 }
 
 impl Caller {
@@ -266,6 +268,17 @@ unsafe extern "C" fn abandon(object: *mut c_void, _: *mut c_void) {
     unsafe { caller(object).event("abandon") }
 }
 
+unsafe extern "C" fn functions(object: *mut c_void, functions: *const slabjit_function, n: usize) {
+    // SAFETY: an array of this length, and texts of it.
+    unsafe {
+        let functions = if n == 0 { &[] } else { std::slice::from_raw_parts(functions, n) };
+        let name = |f: &slabjit_function| text(f.name, f.name_len);
+        let mut names: Vec<String> = functions.iter().map(name).collect();
+        names.sort();
+        *caller(object).functions.lock().unwrap() = names;
+    }
+}
+
 unsafe extern "C" fn placed(
     object: *mut c_void,
     symbols: *const slabjit_placed,
@@ -311,6 +324,7 @@ const CALLBACKS: slabjit_callbacks = slabjit_callbacks {
     commit,
     abandon,
     placed,
+    functions,
     failed,
 };
 
@@ -399,6 +413,7 @@ fn an_object_links() {
     let caller = Caller::default();
     assert!(link(&bytes, &caller));
     let events = caller.events();
+    assert_eq!(*caller.functions.lock().unwrap(), ["answer"]);
     assert!(events.contains(&"defined answer".to_owned()) && events.contains(&"block .text".to_owned()), "{events:?}");
     let tail = ["allocate", "placed 1 true", "settled [0, 0, 0] false", "checked", "publish", "commit"];
     assert_eq!(events[events.len() - tail.len()..], tail);

@@ -7,6 +7,7 @@ use loom::thread;
 
 use self::occupant::Occupant;
 use self::record::{Readers, Record, Seen};
+use crate::functions::{FunctionTable, number};
 use crate::model;
 use crate::name::Name;
 
@@ -24,6 +25,7 @@ mod occupant {
         pub(super) object: ShortName,
         pub(super) generation: u64,
         pub(super) removed: Option<SystemTime>,
+        pub(super) function: Option<(ShortName, usize)>,
     }
 }
 
@@ -48,7 +50,8 @@ impl Known {
         let text = || Name::Given(generation.to_string().into());
         let number = || Name::Number(generation as u32);
         let (library, object) = if generation.is_multiple_of(2) { (number(), text()) } else { (text(), number()) };
-        self.record.write(seen, &range(generation), generation, library, object);
+        let functions = Some(FunctionTable::new(generation));
+        self.record.write(seen, &range(generation), generation, (library, object), functions);
     }
 
     /// As `History::forget`.
@@ -61,6 +64,9 @@ impl Known {
         let known = self.record.read(ADDRESS, &reading)?;
         assert_eq!(known.start, range(known.generation).start);
         assert_eq!((known.library.0, known.object.0), (known.generation, known.generation));
+        assert_eq!(number(known.function), known.generation);
+        // Another may be there now, or none.
+        self.record.functions(&reading).iter().for_each(|(name, _)| assert!(name.parse::<u64>().is_ok()));
         Some(known)
     }
 }

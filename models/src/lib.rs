@@ -11,6 +11,7 @@
 mod refcount;
 
 mod circles;
+mod functions;
 mod history;
 mod name;
 mod ownership;

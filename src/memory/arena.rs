@@ -19,6 +19,7 @@ use super::quarantine::{self, Quarantine, Rested, Resting};
 use super::ranges::Ranges;
 use super::stats::ArenaStats;
 use crate::fork_guard::{self, ForkGuard, Guard, Mutex};
+use crate::functions::FunctionList;
 use crate::memory::address_log::{History, Occupant, RecordId, Writer};
 use crate::memory::membarrier;
 use crate::name::Name;
@@ -198,6 +199,11 @@ impl Arena {
         self.history.find(address)
     }
 
+    /// Returns the names and addresses of an occupant's functions.
+    pub(super) fn functions(&self, id: RecordId) -> Vec<(String, Range<usize>)> {
+        self.history.functions(id)
+    }
+
     /// Returns whether small objects share pages.
     pub(crate) fn packs(&self) -> bool {
         self.packs
@@ -211,9 +217,16 @@ impl Arena {
     }
 
     /// Like [`note`](Self::note), for a packed object.
-    pub(super) fn note_packed(&self, runs: &PackedRuns, library: &Name, object: &Name) -> Option<RecordId> {
+    pub(super) fn note_packed(
+        &self,
+        runs: &PackedRuns,
+        library: &Name,
+        object: &Name,
+        functions: &FunctionList,
+    ) -> Option<RecordId> {
         let runs = runs.iter(self.range().start).map(|run| run.addresses);
-        self.history.note_lines(&mut self.state().writer, runs, library, object)
+        let functions = functions.table(&self.range());
+        self.history.note_lines(&mut self.state().writer, runs, (library, object), functions)
     }
 
     /// Overwrites a packed object. Its addresses rest if it was recorded, and then become free.
@@ -375,8 +388,15 @@ impl Arena {
     }
 
     /// Records the owner of an address range, in the arena or outside.
-    pub(super) fn note(&self, range: &Range<usize>, library: &Name, object: &Name) -> Option<RecordId> {
-        self.history.note(&mut self.state().writer, range, library, object)
+    pub(super) fn note(
+        &self,
+        range: &Range<usize>,
+        library: &Name,
+        object: &Name,
+        functions: &FunctionList,
+    ) -> Option<RecordId> {
+        let functions = functions.table(range);
+        self.history.note(&mut self.state().writer, range, (library, object), functions)
     }
 
     /// Takes away the memory of a slab from before a fork. Its addresses are not reused, as the parent may have given

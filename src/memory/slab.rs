@@ -13,6 +13,7 @@ use super::packed::{PackedSlab, Placing};
 use super::runs::{Runs, SlabRange, SlabRun};
 use super::{Lifetime, Protection};
 use crate::fork_guard;
+use crate::functions::FunctionList;
 use crate::memory::address_log::RecordId;
 use crate::memory::map_count::Counted;
 use crate::name::Name;
@@ -353,17 +354,28 @@ impl Memory {
 
 impl PublishedSlab {
     /// Records the owner of the slab, before its addresses are given out. After removal they rest.
-    pub(crate) fn belong_to(&mut self, library: &Name, object: &Name) {
+    pub(crate) fn belong_to(&mut self, library: &Name, object: &Name, functions: &FunctionList) {
         let memory = match &mut self.memory {
-            Memory::Packed(packed) => return packed.belong_to(library, object),
+            Memory::Packed(packed) => return packed.belong_to(library, object, functions),
             Memory::Own(own) => own,
         };
         let span = memory.span();
         if !span.is_empty() {
-            memory.record = memory.arena.note(&span, library, object);
+            memory.record = memory.arena.note(&span, library, object, functions);
         }
         for outside in memory.outside.iter_mut().flat_map(|outside| outside.iter_mut()) {
-            outside.record = memory.arena.note(&outside.range, library, object);
+            outside.record = memory.arena.note(&outside.range, library, object, functions);
+        }
+    }
+
+    /// Returns the names and addresses of its functions.
+    pub(crate) fn functions(&self) -> Vec<(String, Range<usize>)> {
+        match &self.memory {
+            Memory::Packed(packed) => packed.functions(),
+            Memory::Own(own) => {
+                let records = own.record.into_iter().chain(own.outside().filter_map(|outside| outside.record));
+                records.flat_map(|record| own.arena.functions(record)).collect()
+            }
         }
     }
 

@@ -35,6 +35,7 @@ mod failed_links;
 #[cfg(slabjit_faults)]
 mod faults;
 mod forks;
+mod functions;
 mod growth;
 mod host_symbols;
 #[cfg(feature = "inkwell")]
@@ -103,6 +104,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     #[cfg(slabjit_faults)]
     ("faults", faults::TESTS, faults::PARTS),
     ("forks", forks::TESTS, forks::PARTS),
+    ("functions", functions::TESTS, functions::PARTS),
     ("growth", growth::TESTS, growth::PARTS),
     ("host_symbols", host_symbols::TESTS, host_symbols::PARTS),
     #[cfg(feature = "inkwell")]

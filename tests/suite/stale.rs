@@ -86,7 +86,7 @@ fn stale_call_is_explained_by_a_signal_handler() {
     let end = child("explained_part");
     assert_eq!(end.code, Some(42), "{end:?}");
     assert!(
-        end.stdout.starts_with("'kernels/gone.o' of library 'kernels/gone.o' (generation 1), offset 0x"),
+        end.stdout.starts_with("text+0x0 in 'kernels/gone.o' of library 'kernels/gone.o' (generation 1), offset 0x"),
         "{end:?}"
     );
     assert!(end.stdout.contains(" of its slab, removed 0."), "{end:?}");

@@ -8,6 +8,7 @@ use slabjit_llvm_wrap as shim;
 use crate::elf::relocations::Kind;
 use crate::elf::{ObjectIndex, Section, locate};
 use crate::fork_guard::{Guard, Mutex};
+use crate::functions::FunctionList;
 use crate::link::llvm::actions::Actions;
 use crate::link::llvm::graph::{BoundGraph, Graph};
 use crate::link::llvm::link_host::{Answer, LinkHost};
@@ -396,6 +397,12 @@ impl LinkHost for LinkJob {
         let own = |p: &shim::slabjit_placed| Some((retained_of_cookie(p.cookie)?, p.address..p.address + p.bytes));
         linked.own_sets = blocks.iter().filter_map(own).collect();
         state.thread_local = thread_local;
+    }
+
+    fn functions(&self, functions: &mut dyn Iterator<Item = (&str, u64, u64)>) {
+        let mut list = FunctionList::default();
+        functions.for_each(|(name, address, bytes)| list.push(name, address, bytes));
+        self.state().linked.functions = list;
     }
 
     fn fail(&self, error: Error) {

@@ -31,6 +31,7 @@ pub(in crate::link) const fn callbacks<H: LinkHost>() -> shim::slabjit_callbacks
         commit: commit::<H>,
         abandon: abandon::<H>,
         placed: placed::<H>,
+        functions: functions::<H>,
         failed: failed::<H>,
     }
 }
@@ -330,6 +331,16 @@ unsafe extern "C" fn placed<H: LinkHost>(
         }
         // SAFETY: the shim tells what it finds in the graph that is bound to this object.
         unsafe { link.placed(symbols, blocks, eh_frame) };
+    });
+}
+
+unsafe extern "C" fn functions<H: LinkHost>(object: *mut c_void, functions: *const shim::slabjit_function, n: usize) {
+    // SAFETY: an array of this length, lent for this call.
+    let (link, functions) = unsafe { (link::<H>(object), slice(functions, n)) };
+    guarded((), || {
+        // SAFETY: as above.
+        let named = |f: &shim::slabjit_function| unsafe { (text(f.name, f.name_len), f.address, f.bytes) };
+        link.functions(&mut functions.iter().map(named));
     });
 }
 

@@ -117,6 +117,9 @@ pub(in crate::link) trait LinkHost: Sized {
     /// They are what the graph bound to this host has.
     unsafe fn placed(&self, symbols: &[shim::slabjit_placed], blocks: &[shim::slabjit_placed], frames: u64);
 
+    /// Tells the names, addresses and sizes of functions, as the object has them.
+    fn functions(&self, functions: &mut dyn Iterator<Item = (&str, u64, u64)>);
+
     /// Takes the error that ended the link.
     fn fail(&self, error: Error);
 }

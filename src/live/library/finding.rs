@@ -1,6 +1,8 @@
 //! Finds a library's symbols, and its undefined names.
 #![allow(unsafe_code, reason = "runs initialisers")]
 
+use std::ops::Range;
+
 use super::name_source::Answers;
 use super::state::State;
 use super::{Library, Link};
@@ -242,6 +244,13 @@ impl Library {
         let found = self.find(name)?;
         let number = self.state().names.get(name).map(|symbol| symbol.object);
         Ok(found.code.slab_containing(found.address as usize, number).unwrap_or_default())
+    }
+
+    /// Returns the names and addresses of all functions, by address.
+    pub(crate) fn functions(&self) -> Result<Vec<(String, Range<usize>)>> {
+        let mut functions = self.code()?.functions();
+        functions.sort_unstable_by(|(a, at), (b, bt)| (at.start, a).cmp(&(bt.start, b)));
+        Ok(functions)
     }
 
     /// Returns all names that can be asked for.

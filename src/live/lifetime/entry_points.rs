@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::Result;
+use crate::functions::FunctionList;
 use crate::memory::{Arena, BlamedSection, Lifetime, PlacementHints, Protection, PublishedSlab, SegmentRequest};
 use crate::name::Name;
 
@@ -40,7 +41,7 @@ pub(crate) fn entry_points<const N: usize>(
         }
     }
     let mut slab = slab.publish()?;
-    slab.belong_to(library, &name.into());
+    slab.belong_to(library, &name.into(), &FunctionList::default());
     Ok((first, slab))
 }
 

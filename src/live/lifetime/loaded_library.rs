@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -342,6 +343,11 @@ impl LoadedLibrary {
     /// Returns the number of references that go through bridges.
     pub(crate) fn bridges(&self) -> u64 {
         self.images().iter().map(|i| u64::from(i.bridges)).sum()
+    }
+
+    /// Returns the names and addresses of all functions.
+    pub(crate) fn functions(&self) -> Vec<(String, Range<usize>)> {
+        self.images().iter().flat_map(Image::functions).collect()
     }
 
     /// Returns whether an address is in the code.

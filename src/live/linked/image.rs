@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "registers frames")]
 
 use std::num::NonZero;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::live::linked::init_fini::InitFini;
@@ -50,7 +51,7 @@ impl Image {
         mut linked: Linked,
     ) -> Self {
         if let Some(allocation) = &mut linked.allocation {
-            allocation.slab_mut().belong_to(library, &object.kept_name);
+            allocation.slab_mut().belong_to(library, &object.kept_name, &std::mem::take(&mut linked.functions));
         }
         let begin = NonZero::new(linked.frames).filter(|_| linked.allocation.is_some());
         let code = linked.allocation.as_ref().and_then(|allocation| {
@@ -84,6 +85,11 @@ impl Image {
         let Self { _frames, _variables, allocation, .. } = self;
         drop((_frames, _variables));
         allocation.map(Allocation::into_slab)
+    }
+
+    /// Returns the names and addresses of its functions.
+    pub(crate) fn functions(&self) -> Vec<(String, Range<usize>)> {
+        self.allocation.as_ref().map_or_else(Vec::new, |allocation| allocation.slab().functions())
     }
 
     /// Returns its slab, and the one that it shares with others.

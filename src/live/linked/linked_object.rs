@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::functions::FunctionList;
 use crate::live::tls::Variables;
 use crate::memory::PublishedSlab;
 
@@ -23,6 +24,8 @@ pub(crate) struct Linked {
     pub(crate) definitions: Vec<u64>,
     /// Address of each initialiser or finaliser section, by its index in `ObjectIndex::arrays`; 0 where there is none.
     pub(crate) arrays: Vec<u64>,
+    /// Names of its code.
+    pub(crate) functions: FunctionList,
     /// Start of `.eh_frame`, or 0.
     pub(crate) frames: u64,
     /// The number of references that go through bridges.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use once_cell::race::OnceBox;
 
+use crate::functions::FunctionTable;
 use crate::memory::address_log::lines::Lines;
 pub(crate) use crate::memory::address_log::occupant::Occupant;
 pub(super) use crate::memory::address_log::occupant::RecordId;
@@ -70,12 +71,13 @@ impl History {
         &self,
         writer: &mut Writer,
         range: &Range<usize>,
-        library: &Name,
-        object: &Name,
+        (library, object): (&Name, &Name),
+        functions: Option<FunctionTable>,
     ) -> Option<RecordId> {
         let id = writer.free.pop().or_else(|| self.fresh())?;
         writer.generation += 1;
-        self.record(id)?.write(&mut writer.seen, range, writer.generation, library.clone(), object.clone());
+        let names = (library.clone(), object.clone());
+        self.record(id)?.write(&mut writer.seen, range, writer.generation, names, functions);
         if self.is_inside(range.start) {
             let first = (range.start - self.arena.start) / self.page;
             for page in first..first + range.len() / self.page {
@@ -94,12 +96,13 @@ impl History {
         &self,
         writer: &mut Writer,
         runs: impl Iterator<Item = Range<usize>>,
-        library: &Name,
-        object: &Name,
+        (library, object): (&Name, &Name),
+        functions: Option<FunctionTable>,
     ) -> Option<RecordId> {
         let id = writer.free.pop().or_else(|| self.fresh())?;
         writer.generation += 1;
-        self.record(id)?.write(&mut writer.seen, &self.arena, writer.generation, library.clone(), object.clone());
+        let names = (library.clone(), object.clone());
+        self.record(id)?.write(&mut writer.seen, &self.arena, writer.generation, names, functions);
         runs.for_each(|run| self.lines.set(&run, Some(id)));
         Some(id)
     }
@@ -124,6 +127,12 @@ impl History {
     /// Returns the generation of a recorded occupant.
     pub(super) fn generation(&self, id: RecordId) -> u64 {
         self.record(id).map_or(0, |record| record.generation.load(Ordering::Relaxed))
+    }
+
+    /// Returns the names and addresses of an occupant's functions.
+    pub(super) fn functions(&self, id: RecordId) -> Vec<(String, Range<usize>)> {
+        let reading = self.readers.enter();
+        self.record(id).map_or_else(Vec::new, |record| record.functions(&reading))
     }
 
     /// Forgets the occupant at `start`. The caller does so before it reuses the addresses.

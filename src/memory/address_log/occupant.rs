@@ -14,6 +14,8 @@ pub(crate) struct Occupant {
     pub(crate) object: ShortName,
     pub(crate) generation: u64,
     pub(crate) removed: Option<SystemTime>,
+    /// The function at the address, and how far it is from its beginning.
+    pub(crate) function: Option<(ShortName, usize)>,
 }
 
 /// The position of a record, plus one.

@@ -11,6 +11,7 @@ use std::ptr;
 use std::time::{Duration, SystemTime};
 
 use super::occupant::Occupant;
+use crate::functions::{Function, FunctionTable, Functions};
 use crate::name::{Name, ShortName};
 use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Box, Ordering, fence};
 
@@ -31,6 +32,7 @@ pub(super) struct Record {
     removed: AtomicU64,
     library: NameCell,
     object: NameCell,
+    functions: FunctionsCell,
 }
 
 impl Default for Record {
@@ -42,19 +44,28 @@ impl Default for Record {
             removed: AtomicU64::default(),
             library: NameCell::default(),
             object: NameCell::default(),
+            functions: FunctionsCell::default(),
         }
     }
 }
 
 impl Record {
     /// Writes an empty record. The log has one [`Seen`], so one thread at a time calls this and [`clear`](Self::clear).
-    pub(super) fn write(&self, _: &mut Seen, range: &Range<usize>, generation: u64, library: Name, object: Name) {
+    pub(super) fn write(
+        &self,
+        _: &mut Seen,
+        range: &Range<usize>,
+        generation: u64,
+        (library, object): (Name, Name),
+        functions: Option<FunctionTable>,
+    ) {
         let units = (range.len() / UNIT).min((1 << LEN_BITS) - 1);
         self.range.store(((range.start / UNIT) << LEN_BITS | units) as u64, Ordering::Relaxed);
         self.generation.store(generation, Ordering::Relaxed);
         self.removed.store(0, Ordering::Relaxed);
         self.library.put(library);
         self.object.put(object);
+        self.functions.put(functions);
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Release);
     }
@@ -71,7 +82,7 @@ impl Record {
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
         // Precedes all changes to the record, and the writer's check for readers.
         fence(Ordering::SeqCst);
-        seen.keep([self.library.take(), self.object.take()], readers);
+        seen.keep(([self.library.take(), self.object.take()], self.functions.take()), readers);
     }
 
     /// Returns the occupant, if it covers this address.
@@ -84,6 +95,7 @@ impl Record {
             let range = self.range.load(Ordering::Relaxed) as usize;
             let (generation, removed) = (self.generation.load(Ordering::Relaxed), self.removed.load(Ordering::Relaxed));
             let (library, object) = (self.library.look(), self.object.look());
+            let functions = self.functions.look();
             fence(Ordering::Acquire);
             if self.version.load(Ordering::Relaxed) != version {
                 continue;
@@ -94,17 +106,36 @@ impl Record {
             }
             // SAFETY: they were published under this version, and `Reading` keeps them.
             let (library, object) = unsafe { (NameCell::read(library), NameCell::read(object)) };
+            // SAFETY: as above.
+            let function = unsafe { FunctionsCell::find(functions, address) };
             let removed = (removed != 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_nanos(removed));
-            return Some(Occupant { start, library, object, generation, removed });
+            return Some(Occupant { start, library, object, generation, removed, function });
         }
         None
+    }
+}
+
+impl Record {
+    /// Returns the names and addresses of its functions.
+    pub(super) fn functions(&self, _: &Reading<'_>) -> Vec<(String, Range<usize>)> {
+        let version = self.version.load(Ordering::Acquire);
+        let functions = self.functions.look();
+        fence(Ordering::Acquire);
+        if version % 2 == 1 || self.version.load(Ordering::Relaxed) != version || functions.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: it was published under this version, and `Reading` keeps it.
+        let functions = unsafe { Functions::at(functions) };
+        let all = (0..functions.len()).map(|i| functions.get(i));
+        let addresses = |f: &Function<'_>| f.address as usize..f.address as usize + f.bytes as usize;
+        all.map(|function| (function.name.to_owned(), addresses(&function))).collect()
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
         // A dropped record has no readers.
-        drop([self.library.take(), self.object.take()]);
+        drop(([self.library.take(), self.object.take()], self.functions.take()));
     }
 }
 
@@ -153,6 +184,37 @@ impl NameCell {
     }
 }
 
+/// The names of its functions, or null.
+#[derive(Default)]
+struct FunctionsCell(AtomicPtr<u8>);
+
+impl FunctionsCell {
+    fn put(&self, functions: Option<FunctionTable>) {
+        self.0.store(functions.map_or(ptr::null_mut(), FunctionTable::into_raw), Ordering::Relaxed);
+    }
+
+    fn take(&self) -> Option<FunctionTable> {
+        let raw = self.0.swap(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: of `put`, and taken out.
+        (!raw.is_null()).then(|| unsafe { FunctionTable::from_raw(raw) })
+    }
+
+    fn look(&self) -> *const u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// # Safety
+    /// The pointer was in a cell, and its target is still kept.
+    unsafe fn find(raw: *const u8, address: usize) -> Option<(ShortName, usize)> {
+        if raw.is_null() {
+            return None;
+        }
+        // SAFETY: by the caller.
+        let function = unsafe { Functions::at(raw) }.find(address as u64)?;
+        Some((ShortName::new(function.name), address - function.address as usize))
+    }
+}
+
 /// What was in a cell, until it is dropped.
 struct Unpublished(*mut Arc<str>);
 
@@ -171,11 +233,13 @@ impl Drop for Unpublished {
 
 /// Contents of cleared records, kept while a reader may use them.
 #[derive(Default)]
-pub(super) struct Seen(Vec<[Unpublished; 2]>);
+pub(super) struct Seen(Vec<Cleared>);
+
+type Cleared = ([Unpublished; 2], Option<FunctionTable>);
 
 impl Seen {
-    fn keep(&mut self, names: [Unpublished; 2], readers: &Readers) {
-        self.0.push(names);
+    fn keep(&mut self, cleared: Cleared, readers: &Readers) {
+        self.0.push(cleared);
         if readers.none() {
             // Frees its capacity too: there may have been many at once.
             self.0 = Vec::new();

@@ -1,11 +1,13 @@
 //! A packed object's memory, freed on drop.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::super::arena::Arena;
 use super::super::runs::SlabRange;
 use super::{PackedRuns, Placing};
 use crate::fork_guard;
+use crate::functions::FunctionList;
 use crate::memory::address_log::RecordId;
 use crate::memory::map_count::Counted;
 use crate::name::Name;
@@ -52,8 +54,12 @@ impl PackedSlab {
         }
     }
 
-    pub(in super::super) fn belong_to(&mut self, library: &Name, object: &Name) {
-        self.record = self.arena.note_packed(&self.runs, library, object);
+    pub(in super::super) fn belong_to(&mut self, library: &Name, object: &Name, functions: &FunctionList) {
+        self.record = self.arena.note_packed(&self.runs, library, object, functions);
+    }
+
+    pub(in super::super) fn functions(&self) -> Vec<(String, Range<usize>)> {
+        self.record.map_or_else(Vec::new, |record| self.arena.functions(record))
     }
 
     pub(in super::super) fn ranges(&self) -> impl Iterator<Item = SlabRange> {

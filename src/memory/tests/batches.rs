@@ -16,7 +16,7 @@ fn batch(arena: &Arc<Arena>, segments: &[SegmentRequest]) -> Vec<WritableSlab> {
 }
 
 fn belonging(mut slabs: Vec<PublishedSlab>) -> Vec<PublishedSlab> {
-    slabs.iter_mut().for_each(|slab| slab.belong_to(&"library".into(), &"object".into()));
+    slabs.iter_mut().for_each(|slab| slab.belong_to(&"library".into(), &"object".into(), &Default::default()));
     slabs
 }
 
@@ -151,7 +151,7 @@ fn what_goes_together_rests_and_is_known() {
     let arena = resting_arena(8 * MIB, MIB);
     let mut published = WritableSlab::publish_all(batch(&arena, &small_object())).unwrap();
     for (number, slab) in published.iter_mut().enumerate() {
-        slab.belong_to(&"library".into(), &format!("{number}.o").as_str().into());
+        slab.belong_to(&"library".into(), &format!("{number}.o").as_str().into(), &Default::default());
     }
     let spans: Vec<_> = published.iter().map(PublishedSlab::span).collect();
     PublishedSlab::give_back(published);

@@ -20,7 +20,7 @@ fn manager_time(arena: &Arc<Arena>, live: usize, count: usize) -> [f64; 2] {
         let slab = arena.allocate("bench.o", &one_function(), company, |_| BlamedSection::default()).unwrap();
         slab.placements().iter().for_each(|placed| write(placed.written, &[1; 100]));
         let mut slab = slab.publish().unwrap();
-        slab.belong_to(&"library".into(), &"bench.o".into());
+        slab.belong_to(&"library".into(), &"bench.o".into(), &Default::default());
         slab
     };
     let mut all: Vec<_> = (0..live).map(|_| load()).collect();

@@ -220,7 +220,7 @@ impl Model {
         } else {
             live.seed.to_string().as_str().into()
         };
-        slab.belong_to(&"library".into(), &name);
+        slab.belong_to(&"library".into(), &name, &Default::default());
         for addresses in live.ranges().cloned().collect::<Vec<_>>() {
             self.generation += 1;
             live.notes.push(Note { addresses, object: name.to_string(), generation: self.generation });

@@ -45,7 +45,7 @@ fn load(arena: &Arc<Arena>, segments: &[SegmentRequest], seed: u8) -> Result<Loa
         contents.push((*placed, [written, zeros].concat()));
     }
     let mut slab = slab.publish()?;
-    slab.belong_to(&"library".into(), &format!("{seed}.o").as_str().into());
+    slab.belong_to(&"library".into(), &format!("{seed}.o").as_str().into(), &Default::default());
     Ok(Loaded { slab, contents })
 }
 
@@ -316,7 +316,7 @@ fn cores_are_told_once_of_all_that_is_packed_over() {
         let (slab, calls) = fault::with(|_, _| false, take);
         let address = slab.placements()[0].address;
         let (mut slab, published) = fault::with(|_, _| false, || slab.publish().unwrap());
-        slab.belong_to(&"library".into(), &"object".into());
+        slab.belong_to(&"library".into(), &"object".into(), &Default::default());
         assert_eq!(published.iter().filter(|call| **call == Call::SyncCores).count(), publish());
         (address, slab, calls.iter().filter(|call| **call == Call::SyncCores).count())
     };

@@ -15,7 +15,7 @@ fn name(text: &str) -> Name {
 /// Loads an object into a published slab.
 fn load(arena: &Arc<Arena>, object: &Name, segments: &[SegmentRequest]) -> PublishedSlab {
     let mut slab = allocate(arena, segments).unwrap().publish().unwrap();
-    slab.belong_to(&name("library"), object);
+    slab.belong_to(&name("library"), object, &Default::default());
     slab
 }
 
