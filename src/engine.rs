@@ -252,8 +252,8 @@ impl JitEngine {
         EngineStats { arena: self.context.arena.stats(), libraries: live.len(), bridges }
     }
 
-    /// Returns the object and the function that have this address, or had it last: a removed one is known until its addresses have
-    /// [rested](JitEngineBuilder::quarantine).
+    /// Returns the object and the function that have this address, or had it last: a removed one is known until its
+    /// addresses have [rested](JitEngineBuilder::quarantine).
     ///
     /// May be called from a signal handler: it takes no lock, waits for nobody and allocates nothing.
     pub fn explain_address(&self, address: *const ()) -> Option<Explanation> {
