@@ -10,7 +10,9 @@ use inkwell::module::Module;
 use super::compiler::Compiler;
 #[cfg(feature = "inkwell")]
 use crate::ir::{self, OptLevel};
-use crate::link::{Dylib as Inner, Tracker as InnerTracker};
+use crate::link::Dylib as Inner;
+#[cfg(feature = "inkwell")]
+use crate::link::Tracker as InnerTracker;
 use crate::live::library::Link;
 use crate::live::lifetime::loaded_library::CodeRef;
 use crate::read::{Contents, read_object};

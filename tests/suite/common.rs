@@ -91,7 +91,7 @@ pub struct ChildEnd {
     /// Its standard output.
     pub stdout: String,
     /// Its standard error.
-    #[cfg_attr(not(feature = "inkwell"), expect(dead_code, reason = "shown by Debug"))]
+    #[cfg_attr(not(feature = "inkwell"), allow(dead_code, reason = "shown by Debug"))]
     pub stderr: String,
 }
 
