@@ -53,6 +53,13 @@ const KINDS: &[Kind] = &[
         assert!(matches!(cause(&error), Error::Link(LinkError::UndefinedSymbols { .. })), "{error:?}");
         tracker.remove().unwrap();
     }),
+    ("objects that are refused", 1, |main, templates, _| {
+        let taken = || renamed(&templates.function, &[("value_000000", "value_taken_".to_owned())]);
+        let first = main.tracker();
+        first.add_object(taken()).unwrap();
+        main.tracker().add_object(taken()).unwrap_err();
+        first.remove().unwrap();
+    }),
     ("names that are nowhere", 1, |main, _, name| {
         let error = find(main, name).unwrap_err();
         assert!(matches!(error, Error::Library(LibraryError::SymbolNotFound { .. })), "{error:?}");

@@ -227,16 +227,27 @@ impl Dylib {
         let Some(first) = offers.first() else { return Ok(()) };
         let used = offers.iter().map(Offer::name_count).sum();
         self.session.names.add(used);
-        tracker.map_or(&self.entry.names, |tracker| &tracker.names).fetch_add(used, Ordering::Relaxed);
-        let tracker = tracker.map(|tracker| tracker.with_room(used));
+        let names = tracker.map_or(&self.entry.names, |tracker| &tracker.names);
+        names.fetch_add(used, Ordering::Relaxed);
+        let orc = tracker.map(|tracker| tracker.with_room(used));
         let objects: Vec<_> = offers.iter().map(|offer| offer.for_shim(&self.session)).collect();
-        let _pass = ForkGuard::take();
+        let pass = ForkGuard::take();
         // SAFETY: the session's dylib and a tracker of it; the bytes are there until `dropped`, the rest is lent.
         let text = unsafe {
-            let tracker = tracker.as_ref().map_or(std::ptr::null_mut(), |tracker| tracker.raw());
+            let orc = orc.as_ref().map_or(std::ptr::null_mut(), |orc| orc.raw());
             let (session, raw) = (self.session.raw(), self.raw());
-            take_text(shim::slabjit_dylib_add_objects(session, raw, tracker, objects.as_ptr(), objects.len()))
+            take_text(shim::slabjit_dylib_add_objects(session, raw, orc, objects.as_ptr(), objects.len()))
         };
+        drop(pass);
+        // Of several, some may have been added: whoever adds several removes them.
+        if let (Some(_), [_]) = (&text, offers) {
+            if let (Some(tracker), Some(orc)) = (tracker, &orc) {
+                tracker.give_back(orc, used);
+            }
+            // The dylib may have been cleared meanwhile.
+            let _ = names.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| Some(all.saturating_sub(used)));
+            self.session.remove_names(used);
+        }
         let object = || first.given.name().to_owned();
         text.map_or(Ok(()), |message| Err(Error::Link(LinkError::Failed { object: object(), message })))
     }

@@ -28,6 +28,11 @@ impl Tracker {
         self.trackers.with_room(self.entry.raw, self.entry.clears.load(Ordering::Acquire), names)
     }
 
+    /// Takes note that nothing was added with ORC's.
+    pub(super) fn give_back(&self, tracker: &Arc<OrcTracker>, names: usize) {
+        self.trackers.give_back(tracker, names);
+    }
+
     /// Has what was added be another one's, or the dylib's.
     pub(super) fn go_to(&self, other: Option<&Self>) {
         let (trackers, names) =

@@ -38,6 +38,13 @@ impl OrcTracker {
     pub(super) fn raw(&self) -> *mut c_void {
         self.0.cast()
     }
+
+    /// Returns LLVM's words if it fails.
+    fn remove(&self) -> Option<String> {
+        let _pass = ForkGuard::take();
+        // SAFETY: the session lives.
+        unsafe { take_error(LLVMOrcResourceTrackerRemove(self.0)) }
+    }
 }
 
 impl Drop for OrcTracker {
@@ -63,6 +70,19 @@ impl Trackers {
         tracker
     }
 
+    /// Takes note that nothing was added with one that was returned for so many names. One that has nothing goes.
+    pub(super) fn give_back(&self, tracker: &Arc<OrcTracker>, names: usize) {
+        let mut parts = self.0.lock();
+        let Some(at) = parts.iter().rposition(|part| Arc::ptr_eq(&part.tracker, tracker)) else { return };
+        let part = &mut parts[at];
+        part.names = part.names.saturating_sub(names);
+        if part.names == 0 {
+            parts.remove(at);
+            drop(parts);
+            let _ = tracker.remove();
+        }
+    }
+
     /// Has all of them go to others.
     pub(super) fn go_to(&self, others: &Self) {
         let parts = std::mem::take(&mut *self.0.lock());
@@ -77,9 +97,7 @@ impl Trackers {
         let parts = std::mem::take(&mut *self.0.lock());
         let mut failed = None;
         for Part { tracker, .. } in parts {
-            let _pass = ForkGuard::take();
-            // SAFETY: the session lives.
-            let text = unsafe { take_error(LLVMOrcResourceTrackerRemove(tracker.0)) };
+            let text = tracker.remove();
             failed = failed.or(text);
         }
         failed
