@@ -176,7 +176,7 @@ EXPORTED LLVMErrorRef slabjit_stock_manager_time(const char *Bytes, size_t Size,
   return LLVMErrorSuccess;
 }
 
-/// An LLLazyJIT with a module of IR, each of whose functions is compiled when it is first called, with these passes. The
+/// An LLLazyJIT with a module of IR. Each of its functions is compiled when it is first called, with these passes. The
 /// caller owns it, and the error; LLVM's targets are registered.
 EXPORTED LLVMErrorRef slabjit_stock_lazy(const char *Text, size_t Size, const char *Passes,
                                          LLVMOrcLLJITRef *Out) noexcept {

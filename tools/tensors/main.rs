@@ -11,6 +11,8 @@
 mod cranelift;
 mod expressions;
 mod ir;
+#[path = "../../tests/stock/lljit.rs"]
+mod lljit;
 mod sides;
 
 use std::process::ExitCode;

@@ -1,17 +1,19 @@
 //! Those who compile, each from the kernels to a function that can be called.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, c_char};
 use std::ptr;
 
 use slabjit::JitEngine;
 use slabjit::ir::OptLevel;
 use slabjit::llvm_sys::core::*;
-use slabjit::llvm_sys::error::{LLVMDisposeErrorMessage, LLVMErrorRef, LLVMGetErrorMessage};
 use slabjit::llvm_sys::execution_engine::*;
+use slabjit::llvm_sys::ir_reader::LLVMParseIRInContext;
 use slabjit::llvm_sys::orc2::lljit::{LLVMOrcDisposeLLJIT, LLVMOrcLLJITLookup};
 use slabjit::llvm_sys::target_machine::*;
+use slabjit::llvm_sys::transforms::pass_builder::*;
 
 use crate::expressions::Kernel;
+use crate::lljit::check;
 use crate::{cranelift, ir};
 
 /// Calls kernels by their numbers, one after the other: each writes as many elements behind those of the one before.
@@ -40,7 +42,7 @@ impl Side {
         (Self::Cranelift, "cranelift-jit"),
     ];
 
-    /// Compiles what it has to before a kernel can be called, and passes the function on.
+    /// Compiles what it has to before a kernel can be called, and calls `run` with the function.
     ///
     /// # Errors
     /// In the side's words.
@@ -93,32 +95,17 @@ unsafe fn taken(message: *mut c_char) -> String {
     }
 }
 
-/// # Safety
-/// An error of LLVM's, or null, which goes.
-unsafe fn checked(error: LLVMErrorRef) -> Result<(), String> {
-    if error.is_null() {
-        return Ok(());
-    }
-    // SAFETY: by the caller.
-    unsafe {
-        let message = LLVMGetErrorMessage(error);
-        let text = CStr::from_ptr(message).to_string_lossy().into_owned();
-        LLVMDisposeErrorMessage(message);
-        Err(text)
-    }
-}
-
 fn lazy_lljit(text: &str, run: impl FnOnce(Network)) -> Result<(), String> {
     // SAFETY: plain use of the API; the function has this type, and the session is there while it runs.
     unsafe {
         let mut jit = ptr::null_mut();
-        checked(slabjit_stock::slabjit_stock_lazy(text.as_ptr().cast(), text.len(), PASSES.as_ptr(), &mut jit))?;
+        check(slabjit_stock::slabjit_stock_lazy(text.as_ptr().cast(), text.len(), PASSES.as_ptr(), &mut jit))?;
         let mut address = 0;
-        let found = checked(LLVMOrcLLJITLookup(jit, &mut address, c"network".as_ptr()));
+        let found = check(LLVMOrcLLJITLookup(jit, &mut address, c"network".as_ptr()));
         if found.is_ok() {
             run(std::mem::transmute::<usize, Network>(address as usize));
         }
-        let ended = checked(LLVMOrcDisposeLLJIT(jit));
+        let ended = check(LLVMOrcDisposeLLJIT(jit));
         found.and(ended)
     }
 }
@@ -131,7 +118,7 @@ fn mcjit(text: &str, run: impl FnOnce(Network)) -> Result<(), String> {
         let context = LLVMContextCreate();
         let buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(text.as_ptr().cast(), text.len(), c"tensors".as_ptr());
         let (mut module, mut message) = (ptr::null_mut(), ptr::null_mut());
-        if slabjit::llvm_sys::ir_reader::LLVMParseIRInContext(context, buffer, &mut module, &mut message) != 0 {
+        if LLVMParseIRInContext(context, buffer, &mut module, &mut message) != 0 {
             return Err(taken(message));
         }
         let mut engine = ptr::null_mut();
@@ -143,13 +130,11 @@ fn mcjit(text: &str, run: impl FnOnce(Network)) -> Result<(), String> {
             return Err(taken(message));
         }
         let machine = LLVMGetExecutionEngineTargetMachine(engine);
-        let settings = slabjit::llvm_sys::transforms::pass_builder::LLVMCreatePassBuilderOptions();
-        let passed =
-            slabjit::llvm_sys::transforms::pass_builder::LLVMRunPasses(module, PASSES.as_ptr(), machine, settings);
-        checked(passed)?;
-        slabjit::llvm_sys::transforms::pass_builder::LLVMDisposePassBuilderOptions(settings);
-        let name = CString::from(c"network");
-        let address = LLVMGetFunctionAddress(engine, name.as_ptr());
+        let settings = LLVMCreatePassBuilderOptions();
+        let passed = LLVMRunPasses(module, PASSES.as_ptr(), machine, settings);
+        check(passed)?;
+        LLVMDisposePassBuilderOptions(settings);
+        let address = LLVMGetFunctionAddress(engine, c"network".as_ptr());
         if address == 0 {
             return Err("MCJIT has no address of 'network'".into());
         }

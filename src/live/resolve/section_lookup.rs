@@ -137,7 +137,8 @@ mod tests {
     #[test]
     fn sections_are_found_as_if_one_by_one() {
         let index = index(
-            ".section .text.empty,\"ax\"\n.section .init_array.7,\"aw\",@init_array\n.quad 0\n.section .init_array,\"aw\",@init_array\n
+            ".section .text.empty,\"ax\"\n
+             .section .init_array.7,\"aw\",@init_array\n.quad 0\n.section .init_array,\"aw\",@init_array\n
              .section set,\"aw\"\n.section set,\"aw\",@progbits,unique,1\n.byte 1\n
              .section other,\"a\"\n.section other,\"a\",@nobits,unique,2\n.zero 9\n
              .section .data.kept,\"awR\"\n.byte 2\n.section .bss.kept,\"awR\",@nobits\n.zero 3\n
