@@ -1,5 +1,5 @@
-//! LLVM's target machines, for this CPU. They are used again: a new one reads LLVM's tables of the CPU first, which is a
-//! fifth of the time of compiling a small function.
+//! LLVM's target machines, for this CPU. They are used again: making one reads LLVM's tables of the CPU, which takes a
+//! fifth of the time of a small function's compilation.
 #![allow(unsafe_code, reason = "LLVM's types go to other threads")]
 
 use std::ops::Deref;
