@@ -220,12 +220,14 @@ source_package() { # package [upstream version]
 }
 download_source() {
     local version
-    version=$(private apt-cache showsrc --only-source "$1" 2>/dev/null | sed -n 's/^Version: *//p' |
-        grep -E "^([0-9]+:)?${2:+${2//./\\.}-}" | sort -V | tail -1)
-    [ -n "$version" ] || return 1
-    rm -rf "$apt/download"
-    mkdir "$apt/download"
-    (cd "$apt/download" && private apt-get -qq source --download-only --tar-only "$1=$version" >&2)
+    # Lists name what a mirror has no more.
+    for version in $(private apt-cache showsrc --only-source "$1" 2>/dev/null | sed -n 's/^Version: *//p' |
+        grep -E "^([0-9]+:)?${2:+${2//./\\.}-}" | sort -rV); do
+        rm -rf "$apt/download"
+        mkdir "$apt/download"
+        if (cd "$apt/download" && private apt-get -qq source --download-only --tar-only "$1=$version" >&2); then return; fi
+    done
+    return 1
 }
 
 # Prints the folder with what the scripts use of the source of an installed LLVM, or of the one of ci/llvm in use, after getting it: its
@@ -242,7 +244,8 @@ llvm_source() { # major version
         echo "getting the source of LLVM $upstream" >&2
         rm -rf "$folder" "$cache/apt"
         private_apt "$cache/apt" deb-src "${suites[@]}"
-        source_package "llvm-toolchain-$1" "$upstream" || exit
+        # Another release of that version has nearly the same tests.
+        source_package "llvm-toolchain-$1" "$upstream" || source_package "llvm-toolchain-$1" || exit
         mkdir -p "$folder"
         tar -xf "$apt"/download/*.orig.tar.* -C "$folder" --strip-components=1 --no-same-owner --wildcards \
             '*/llvm/test/ExecutionEngine/*' '*/llvm/tools/llvm-jitlink/*' '*/llvm/LICENSE.TXT' '*/compiler-rt/test/orc/*' || exit

@@ -1,6 +1,6 @@
 """Runs the tests natively and through `slabjit run`, and compares what they do. Prints tables, and what differs.
 
-run.py [--every K] [--only TEXT]... [--option=OPTION]... --sources FOLDER --work FOLDER VERSION=PROGRAM...: FOLDER has the sources by name,
+run.py [--every K] [--of-llvm] [--only TEXT]... [--option=OPTION]... --sources FOLDER --work FOLDER VERSION=PROGRAM...: FOLDER has the sources by name,
 of which each may be missing; OPTION is one of `slabjit run`'s; PROGRAM is the `slabjit` with that LLVM.
 """
 
@@ -108,7 +108,7 @@ class Case:
             (build / str(number)).mkdir()
             object = build / str(number) / f"{source.stem}.o"
             if test.compiler == "ir":
-                command = [self.clang, "-O2", "-Wno-override-module", "-c", source, "-o", object]
+                command = [self.llc, "-relocation-model=pic", "-filetype=obj", source, "-o", object]
             else:
                 # What is for link-time optimisation is also ordinary code, which is what is linked here.
                 fat = ["-ffat-lto-objects"] if any(o.startswith("-flto") for o in test.options) else []
@@ -183,7 +183,7 @@ def run(test, programs, given, folder, controlled):
     keep = False
     try:
         programs = {v: p for v, p in programs.items() if not test.suite.startswith("LLVM ") or test.suite.split()[1] == v}
-        case.clang, case.given = f"clang-{next(iter(programs))}", given
+        case.llc, case.given = f"llc-{next(iter(programs))}", given
         why = case.compile()
         if why:
             return Result(test, why)
@@ -244,8 +244,8 @@ def libstdcxx_archive(source, work):
     return [archive] if call(["ar", "rcs", archive, *made], work, COMPILER).status == 0 else []
 
 
-def collected(sources, work, programs):
-    """All tests; what cannot be run is said."""
+def collected(sources, work, programs, all):
+    """All tests, or LLVM's only; what cannot be run is said."""
 
     def there(name):
         if (sources / name / "complete").exists():
@@ -253,7 +253,7 @@ def collected(sources, work, programs):
         print(f"not run: {name}: its source could not be had")
         return None
 
-    gcc, ffi, tcc = there("gcc"), there("libffi"), there("tcc")
+    gcc, ffi, tcc = (all and there(name) for name in ("gcc", "libffi", "tcc"))
     if gcc:
         yield from collect.of_gcc(gcc, libstdcxx_archive(gcc, work))
     for version in programs:
@@ -329,6 +329,7 @@ def report(results, programs, known):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--of-llvm", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--option", action="append", default=[])
     parser.add_argument("--sources", type=pathlib.Path, required=True)
@@ -346,7 +347,7 @@ def main():
     work.mkdir(parents=True)
 
     known = read_list("differences")
-    tests = list(chosen(collected(given.sources, work, programs), given.every, given.only))
+    tests = list(chosen(collected(given.sources, work, programs, not given.of_llvm), given.every, given.only))
     seen, lock, results = collections.Counter(), threading.Lock(), []
 
     def one(numbered):
