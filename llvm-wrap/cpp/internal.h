@@ -103,6 +103,11 @@ private:
 /// Adds what is done for every link to JITLink's passes. `L` lives as long as they.
 void addPasses(Link &L, llvm::jitlink::LinkGraph &Graph, llvm::jitlink::PassConfiguration &Config);
 
+/// Leaves unwind tables in one piece where all that they describe is kept, and returns whether it did.
+bool keepFramesWhole(llvm::jitlink::LinkGraph &G, llvm::jitlink::PassConfiguration &Config);
+/// Has the records of unwind tables lie one after the other.
+void closeGapsInFrames(llvm::jitlink::LinkGraph &G);
+
 /// As many as small objects have, which need no memory for them.
 using Sections = llvm::SmallVector<llvm::jitlink::Section *, 16>;
 using Blocks = llvm::SmallVector<llvm::jitlink::Block *, 4>;

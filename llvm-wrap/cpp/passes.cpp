@@ -118,23 +118,6 @@ void defineSectionBounds(LinkGraph &G) {
   }
 }
 
-/// The records of an unwind table lie one after the other: a zero between them is its end for an unwinder, and none
-/// behind it would be found. JITLink makes each a block that keeps its offset in a multiple of the section's alignment,
-/// and prunes those of functions that are discarded, so that alignment leaves gaps where they were. Only the table as a
-/// whole is aligned.
-void closeGapsInFrames(LinkGraph &G) {
-  auto *Frames = G.findSectionByName(".eh_frame");
-  if (!Frames || Frames->blocks_size() < 2)
-    return;
-  auto ByAddress = [](Block *L, Block *R) { return L->getAddress() < R->getAddress(); };
-  auto *First = *std::min_element(Frames->blocks().begin(), Frames->blocks().end(), ByAddress);
-  for (auto *B : Frames->blocks())
-    if (B != First) {
-      B->setAlignmentOffset(0);
-      B->setAlignment(1);
-    }
-}
-
 // LLVM's own tests link for i386 too (ci/llvm-suite), where kinds of edges have other numbers.
 bool isX86_64(LinkGraph &G) { return G.getTargetTriple().getArch() == Triple::x86_64; }
 bool isAArch64(LinkGraph &G) { return G.getTargetTriple().isAArch64(); }
@@ -151,7 +134,7 @@ Error beforeLayout(slabjit::Link &Link, LinkGraph &G) {
   if (auto Err = slabjit::orderBlocks(G, Link.Bytes))
     return Err;
   // Once it is settled which block is the first.
-  closeGapsInFrames(G);
+  slabjit::closeGapsInFrames(G);
   return slabjit::surveyReferences(Link, G);
 }
 
@@ -203,7 +186,8 @@ Error afterLayout(slabjit::Link &Link, LinkGraph &G) {
 } // namespace
 
 void slabjit::addPasses(Link &L, LinkGraph &Graph, PassConfiguration &Config) {
-  splitFramesWithoutReferences(Graph, Config);
+  if (!keepFramesWhole(Graph, Config))
+    splitFramesWithoutReferences(Graph, Config);
   // One pass each: lists of passes are made for every object. These come after JITLink has made its GOT entries and
   // stubs.
   Config.PostPrunePasses.push_back([&L](LinkGraph &G) { return beforeLayout(L, G); });

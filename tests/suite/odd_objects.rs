@@ -16,6 +16,7 @@ tests![
     names_of_linkers_are_refused_by_name,
     bounds_that_the_process_exports_are_not_an_objects,
     zeros_in_unwind_tables,
+    unwind_tables_keep_no_function,
     empty_sections_begin_where_initialisers_do,
     what_only_libgcc_has_is_said_to_be_there,
     split_stacks_and_decimal_floats_work_with_libgcc,
@@ -75,6 +76,26 @@ fn empty_sections_begin_where_initialisers_do() {
         assert_eq!(call(&library, "counted"), 1, "{array}");
         freed(&library);
     }
+}
+
+fn unwind_tables_keep_no_function() {
+    let engine = Checked::new();
+    let function = |section: &str, name: &str, code: &str| {
+        format!(".section .text.{section},\"ax\",%progbits\n{name}: .cfi_startproc\n{code}\nret\n.cfi_endproc\n")
+    };
+    let names = |source: String| {
+        let library = load(&engine, "functions", &assembled(&source)).unwrap();
+        let mut names: Vec<_> = library.functions().unwrap().into_iter().map(|function| function.name).collect();
+        names.sort();
+        freed(&library);
+        names
+    };
+    let static_function = || function("inner", "inner", "nop");
+    // As the linker has it with --gc-sections.
+    assert_eq!(names(function("outer", ".globl outer\nouter", "nop") + &static_function()), ["outer"]);
+    let call = by_arch("call inner", "bl inner");
+    assert_eq!(names(function("outer", ".globl outer\nouter", call) + &static_function()), ["inner", "outer"]);
+    engine.finish();
 }
 
 fn check_says_what_a_load_does() {
