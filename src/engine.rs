@@ -11,6 +11,7 @@ use once_cell::sync::OnceCell;
 
 #[cfg(doc)]
 use crate::Error;
+use crate::debuggers::{self, Line};
 use crate::elf::{LinkPlan, ObjectPlugin, Preparation, Target};
 use crate::library::{Library, LibraryBuilder};
 #[cfg(feature = "llvm")]
@@ -22,7 +23,7 @@ use crate::name::{Name, ShortName};
 use crate::out_of_range::OutOfRange;
 use crate::read::read_object;
 use crate::runtime::SharedLibrary;
-use crate::{ArenaPlacement, Limits, Result, SectionConflicts};
+use crate::{ArenaPlacement, DebugInfo, Limits, Result, SectionConflicts};
 
 /// Loads objects into this process. Clones share one engine; it may be used from any thread.
 ///
@@ -58,6 +59,7 @@ pub struct JitEngineBuilder {
     conflicts: SectionConflicts,
     out_of_range: OutOfRange,
     limits: Limits,
+    debug: DebugInfo,
     plugins: Vec<Arc<dyn ObjectPlugin>>,
 }
 
@@ -100,6 +102,42 @@ pub struct FunctionOffset {
     pub name: ShortName,
     /// Offset of the address from its beginning.
     pub offset: usize,
+}
+
+/// What is at an address of loaded code; see [`JitEngine::symbolize`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Symbolized {
+    /// The object and the function.
+    pub explanation: Explanation,
+    /// The source lines: where a function was inlined that of the innermost first, with those that it was inlined into
+    /// behind it. Empty if the object has no debug information for the address, or it is not kept.
+    pub lines: Vec<SourceLine>,
+}
+
+/// A place in source code, as debug information has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SourceLine {
+    /// The function, by its linkage name if it has one.
+    pub function: Option<String>,
+    /// The source file, with the folder that it was compiled in.
+    pub file: Option<String>,
+    /// The line, from 1.
+    pub line: Option<u32>,
+    /// The column, from 1.
+    pub column: Option<u32>,
+}
+
+impl fmt::Display for Symbolized {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.explanation.fmt(f)?;
+        for SourceLine { function, file, line, .. } in &self.lines {
+            let (function, file) = (function.as_deref().unwrap_or("?"), file.as_deref().unwrap_or("?"));
+            write!(f, "\n  at {file}:{} ({function})", line.unwrap_or_default())?;
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Display for Explanation {
@@ -263,6 +301,18 @@ impl JitEngine {
         Some(Explanation { library, object, generation, removed, offset: address.addr() - start, function })
     }
 
+    /// Returns the object, the function and, with [`DebugInfo::Lines`] or [`DebugInfo::Full`], the source lines at an
+    /// address of loaded code. A removed object has no lines any more.
+    ///
+    /// Takes locks and allocates; the first lines of an object take milliseconds, as its debug information is read.
+    pub fn symbolize(&self, address: *const ()) -> Option<Symbolized> {
+        let explanation = self.explain_address(address)?;
+        let lines = if explanation.removed.is_some() { Vec::new() } else { debuggers::lines_of(address.addr()) };
+        let lines =
+            lines.into_iter().map(|Line { function, file, line, column }| SourceLine { function, file, line, column });
+        Some(Symbolized { lines: lines.collect(), explanation })
+    }
+
     /// Returns the addresses of the arena, in which all slabs lie.
     pub fn arena(&self) -> std::ops::Range<usize> {
         self.context.arena.range()
@@ -388,6 +438,17 @@ impl JitEngineBuilder {
         self
     }
 
+    /// Sets what is kept of objects for debuggers and for reports.
+    ///
+    /// In the pages of [`SlabLayout::Packed`] a debugger can set hardware breakpoints only (GDB's `hbreak`). With
+    /// [`DebugInfo::Full`], and in a program that a debugger runs, objects have whole pages, as with
+    /// [`page_striped`](Self::page_striped).
+    #[must_use]
+    pub fn debug_info(mut self, debug: DebugInfo) -> Self {
+        self.debug = debug;
+        self
+    }
+
     /// Adds a step of preparation, after those added before.
     #[must_use]
     pub fn plugin(mut self, plugin: impl ObjectPlugin + 'static) -> Self {
@@ -405,6 +466,8 @@ impl JitEngineBuilder {
     /// `/proc/self/maps` cannot be read.
     pub fn build(mut self) -> Result<JitEngine> {
         self.arena.place = self.placement.place()?;
+        // No debugger can set a breakpoint in memory that is mapped twice.
+        self.packed.striped |= self.debug == DebugInfo::Full || debuggers::debugger_waits();
         self.arena.packed = (self.layout == SlabLayout::Packed).then_some(self.packed);
         #[cfg(feature = "llvm")]
         {
@@ -418,7 +481,7 @@ impl JitEngineBuilder {
     fn context(self, linker: Option<Arc<dyn Linker>>) -> Result<Arc<Context>> {
         let llvm = if cfg!(feature = "llvm") { crate::llvm_version() } else { NEWEST_LLVM };
         let target = Target { machine: HOST_MACHINE, llvm };
-        let preparation = Preparation::new(target, self.conflicts, self.limits, self.plugins);
+        let preparation = Preparation::new(target, self.conflicts, self.limits, self.plugins).keeping(self.debug);
         Context::new(&self.arena, preparation, self.out_of_range, linker)
     }
 }
@@ -433,6 +496,7 @@ impl fmt::Debug for JitEngineBuilder {
             .field("section_conflicts", &self.conflicts)
             .field("out_of_range", &self.out_of_range)
             .field("limits", &self.limits)
+            .field("debug_info", &self.debug)
             .field("plugins", &plugins)
             .finish()
     }

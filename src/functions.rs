@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// Functions of an object, in no order.
+/// Functions of an object.
 #[derive(Debug, Default)]
 pub(crate) struct FunctionList {
     names: String,
@@ -46,13 +46,25 @@ impl FunctionList {
         self.all.push(Listed { address, bytes: bytes.min(u32::MAX.into()) as u32, name: start..self.names.len() });
     }
 
-    /// Returns the table of those in a range of addresses, if there are some.
+    /// Sorts them by address. Of several names of one function, the shortest comes first.
+    pub(crate) fn sort(&mut self) {
+        let Self { names, all } = self;
+        let name = |listed: &Listed| names.get(listed.name.clone()).unwrap_or_default();
+        all.sort_unstable_by_key(|listed| (listed.address, listed.name.len(), name(listed)));
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Function<'_>> {
+        self.all.iter().map(|listed| Function { name: self.name(listed), address: listed.address, bytes: listed.bytes })
+    }
+
+    fn name(&self, listed: &Listed) -> &str {
+        self.names.get(listed.name.clone()).unwrap_or_default()
+    }
+
+    /// Returns the table of those in a range of addresses, if there are some. They were [sorted](Self::sort).
     pub(crate) fn table(&self, range: &Range<usize>) -> Option<FunctionTable> {
-        let mut within: Vec<&Listed> =
+        let within: Vec<&Listed> =
             self.all.iter().filter(|listed| range.contains(&(listed.address as usize))).collect();
-        let name = |listed: &Listed| self.names.get(listed.name.clone()).unwrap_or_default();
-        // Of several names of one function, the shortest comes first.
-        within.sort_unstable_by_key(|listed| (listed.address, listed.name.len(), name(listed)));
         let names: usize = within.iter().map(|listed| listed.name.len()).sum();
         let len = u32::try_from(HEADER + within.len() * ENTRY + names).ok().filter(|_| !within.is_empty())?;
         let mut table = Vec::with_capacity(len as usize);
@@ -65,7 +77,7 @@ impl FunctionList {
             table.extend(listed.bytes.to_ne_bytes());
             table.extend(end.to_ne_bytes());
         }
-        within.iter().for_each(|listed| table.extend(name(listed).as_bytes()));
+        within.iter().for_each(|listed| table.extend(self.name(listed).as_bytes()));
         Some(FunctionTable(table.into_boxed_slice()))
     }
 }
@@ -155,6 +167,7 @@ mod tests {
     fn list(functions: &[(&str, u64, u64)]) -> FunctionList {
         let mut list = FunctionList::default();
         functions.iter().for_each(|(name, address, bytes)| list.push(name, *address, *bytes));
+        list.sort();
         list
     }
 

@@ -99,6 +99,8 @@ compile_error!("choose an LLVM: slabjit's feature llvm15-0, … llvm23-1 (`inkwe
 mod cache;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod debug_info;
+mod debuggers;
 mod drain;
 mod elf;
 mod engine;
@@ -142,6 +144,7 @@ mod sync;
 pub mod tvm_ffi;
 
 pub use cache::{CacheError, CacheKey, CachedObject, ObjectCache};
+pub use debug_info::DebugInfo;
 pub use drain::Drain;
 #[cfg(slabjit_fuzzing)]
 #[doc(hidden)]
@@ -151,7 +154,9 @@ pub use elf::{
     PlannedDefinition, PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem, SectionConflicts,
     Severity, Verdict,
 };
-pub use engine::{EngineStats, Explanation, FunctionOffset, JitEngine, JitEngineBuilder, SlabLayout};
+pub use engine::{
+    EngineStats, Explanation, FunctionOffset, JitEngine, JitEngineBuilder, SlabLayout, SourceLine, Symbolized,
+};
 pub use error::{Error, Result};
 pub use hints::SymbolHint;
 pub use imports::{Provider, ResolvedImport};

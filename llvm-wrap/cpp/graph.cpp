@@ -109,6 +109,16 @@ void noteFunctions(slabjit::Link &Link, LinkGraph &G) {
   }
 }
 
+void noteBlocks(slabjit::Link &Link, LinkGraph &G) {
+  for (auto &Sec : G.sections())
+    if (slabjit::isAllocated(Sec))
+      for (auto *B : Sec.blocks()) {
+        auto *Content = B->isZeroFill() ? nullptr : B->getContent().data();
+        bool IsOfObject = Content >= Link.Bytes.begin() && Content < Link.Bytes.end();
+        Link.Located.push_back({B, IsOfObject ? Content : nullptr});
+      }
+}
+
 } // namespace
 
 extern "C" char *slabjit_graph_create(const char *Bytes, size_t Len, const char *Name, size_t NameLen,
@@ -123,7 +133,7 @@ extern "C" char *slabjit_graph_create(const char *Bytes, size_t Len, const char 
 }
 
 extern "C" void slabjit_graph_bind(slabjit_graph *Graph, const slabjit_callbacks *Callbacks, void *Object, int Retain,
-                                   int Indirect) noexcept {
+                                   int Indirect, int Locate) noexcept {
   auto &G = *Graph->Graph;
   Graph->Link->Callbacks = Callbacks;
   Graph->Link->Object = Object;
@@ -131,6 +141,8 @@ extern "C" void slabjit_graph_bind(slabjit_graph *Graph, const slabjit_callbacks
   if (Indirect)
     slabjit::noteIndirectFunctions(*Graph->Link, G);
   noteFunctions(*Graph->Link, G);
+  if (Locate)
+    noteBlocks(*Graph->Link, G);
   makeLocalNamesUnique(G);
   for (auto &Sec : G.sections()) {
     // Sections without memory are left to be pruned.

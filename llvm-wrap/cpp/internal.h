@@ -42,6 +42,12 @@ struct Link {
   /// Named symbols in executable sections, as the object has them. JITLink prunes names that nothing refers to, also in
   /// blocks that stay; some of the blocks may be pruned since.
   llvm::SmallVector<Function, 4> Functions;
+  struct Located {
+    llvm::jitlink::Block *Block;
+    const char *Origin;
+  };
+  /// Mapped blocks as the object has them, if the caller wants to know where they are; some may be pruned since.
+  std::vector<Located> Located;
   /// The object that the graph was made of.
   llvm::StringRef Bytes;
   /// Addresses that LLVM is told, less those of the memory. Only LLVM's own tests have another than 0 (ci/llvm-suite):

@@ -156,10 +156,10 @@ void report(slabjit::Link &Link, LinkGraph &G) {
   Link.Callbacks->placed(Link.Object, Symbols.data(), Symbols.size(), Blocks.data(), Blocks.size(), Frames, FrameBytes);
 }
 
-/// Tells the names of functions that were not pruned.
-void reportFunctions(slabjit::Link &Link, LinkGraph &G) {
+/// Tells the names of functions, and the blocks, that were not pruned.
+void reportFunctionsAndBlocks(slabjit::Link &Link, LinkGraph &G) {
   DenseSet<Block *> Blocks;
-  if (!Link.Functions.empty())
+  if (!Link.Functions.empty() || !Link.Located.empty())
     for (auto *B : G.blocks())
       Blocks.insert(B);
   SmallVector<slabjit_function, 8> Functions;
@@ -167,6 +167,15 @@ void reportFunctions(slabjit::Link &Link, LinkGraph &G) {
     if (Blocks.count(F.Block))
       Functions.push_back({F.Name.data(), F.Name.size(), (F.Block->getAddress() + F.Offset).getValue(), F.Bytes});
   Link.Callbacks->functions(Link.Object, Functions.data(), Functions.size());
+  if (Link.Located.empty())
+    return;
+  std::vector<slabjit_located> Located;
+  for (auto &[B, Origin] : Link.Located)
+    if (Blocks.count(B)) {
+      auto Name = B->getSection().getName();
+      Located.push_back({Name.data(), Name.size(), Origin, B->getAddress().getValue(), B->getSize()});
+    }
+  Link.Callbacks->located(Link.Object, Located.data(), Located.size());
 }
 
 Error afterLayout(slabjit::Link &Link, LinkGraph &G) {
@@ -179,7 +188,7 @@ Error afterLayout(slabjit::Link &Link, LinkGraph &G) {
   if (!slabjit::DefinesSectionBounds)
     defineSectionBounds(G);
   report(Link, G);
-  reportFunctions(Link, G);
+  reportFunctionsAndBlocks(Link, G);
   return Error::success();
 }
 

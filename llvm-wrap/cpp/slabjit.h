@@ -53,6 +53,15 @@ typedef struct {
   uint64_t bytes; /* up to the section's end, where the object does not say */
 } slabjit_function;
 
+/* A mapped block, at its final address. */
+typedef struct {
+  const char *section;
+  size_t section_len;
+  const char *origin; /* its bytes in the object; NULL for zero-fill, and for what LLVM made */
+  uint64_t address;
+  uint64_t bytes;
+} slabjit_located;
+
 /* The cookie of slots of indirect functions in `placed`: 8 bytes with the address of the resolver, for the caller to
  * call and to replace by what it returns. */
 #define SLABJIT_SLOT (UINT64_MAX - 1)
@@ -185,6 +194,8 @@ typedef struct {
                  size_t n_blocks, uint64_t eh_frame, uint64_t eh_frame_bytes);
   /* -- with them, in no order, by the names that the object has; the texts are lent -- */
   void (*functions)(void *object, const slabjit_function *functions, size_t n);
+  /* -- and, if wanted, blocks, likewise -- */
+  void (*located)(void *object, const slabjit_located *blocks, size_t n);
   /* The link of `object` has failed, in LLVM's words; of those that are linked together the first only. */
   void (*failed)(void *object, const char *text, size_t len);
 } slabjit_callbacks;
@@ -368,10 +379,10 @@ void slabjit_session_dispose(slabjit_session *session) SLABJIT_NOEXCEPT;
 char *slabjit_graph_create(const char *bytes, size_t len, const char *name, size_t name_len, slabjit_graph **out)
     SLABJIT_NOEXCEPT;
 /* Asks `external`, `defined`, `retain_block` if `retain`, and `indirect` if `indirect`, about everything in the
- * graph and does what they decide. `object` is handed to all later callbacks of this graph, which are those of
+ * graph and does what they decide. With `locate`, `located` is told of blocks. `object` is handed to all later callbacks of this graph, which are those of
  * `callbacks`; both are borrowed until the graph is gone. Cannot fail. */
 void slabjit_graph_bind(slabjit_graph *graph, const slabjit_callbacks *callbacks, void *object, int retain,
-                        int indirect)
+                        int indirect, int locate)
     SLABJIT_NOEXCEPT;
 /* Begins to link graphs together, all on one thread. Owner: the caller, until slabjit_batch_end. */
 slabjit_batch *slabjit_batch_begin(void) SLABJIT_NOEXCEPT;

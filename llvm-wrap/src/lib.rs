@@ -138,6 +138,16 @@ pub struct slabjit_memory {
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
+pub struct slabjit_located {
+    pub section: *const c_char,
+    pub section_len: usize,
+    pub origin: *const c_char,
+    pub address: u64,
+    pub bytes: u64,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
 pub struct slabjit_callbacks {
     pub external: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *mut slabjit_decision),
     pub defined: unsafe extern "C" fn(*mut c_void, *const c_char, usize, *mut slabjit_decision),
@@ -157,6 +167,7 @@ pub struct slabjit_callbacks {
     pub abandon: unsafe extern "C" fn(*mut c_void, *mut c_void),
     pub placed: unsafe extern "C" fn(*mut c_void, *const slabjit_placed, usize, *const slabjit_placed, usize, u64, u64),
     pub functions: unsafe extern "C" fn(*mut c_void, *const slabjit_function, usize),
+    pub located: unsafe extern "C" fn(*mut c_void, *const slabjit_located, usize),
     pub failed: unsafe extern "C" fn(*mut c_void, *const c_char, usize),
 }
 
@@ -310,6 +321,7 @@ unsafe extern "C" {
         object: *mut c_void,
         retain: c_int,
         indirect: c_int,
+        locate: c_int,
     );
     pub fn slabjit_batch_begin() -> *mut slabjit_batch;
     pub fn slabjit_batch_link(batch: *mut slabjit_batch, graph: *mut slabjit_graph) -> c_int;

@@ -30,6 +30,8 @@ struct Caller {
     apart: AtomicU64,
     /// Names of functions.
     functions: Mutex<Vec<String>>,
+    /// Sections of blocks, with their addresses.
+    located: Mutex<Vec<(String, u64)>>,
 }
 
 impl Caller {
@@ -268,6 +270,17 @@ unsafe extern "C" fn abandon(object: *mut c_void, _: *mut c_void) {
     unsafe { caller(object).event("abandon") }
 }
 
+unsafe extern "C" fn located(object: *mut c_void, blocks: *const slabjit_located, n: usize) {
+    // SAFETY: as for `functions`.
+    unsafe {
+        let blocks = if n == 0 { &[] } else { std::slice::from_raw_parts(blocks, n) };
+        caller(object).located.lock().unwrap().extend(blocks.iter().map(|block| {
+            let name = std::slice::from_raw_parts(block.section.cast(), block.section_len);
+            (String::from_utf8_lossy(name).into_owned(), block.address)
+        }));
+    }
+}
+
 unsafe extern "C" fn functions(object: *mut c_void, functions: *const slabjit_function, n: usize) {
     // SAFETY: an array of this length, and texts of it.
     unsafe {
@@ -325,6 +338,7 @@ const CALLBACKS: slabjit_callbacks = slabjit_callbacks {
     abandon,
     placed,
     functions,
+    located,
     failed,
 };
 
@@ -367,7 +381,7 @@ fn link_all(objects: &[(&[u8], &Caller)]) -> bool {
     let bind = |(bytes, caller): &(&[u8], &Caller)| {
         let graph = graph(bytes).unwrap();
         // SAFETY: as the header says: the graph is bound once, to what outlives it.
-        unsafe { slabjit_graph_bind(graph, &CALLBACKS, ptr::from_ref(*caller).cast_mut().cast(), 1, 0) };
+        unsafe { slabjit_graph_bind(graph, &CALLBACKS, ptr::from_ref(*caller).cast_mut().cast(), 1, 0, 1) };
         graph
     };
     let graphs: Vec<_> = objects.iter().map(bind).collect();
@@ -579,7 +593,7 @@ fn a_graph_need_not_be_linked() {
     let graph = graph(&bytes).unwrap();
     // SAFETY: as the header says.
     unsafe {
-        slabjit_graph_bind(graph, &CALLBACKS, ptr::from_ref(&caller).cast_mut().cast(), 0, 0);
+        slabjit_graph_bind(graph, &CALLBACKS, ptr::from_ref(&caller).cast_mut().cast(), 0, 0, 0);
         slabjit_graph_dispose(graph);
         slabjit_graph_dispose(ptr::null_mut());
     }

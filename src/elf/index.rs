@@ -5,7 +5,7 @@ use crate::elf::elf_abi::{
     SHF_ALLOC, SHF_EXECINSTR, SHF_GNU_RETAIN, SHF_TLS, SHF_WRITE, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_PREINIT_ARRAY,
     SHT_PROGBITS,
 };
-use crate::{Error, ObjectError, Result};
+use crate::{DebugInfo, Error, ObjectError, Result};
 
 /// A prepared object's names, sections and initialisers. It owns its data; names lie in one arena.
 #[derive(Debug, Clone, Default)]
@@ -40,6 +40,8 @@ pub(crate) struct ObjectIndex {
     pub signal_frames: bool,
     /// Whether the object asks for executable stacks.
     pub executable_stack: bool,
+    /// What is kept for debuggers.
+    pub debug: DebugInfo,
 }
 
 /// An object's thread-local variables, and the way in which its code reaches such variables.

@@ -11,6 +11,7 @@ mod archive;
 mod bounds;
 mod builder;
 mod crel;
+mod debug_image;
 mod decompress;
 mod elf_abi;
 mod elf_view;
@@ -47,6 +48,7 @@ pub(crate) mod testing;
 mod tests;
 
 pub(crate) use archive::{Archive, MemberId};
+pub(crate) use debug_image::debug_image;
 pub(crate) use elf_abi::{EM_AARCH64, EM_X86_64};
 pub(crate) use elf_view::in_message;
 pub use error::ObjectError;

@@ -17,7 +17,7 @@ use crate::elf::{
     SectionConflicts, bounds, crel, decompress, footprint, fragments, harmonize, identity, none_relocations,
     tls_commons, unwind_tables,
 };
-use crate::{Error, Limits, ObjectError, Result};
+use crate::{DebugInfo, Error, Limits, ObjectError, Result};
 
 /// The target of preparation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,7 @@ pub(crate) struct Preparation {
     target: Target,
     conflicts: SectionConflicts,
     limits: Limits,
+    debug: DebugInfo,
     plugins: Vec<Arc<dyn ObjectPlugin>>,
 }
 
@@ -105,7 +106,12 @@ impl Preparation {
         limits: Limits,
         plugins: Vec<Arc<dyn ObjectPlugin>>,
     ) -> Self {
-        Self { target, conflicts, limits, plugins }
+        Self { target, conflicts, limits, debug: DebugInfo::default(), plugins }
+    }
+
+    /// Has this kept for debuggers.
+    pub(crate) fn keeping(self, debug: DebugInfo) -> Self {
+        Self { debug, ..self }
     }
 
     pub(crate) fn has_plugins(&self) -> bool {
@@ -116,7 +122,8 @@ impl Preparation {
     pub(crate) fn prepare<'a>(&self, name: &str, bytes: impl Into<Cow<'a, [u8]>>) -> Result<Prepared<'a>> {
         let mut report = ObjectReport::new(Mode::Load);
         let mut bytes = bytes.into();
-        let index = self.chain(name, &mut bytes, Some(self.target.machine), &mut report, None)?;
+        let mut index = self.chain(name, &mut bytes, Some(self.target.machine), &mut report, None)?;
+        index.debug = self.debug;
         let (changes, ..) = report.into_parts();
         Ok(Prepared { bytes, index, changes })
     }

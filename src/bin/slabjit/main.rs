@@ -23,9 +23,9 @@ use check::Format;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use input::Inputs;
-#[cfg(feature = "llvm")]
-use scope::Layout;
 use scope::Scope;
+#[cfg(feature = "llvm")]
+use scope::Settings;
 
 /// Loads relocatable ELF objects without a linker.
 #[derive(Parser)]
@@ -58,9 +58,8 @@ enum Command {
         lazy: bool,
         #[command(flatten)]
         scope: Scope,
-        /// The layout in memory: a slab for each object, or shared pages for small objects, which takes less memory.
-        #[arg(long, value_enum, default_value_t = Layout::Packed)]
-        layout: Layout,
+        #[command(flatten)]
+        settings: Settings,
         #[command(flatten)]
         inputs: Inputs,
         /// Arguments of the function, after the first object's name as argv[0].
@@ -131,12 +130,12 @@ fn run_command() -> c_int {
     match arguments.command {
         #[cfg(feature = "llvm")]
         #[cfg(feature = "inkwell")]
-        Command::Run { entry, lazy: true, scope, layout, inputs, arguments } => {
-            run::run_lazily(&entry, &scope, layout, &inputs, arguments)
+        Command::Run { entry, lazy: true, scope, settings, inputs, arguments } => {
+            run::run_lazily(&entry, &scope, &settings, &inputs, arguments)
         }
         #[cfg(feature = "llvm")]
-        Command::Run { entry, scope, layout, inputs, arguments, .. } => {
-            run::run(&entry, &scope, layout, &inputs, arguments)
+        Command::Run { entry, scope, settings, inputs, arguments, .. } => {
+            run::run(&entry, &scope, &settings, &inputs, arguments)
         }
         Command::Check { format, quiet, scope, inputs } => {
             check::check(if quiet { Format::Quiet } else { format }, &scope, &inputs)

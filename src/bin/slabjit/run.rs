@@ -7,14 +7,14 @@ use std::os::unix::ffi::OsStringExt as _;
 use slabjit::program;
 
 use crate::input::Inputs;
-use crate::scope::{Layout, Scope};
+use crate::scope::{Scope, Settings};
 use crate::{OUR_FAILURE, output};
 
 /// Returns the entry's result. The caller ends the process with it, so that exit handlers and finalisers run in the
 /// usual order, and buffers of C code are written.
-pub(crate) fn run(entry: &str, scope: &Scope, layout: Layout, inputs: &Inputs, arguments: Vec<OsString>) -> c_int {
+pub(crate) fn run(entry: &str, scope: &Scope, settings: &Settings, inputs: &Inputs, arguments: Vec<OsString>) -> c_int {
     set_arguments(inputs, arguments);
-    told(call(entry, scope, layout, inputs))
+    told(call(entry, scope, settings, inputs))
 }
 
 /// Does the same as [`run`], but that each function of IR is compiled when it is called.
@@ -22,12 +22,12 @@ pub(crate) fn run(entry: &str, scope: &Scope, layout: Layout, inputs: &Inputs, a
 pub(crate) fn run_lazily(
     entry: &str,
     scope: &Scope,
-    layout: Layout,
+    settings: &Settings,
     inputs: &Inputs,
     arguments: Vec<OsString>,
 ) -> c_int {
     set_arguments(inputs, arguments);
-    told(call_lazily(entry, scope, layout, inputs))
+    told(call_lazily(entry, scope, settings, inputs))
 }
 
 fn told(status: slabjit::Result<c_int>) -> c_int {
@@ -37,9 +37,9 @@ fn told(status: slabjit::Result<c_int>) -> c_int {
     })
 }
 
-fn call(entry: &str, scope: &Scope, layout: Layout, inputs: &Inputs) -> slabjit::Result<c_int> {
+fn call(entry: &str, scope: &Scope, settings: &Settings, inputs: &Inputs) -> slabjit::Result<c_int> {
     let read = inputs.paths.iter().map(|path| inputs.read(path)).collect::<slabjit::Result<Vec<_>>>()?;
-    let engine = scope.engine(Some(layout))?;
+    let engine = scope.engine(Some(settings))?;
     // Without an entry nothing runs, not even an initialiser of a shared library.
     let library = match scope.opens_libraries() && !read.iter().any(|input| program::defines(&input.bytes, entry)) {
         true => scope.library_without_shared(&engine)?,
@@ -54,8 +54,8 @@ fn call(entry: &str, scope: &Scope, layout: Layout, inputs: &Inputs) -> slabjit:
 }
 
 #[cfg(feature = "inkwell")]
-fn call_lazily(entry: &str, scope: &Scope, layout: Layout, inputs: &Inputs) -> slabjit::Result<c_int> {
-    let engine = scope.engine(Some(layout))?;
+fn call_lazily(entry: &str, scope: &Scope, settings: &Settings, inputs: &Inputs) -> slabjit::Result<c_int> {
+    let engine = scope.engine(Some(settings))?;
     let dylib = engine.orc().build()?.dylib("slabjit");
     inputs.paths.iter().try_for_each(|path| inputs.add_lazily(path, &dylib))?;
     dylib.link(&scope.library(&engine)?)?;

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use slabjit::{ArenaPlacement, JitEngine, JitEngineBuilder, Library, LibraryBuilder, SlabLayout};
+use slabjit::{ArenaPlacement, DebugInfo, JitEngine, JitEngineBuilder, Library, LibraryBuilder, SlabLayout};
 
 /// The scope of imports beside the objects and the process, and the arena's place, which decides their reach.
 #[derive(clap::Args)]
@@ -35,15 +35,45 @@ enum Place {
     Low2g,
 }
 
+/// The engine's settings for objects that run.
+#[derive(clap::Args)]
+pub(crate) struct Settings {
+    /// The layout in memory: a slab for each object, or shared pages for small objects, which takes less memory.
+    #[arg(long, value_enum, default_value_t = Layout::Packed)]
+    layout: Layout,
+    /// What debuggers see of the objects: the names of functions, or all that was compiled with -g.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Kept::Names)]
+    debug_info: Kept,
+}
+
 #[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum Layout {
+enum Layout {
     PerObject,
     Packed,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum Kept {
+    Names,
+    Full,
+}
+
+impl Settings {
+    fn apply(&self, builder: JitEngineBuilder) -> JitEngineBuilder {
+        let builder = builder.slab_layout(match self.layout {
+            Layout::PerObject => SlabLayout::PerObject,
+            Layout::Packed => SlabLayout::Packed,
+        });
+        builder.debug_info(match self.debug_info {
+            Kept::Names => DebugInfo::Names,
+            Kept::Full => DebugInfo::Full,
+        })
+    }
+}
+
 impl Scope {
     /// Creates an engine with the arena's place that the user chose.
-    pub(crate) fn engine(&self, layout: Option<Layout>) -> slabjit::Result<JitEngine> {
+    pub(crate) fn engine(&self, settings: Option<&Settings>) -> slabjit::Result<JitEngine> {
         let placed = |builder: JitEngineBuilder, place| {
             builder.arena_placement(match place {
                 Place::NearLibraries => ArenaPlacement::NearLibraries,
@@ -51,14 +81,8 @@ impl Scope {
                 Place::Low2g => ArenaPlacement::Low2GiB,
             })
         };
-        let laid_out = |builder: JitEngineBuilder, layout| {
-            builder.slab_layout(match layout {
-                Layout::PerObject => SlabLayout::PerObject,
-                Layout::Packed => SlabLayout::Packed,
-            })
-        };
         let builder = self.place.into_iter().fold(JitEngine::builder(), placed);
-        layout.into_iter().fold(builder, laid_out).build()
+        settings.into_iter().fold(builder, |builder, settings| settings.apply(builder)).build()
     }
 
     #[cfg(feature = "llvm")]

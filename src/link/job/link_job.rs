@@ -6,11 +6,11 @@ use std::sync::Arc;
 use slabjit_llvm_wrap as shim;
 
 use crate::elf::relocations::Kind;
-use crate::elf::{ObjectIndex, Section, locate};
+use crate::elf::{ObjectIndex, Section, debug_image, locate};
 use crate::fork_guard::{Guard, Mutex};
 use crate::functions::FunctionList;
 use crate::link::llvm::actions::Actions;
-use crate::link::llvm::graph::{BoundGraph, Graph};
+use crate::link::llvm::graph::{Asks, BoundGraph, Graph};
 use crate::link::llvm::link_host::{Answer, LinkHost};
 use crate::link::reach::{Block, Edge, Local, Missing, Reach};
 use crate::live::linked::linked_object::{Allocation, Linked};
@@ -22,7 +22,7 @@ use crate::memory::{
     Arena, Blame, BlamedSection, Lifetime, PlacementHints, Protection, PublishedSlab, SegmentRequest, WritableSlab,
 };
 use crate::out_of_range::OutOfRange;
-use crate::{Error, LinkError, ObjectError, Result};
+use crate::{DebugInfo, Error, LinkError, ObjectError, Result};
 
 /// An object while its batch is linked.
 pub(in crate::link) struct LinkJob {
@@ -87,7 +87,8 @@ impl LinkJob {
         let graph = Graph::new(&object.name, &object.bytes)
             .map_err(|message| Error::Link(LinkError::Failed { object: object.name.to_string(), message }))?;
         let retain = !object.index.arrays.is_empty() || !object.index.retain.is_empty() || self.storage.is_some();
-        Ok(graph.bind(self, retain, !object.index.indirect.is_empty()))
+        let locate = object.index.debug != DebugInfo::Names;
+        Ok(graph.bind(self, Asks { retain, indirect: !object.index.indirect.is_empty(), locate }))
     }
 
     pub(in crate::link) fn state(&self) -> Guard<'_, State> {
@@ -403,6 +404,11 @@ impl LinkHost for LinkJob {
         let mut list = FunctionList::default();
         functions.for_each(|(name, address, bytes)| list.push(name, address, bytes));
         self.state().linked.functions = list;
+    }
+
+    fn located(&self, blocks: &mut dyn Iterator<Item = (&str, Option<u64>, u64)>) {
+        let object = &self.object;
+        self.state().linked.debug_image = debug_image(&object.bytes, blocks, object.index.debug);
     }
 
     fn fail(&self, error: Error) {

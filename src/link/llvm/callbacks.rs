@@ -32,6 +32,7 @@ pub(in crate::link) const fn callbacks<H: LinkHost>() -> shim::slabjit_callbacks
         abandon: abandon::<H>,
         placed: placed::<H>,
         functions: functions::<H>,
+        located: located::<H>,
         failed: failed::<H>,
     }
 }
@@ -341,6 +342,18 @@ unsafe extern "C" fn functions<H: LinkHost>(object: *mut c_void, functions: *con
         // SAFETY: as above.
         let named = |f: &shim::slabjit_function| unsafe { (text(f.name, f.name_len), f.address, f.bytes) };
         link.functions(&mut functions.iter().map(named));
+    });
+}
+
+unsafe extern "C" fn located<H: LinkHost>(object: *mut c_void, blocks: *const shim::slabjit_located, n: usize) {
+    // SAFETY: an array of this length, lent for this call.
+    let (link, blocks) = unsafe { (link::<H>(object), slice(blocks, n)) };
+    guarded((), || {
+        let located = |block: &shim::slabjit_located| {
+            // SAFETY: as above.
+            (unsafe { text(block.section, block.section_len) }, offset_of(link, block.origin), block.address)
+        };
+        link.located(&mut blocks.iter().map(located));
     });
 }
 

@@ -17,6 +17,17 @@ pub(in crate::link) struct Graph<'a> {
     borrows: PhantomData<&'a ()>,
 }
 
+/// What a host is asked, beside its symbols.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::link) struct Asks {
+    /// Whether blocks are retained.
+    pub(in crate::link) retain: bool,
+    /// Whether symbols are indirect functions.
+    pub(in crate::link) indirect: bool,
+    /// Whether it is told of blocks.
+    pub(in crate::link) locate: bool,
+}
+
 /// A graph that calls an object's callbacks, and borrows the object: what can be linked.
 pub(in crate::link) struct BoundGraph<'a>(Graph<'a>);
 
@@ -33,13 +44,12 @@ impl<'a> Graph<'a> {
     }
 
     /// Binds the graph to a host, which decides each symbol.
-    pub(in crate::link) fn bind<H: LinkHost>(self, object: &'a H, retain: bool, indirect: bool) -> BoundGraph<'a> {
+    pub(in crate::link) fn bind<H: LinkHost>(self, object: &'a H, asks: Asks) -> BoundGraph<'a> {
         let address = ptr::from_ref(object).cast_mut().cast();
+        let [retain, indirect, locate] = [asks.retain, asks.indirect, asks.locate].map(i32::from);
         // SAFETY: the graph is ours; the callbacks expect such an object, use it as shared, and have it for as long as
         // the graph.
-        unsafe {
-            shim::slabjit_graph_bind(self.raw, const { &callbacks::<H>() }, address, retain.into(), indirect.into())
-        }
+        unsafe { shim::slabjit_graph_bind(self.raw, const { &callbacks::<H>() }, address, retain, indirect, locate) }
         BoundGraph(self)
     }
 }

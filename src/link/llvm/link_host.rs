@@ -120,6 +120,9 @@ pub(in crate::link) trait LinkHost: Sized {
     /// Tells the names, addresses and sizes of functions, as the object has them.
     fn functions(&self, functions: &mut dyn Iterator<Item = (&str, u64, u64)>);
 
+    /// Tells the blocks: their sections, offsets in the object's bytes, and addresses. The host has asked for it.
+    fn located(&self, blocks: &mut dyn Iterator<Item = (&str, Option<u64>, u64)>);
+
     /// Takes the error that ended the link.
     fn fail(&self, error: Error);
 }

@@ -10,6 +10,7 @@ use super::name_source::Answers;
 use super::stage::Before;
 
 #[cfg(feature = "cuda")]
+use crate::debuggers;
 use crate::live::lifetime::devices::Devices;
 use crate::live::lifetime::exit_handlers;
 use crate::live::lifetime::init_lock::Claim;
@@ -298,6 +299,7 @@ impl Library {
         code.add(images);
         state.stage.linked();
         drop(state);
+        debuggers::announce();
         // No lock is held: subscribers may do what they like.
         for (object, slab, bridges) in told {
             if bridges > 0 {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use once_cell::race::OnceBox;
 use smallvec::SmallVec;
 
+use crate::debuggers;
 use crate::fork_guard::{Guard, Mutex};
 use crate::live::lifetime::code_ref::{self, Kept};
 #[cfg(feature = "cuda")]
@@ -414,6 +415,7 @@ impl Kept for LoadedLibrary {
         while let Some(image) = images.pop() {
             slabs.extend(image.into_slab());
         }
+        debuggers::announce();
         PublishedSlab::give_back(slabs);
         if let Some(support) = self.support.get() {
             // SAFETY: the code is gone, by which alone these functions were called.

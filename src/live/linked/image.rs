@@ -5,6 +5,8 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::DebugInfo;
+use crate::debuggers::{DebugImage, Names};
 use crate::live::linked::init_fini::InitFini;
 use crate::live::linked::linked_object::{Allocation, Linked};
 use crate::live::resolve::imported::Imported;
@@ -24,7 +26,9 @@ pub(crate) struct Image {
     pub(crate) batch: u32,
     /// The number of references that go through bridges.
     pub(crate) bridges: u32,
-    // The fields are dropped in this order: frames describe the memory.
+    // The fields are dropped in this order: names, debug information and frames describe the memory.
+    _names: Names,
+    _debug: Option<Box<DebugImage>>,
     _frames: Option<Frames>,
     /// Variables that no thread uses once this is dropped: threads with registered destructors hold the library.
     _variables: Option<Box<Variables>>,
@@ -50,13 +54,21 @@ impl Image {
         imports: Box<[Imported]>,
         mut linked: Linked,
     ) -> Self {
+        let mut functions = std::mem::take(&mut linked.functions);
+        functions.sort();
         if let Some(allocation) = &mut linked.allocation {
-            allocation.slab_mut().belong_to(library, &object.kept_name, &std::mem::take(&mut linked.functions));
+            allocation.slab_mut().belong_to(library, &object.kept_name, &functions);
         }
         let begin = NonZero::new(linked.frames).filter(|_| linked.allocation.is_some());
         let code = linked.allocation.as_ref().and_then(|allocation| {
             let (code, arena) = (allocation.slab().code()?, allocation.slab().arena());
             Some(CodeRange { addresses: code.start as u64..code.end as u64, arena: arena.start as u64 })
+        });
+        let level = object.index.debug;
+        let names = if level == DebugInfo::Full { Names::default() } else { Names::add(&functions) };
+        let image = code.as_ref().zip(linked.debug_image).map(|(code, image)| {
+            let code = code.addresses.start as usize..code.addresses.end as usize;
+            Box::new(DebugImage::new(code, image, level == DebugInfo::Full))
         });
         // SAFETY: by the linker, the section is terminated and published. The image drops the frames before the memory,
         // when nobody holds the code.
@@ -70,6 +82,8 @@ impl Image {
             number,
             batch,
             bridges: linked.bridges,
+            _names: names,
+            _debug: image,
             _frames: frames,
             _variables: linked.variables,
             allocation: linked.allocation,
@@ -82,8 +96,8 @@ impl Image {
 
     /// Ends all but the memory, which it returns.
     pub(crate) fn into_slab(self) -> Option<PublishedSlab> {
-        let Self { _frames, _variables, allocation, .. } = self;
-        drop((_frames, _variables));
+        let Self { _names, _debug, _frames, _variables, allocation, .. } = self;
+        drop((_names, _debug, _frames, _variables));
         allocation.map(Allocation::into_slab)
     }
 

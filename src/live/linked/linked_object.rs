@@ -26,6 +26,8 @@ pub(crate) struct Linked {
     pub(crate) arrays: Vec<u64>,
     /// Names of its code.
     pub(crate) functions: FunctionList,
+    /// Debug information at its addresses, if it is kept.
+    pub(crate) debug_image: Option<Vec<u8>>,
     /// Start of `.eh_frame`, or 0.
     pub(crate) frames: u64,
     /// The number of references that go through bridges.

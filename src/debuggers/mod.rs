@@ -1,0 +1,17 @@
+//! What debuggers see of loaded code: files in this process's memory, in the list of GDB's "JIT Compilation Interface".
+//!
+//! ```text
+//! jit_interface.rs   the list, and how a debugger is told of a change
+//! names_file.rs      a file with the names of a region of addresses
+//! names.rs           the names of an object, in such files
+//! debug_images.rs    objects' debug information, and the lines of an address
+//! ```
+
+mod debug_images;
+mod jit_interface;
+mod names;
+mod names_file;
+
+pub(crate) use debug_images::{DebugImage, Line, lines_of};
+pub(crate) use jit_interface::debugger_waits;
+pub(crate) use names::{Names, announce};

@@ -1,0 +1,93 @@
+//! The names of an object's functions, for debuggers.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::names_file::{NamesFile, Piece, REGION};
+use crate::fork_guard::Mutex;
+use crate::functions::{Function, FunctionList};
+
+/// Files of all engines.
+static FILES: LazyLock<Mutex<Files>> = LazyLock::new(Mutex::default);
+
+#[derive(Default)]
+struct Files {
+    /// There is one for each region of the address space with functions.
+    by_region: HashMap<u32, NamesFile>,
+    /// Those that debuggers were not told of.
+    changed: Vec<u32>,
+}
+
+impl Files {
+    fn has_changed(&mut self, region: u32) {
+        if self.changed.last() != Some(&region) {
+            self.changed.push(region);
+        }
+    }
+}
+
+/// An object's names, which debuggers have until this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Names(Pieces);
+
+#[derive(Debug, Default)]
+enum Pieces {
+    #[default]
+    None,
+    One(Piece),
+    /// Of an object whose functions lie in several regions.
+    Many(Box<[Piece]>),
+}
+
+impl Names {
+    /// Adds functions, which are sorted. Debuggers that are attached see them after [`announce`].
+    pub(crate) fn add(list: &FunctionList) -> Self {
+        let functions: Vec<Function<'_>> = list.iter().collect();
+        let region = |function: &Function<'_>| function.address as usize / REGION;
+        let mut pieces: Vec<Piece> = Vec::new();
+        if functions.is_empty() {
+            return Self::default();
+        }
+        let mut files = FILES.lock();
+        for functions in functions.chunk_by(|a, b| region(a) == region(b)) {
+            let Some(key) = functions.first().map(region) else { continue };
+            let bytes = functions.iter().map(|function| function.name.len() + 1).sum();
+            let new = || NamesFile::new(key, functions.len(), bytes);
+            pieces.extend(files.by_region.entry(key as u32).or_insert_with(new).add(functions));
+            files.has_changed(key as u32);
+        }
+        Self(match *pieces {
+            [] => Pieces::None,
+            [piece] => Pieces::One(piece),
+            _ => Pieces::Many(pieces.into_boxed_slice()),
+        })
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        let pieces = match &self.0 {
+            Pieces::None => return,
+            Pieces::One(piece) => std::slice::from_ref(piece),
+            Pieces::Many(pieces) => pieces,
+        };
+        let mut files = FILES.lock();
+        for piece in pieces {
+            files.has_changed(piece.region);
+            if let Some(file) = files.by_region.get_mut(&piece.region)
+                && !file.remove(*piece)
+            {
+                files.by_region.remove(&piece.region);
+            }
+        }
+    }
+}
+
+/// Tells debuggers that are attached of what was added and removed since.
+pub(crate) fn announce() {
+    let mut files = FILES.lock();
+    let mut changed = std::mem::take(&mut files.changed);
+    changed.sort_unstable();
+    changed.dedup();
+    changed.iter().filter_map(|region| Some(files.by_region.get_mut(region)?.tell())).count();
+}

@@ -1,0 +1,213 @@
+//! A relocatable file with the names of the functions in a region of addresses, which changes in place while it is
+//! registered. A debugger reads it when it attaches, at whatever moment that is.
+
+use std::collections::BTreeMap;
+
+use object::elf;
+
+use super::jit_interface::Registered;
+use crate::functions::Function;
+
+/// Bytes of a region. Debuggers read files of some hundred functions fast, and ten thousand files slowly.
+pub(super) const REGION: usize = 256 << 10;
+
+const HEADER: usize = 64;
+const SECTIONS: usize = 4;
+const SECTION: usize = 64;
+const SYMBOL: usize = 24;
+/// Offset of the symbols: behind the headers.
+const SYMBOLS_AT: usize = HEADER + SECTIONS * SECTION;
+/// Names of sections, and of the null symbol.
+const SECTION_NAMES: &[u8] = b"\0.text\0.symtab\0.strtab\0";
+/// Offsets in the header of the symbol table's section, and of that of names.
+const SYMBOL_TABLE: usize = HEADER + 2 * SECTION;
+const STRINGS: usize = HEADER + 3 * SECTION;
+const SH_SIZE: usize = 32;
+
+#[cfg(target_arch = "x86_64")]
+const MACHINE: u16 = elf::EM_X86_64.0;
+#[cfg(target_arch = "aarch64")]
+const MACHINE: u16 = elf::EM_AARCH64.0;
+
+/// The names of a region.
+pub(super) struct NamesFile {
+    registered: Registered<Vec<u8>>,
+    region: usize,
+    slots: Room,
+    strings: Room,
+    /// Functions in it.
+    live: usize,
+}
+
+/// Where an object's functions are in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Of the region's addresses, in regions.
+    pub(super) region: u32,
+    slot: u32,
+    slots: u32,
+    string: u32,
+    strings: u32,
+}
+
+/// A range of which parts are taken and given back.
+#[derive(Debug, Default)]
+struct Room {
+    capacity: usize,
+    used: usize,
+    /// Parts that were given back, by length.
+    holes: BTreeMap<usize, Vec<usize>>,
+}
+
+impl Room {
+    fn take(&mut self, len: usize) -> Option<usize> {
+        if let Some((&found, _)) = self.holes.range(len..).next() {
+            let at = self.holes.get_mut(&found)?.pop()?;
+            if self.holes.get(&found).is_some_and(Vec::is_empty) {
+                self.holes.remove(&found);
+            }
+            if found > len {
+                self.give(at + len, found - len);
+            }
+            return Some(at);
+        }
+        let end = self.used.checked_add(len).filter(|end| *end <= self.capacity)?;
+        Some(std::mem::replace(&mut self.used, end))
+    }
+
+    fn give(&mut self, at: usize, len: usize) {
+        if at + len == self.used {
+            self.used = at;
+        } else {
+            self.holes.entry(len).or_default().push(at);
+        }
+    }
+}
+
+impl NamesFile {
+    pub(super) fn new(region: usize, functions: usize, bytes: usize) -> Self {
+        let slots = Room { capacity: 1 + functions, used: 1, ..Room::default() };
+        let strings = Room { capacity: SECTION_NAMES.len() + bytes, used: SECTION_NAMES.len(), ..Room::default() };
+        let file = empty(region, &slots, &strings);
+        Self { registered: Registered::silently(file), region, slots, strings, live: 0 }
+    }
+
+    /// Adds functions of one object.
+    pub(super) fn add(&mut self, functions: &[Function<'_>]) -> Option<Piece> {
+        let bytes: usize = functions.iter().map(|function| function.name.len() + 1).sum();
+        let (slot, string) = match (self.slots.take(functions.len()), self.strings.take(bytes)) {
+            (Some(slot), Some(string)) => (slot, string),
+            (slot, string) => {
+                if let Some(slot) = slot {
+                    self.slots.give(slot, functions.len());
+                }
+                if let Some(string) = string {
+                    self.strings.give(string, bytes);
+                }
+                self.grow(functions.len(), bytes);
+                (self.slots.take(functions.len())?, self.strings.take(bytes)?)
+            }
+        };
+        let start = (self.region * REGION) as u64;
+        let (mut at, mut name_at) = (SYMBOLS_AT + slot * SYMBOL, string);
+        let strings_at = self.strings_at();
+        let file = self.registered.file();
+        for function in functions {
+            put(file, strings_at + name_at, function.name.as_bytes());
+            put(file, strings_at + name_at + function.name.len(), &[0]);
+            // The name comes last: a symbol without one is none.
+            put(file, at + 8, &(function.address - start).to_le_bytes());
+            put(file, at + 16, &u64::from(function.bytes).to_le_bytes());
+            put(file, at + 4, &[elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0, 0, 1, 0]);
+            put(file, at, &(name_at as u32).to_le_bytes());
+            at += SYMBOL;
+            name_at += function.name.len() + 1;
+        }
+        self.publish_sizes();
+        self.live += functions.len();
+        let (slots, strings) = (functions.len() as u32, bytes as u32);
+        Some(Piece { region: self.region as u32, slot: slot as u32, slots, string: string as u32, strings })
+    }
+
+    /// Removes the functions of one object. Returns whether there are others.
+    pub(super) fn remove(&mut self, piece: Piece) -> bool {
+        let (slot, slots) = (piece.slot as usize, piece.slots as usize);
+        let range = SYMBOLS_AT + slot * SYMBOL..SYMBOLS_AT + (slot + slots) * SYMBOL;
+        if let Some(symbols) = self.registered.file().get_mut(range) {
+            symbols.fill(0);
+        }
+        self.slots.give(slot, slots);
+        self.strings.give(piece.string as usize, piece.strings as usize);
+        self.publish_sizes();
+        self.live -= slots;
+        self.live != 0
+    }
+
+    /// Tells a debugger that it has changed.
+    pub(super) fn tell(&mut self) {
+        self.registered.tell();
+    }
+
+    /// Makes room, half as much again as there is at least.
+    fn grow(&mut self, functions: usize, bytes: usize) {
+        let (slots, strings) = (self.slots.capacity, self.strings.capacity);
+        self.slots.capacity = slots + functions.max(slots / 2);
+        self.strings.capacity = strings + bytes.max(strings / 2);
+        let mut file = empty(self.region, &self.slots, &self.strings);
+        let before = SYMBOLS_AT + slots * SYMBOL;
+        let old = self.registered.file();
+        put(&mut file, SYMBOLS_AT, old.get(SYMBOLS_AT..before).unwrap_or_default());
+        let strings_at = SYMBOLS_AT + self.slots.capacity * SYMBOL;
+        put(&mut file, strings_at, old.get(before..before + strings).unwrap_or_default());
+        self.registered.replace(file);
+    }
+
+    fn strings_at(&self) -> usize {
+        SYMBOLS_AT + self.slots.capacity * SYMBOL
+    }
+
+    fn publish_sizes(&mut self) {
+        let (slots, strings) = (self.slots.used * SYMBOL, self.strings.used);
+        put(self.registered.file(), STRINGS + SH_SIZE, &(strings as u64).to_le_bytes());
+        put(self.registered.file(), SYMBOL_TABLE + SH_SIZE, &(slots as u64).to_le_bytes());
+    }
+}
+
+/// A file with room, and no names yet.
+fn empty(region: usize, slots: &Room, strings: &Room) -> Vec<u8> {
+    let strings_at = SYMBOLS_AT + slots.capacity * SYMBOL;
+    let mut file = vec![0; strings_at + strings.capacity];
+    // ELFCLASS64, ELFDATA2LSB, EV_CURRENT
+    put(&mut file, 0, &[0x7f, b'E', b'L', b'F', 2, 1, 1]);
+    put(&mut file, 16, &elf::ET_REL.0.to_le_bytes());
+    put(&mut file, 18, &MACHINE.to_le_bytes());
+    put(&mut file, 20, &1_u32.to_le_bytes());
+    put(&mut file, 40, &(HEADER as u64).to_le_bytes());
+    let counts = [HEADER as u16, 0, 0, SECTION as u16, SECTIONS as u16, 3];
+    counts.iter().enumerate().for_each(|(i, count)| put(&mut file, 52 + i * 2, &count.to_le_bytes()));
+    let mut section = |index: usize, words: [u32; 4], longs: [u64; 6]| {
+        let at = HEADER + index * SECTION;
+        let [name, kind, link, info] = words;
+        let [flags, address, offset, size, alignment, entry] = longs;
+        [name, kind].iter().enumerate().for_each(|(i, word)| put(&mut file, at + i * 4, &word.to_le_bytes()));
+        let longs = [flags, address, offset, size];
+        longs.iter().enumerate().for_each(|(i, long)| put(&mut file, at + 8 + i * 8, &long.to_le_bytes()));
+        [link, info].iter().enumerate().for_each(|(i, word)| put(&mut file, at + 40 + i * 4, &word.to_le_bytes()));
+        let longs = [alignment, entry];
+        longs.iter().enumerate().for_each(|(i, long)| put(&mut file, at + 48 + i * 8, &long.to_le_bytes()));
+    };
+    let code = elf::SHF_ALLOC.0 | elf::SHF_EXECINSTR.0;
+    section(1, [1, elf::SHT_NOBITS.0, 0, 0], [code, (region * REGION) as u64, SYMBOLS_AT as u64, REGION as u64, 16, 0]);
+    // All symbols but the null symbol are global.
+    let (at, size) = (SYMBOLS_AT as u64, (slots.used * SYMBOL) as u64);
+    section(2, [7, elf::SHT_SYMTAB.0, 3, 1], [0, 0, at, size, 8, SYMBOL as u64]);
+    section(3, [15, elf::SHT_STRTAB.0, 0, 0], [0, 0, strings_at as u64, strings.used as u64, 1, 0]);
+    put(&mut file, strings_at, SECTION_NAMES);
+    file
+}
+
+fn put(file: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(field) = file.get_mut(at..at + bytes.len()) {
+        field.copy_from_slice(bytes);
+    }
+}
