@@ -18,6 +18,8 @@ mod cli;
 mod common;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "cli")]
+mod debuggers;
 mod dependences;
 mod distance;
 mod dylib_archives;
@@ -72,6 +74,7 @@ mod stale;
 mod state;
 mod static_variables;
 mod subtle;
+mod symbolize;
 mod target;
 mod thread_local;
 mod threads;
@@ -97,6 +100,8 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("cli", cli::TESTS, cli::PARTS),
     #[cfg(feature = "cuda")]
     ("cuda", cuda::TESTS, cuda::PARTS),
+    #[cfg(feature = "cli")]
+    ("debuggers", debuggers::TESTS, debuggers::PARTS),
     ("dependences", dependences::TESTS, dependences::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
     ("executable_stack", executable_stack::TESTS, executable_stack::PARTS),
@@ -145,6 +150,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("sets", sets::TESTS, sets::PARTS),
     ("stale", stale::TESTS, stale::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
+    ("symbolize", symbolize::TESTS, symbolize::PARTS),
     ("static_variables", static_variables::TESTS, static_variables::PARTS),
     ("thread_local", thread_local::TESTS, thread_local::PARTS),
     ("threads", threads::TESTS, threads::PARTS),

@@ -1,0 +1,369 @@
+//! What GDB sees of loaded code, beside what it sees of the same object as a program or a shared library. Each test
+//! starts GDB on a process of its own, or lets it attach to one.
+
+use std::io::{BufRead as _, BufReader, Seek as _, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use slabjit::{DebugInfo, JitEngine, Library, SlabLayout};
+
+use crate::common::{self, call, child_command, freed, temporary, tests, tool};
+use crate::target::{not_under_qemu, under_valgrind};
+
+tests![
+    a_program_that_gdb_starts_has_names,
+    a_program_that_gdb_starts_has_lines_as_natively,
+    gdb_attaches_and_reads_a_core_file,
+    gdb_sees_what_is_loaded_and_removed_while_it_is_attached,
+    gdb_attaches_to_ten_thousand_objects;
+    parts: waits_with_engines, loads_and_removes, waits_with_ten_thousand
+];
+
+const PROGRAM: &str = "
+#include <stdio.h>
+struct pair { int first, second; };
+__attribute__((noinline)) int the_leaf(struct pair *pair) {
+    volatile int local = pair->first * 3;
+    return local + pair->second;
+}
+static inline __attribute__((always_inline)) int inlined(struct pair *pair) {
+    return the_leaf(pair) + 1;
+}
+__attribute__((noinline)) int the_outer(int x) {
+    struct pair pair = { x, x + 1 };
+    int result = inlined(&pair);
+    pair.first = 0;
+    return result + pair.first;
+}
+int main(void) {
+    printf(\"%d\\n\", the_outer(14));
+    return 0;
+}
+";
+
+/// Says and returns true if GDB cannot be run here.
+fn no_gdb() -> bool {
+    if not_under_qemu("GDB sees qemu, not the program") {
+        return true;
+    }
+    let there =
+        Command::new("gdb").arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
+    if !there {
+        println!("not run: there is no gdb");
+    } else if under_valgrind() {
+        println!("not run under valgrind");
+    }
+    !there || under_valgrind()
+}
+
+/// What GDB prints, run with commands.
+fn gdb(arguments: &[&str], commands: &[&str]) -> String {
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-batch", "-nx", "-iex", "set debuginfod enabled off", "-iex", "set breakpoint pending on"]);
+    gdb.args(["-iex", "set print thread-events off", "-iex", "set width 0"]);
+    // Addresses of loaded code and of a program's are not the same.
+    gdb.args(["-iex", "set print address off", "-iex", "set print frame-arguments all"]);
+    commands.iter().for_each(|command| {
+        gdb.args(["-ex", command]);
+    });
+    // Messages and errors in their order.
+    let mut file = tempfile::tempfile_in(temporary()).unwrap();
+    gdb.args(arguments).env("LC_ALL", "C").stdin(Stdio::null());
+    gdb.stdout(file.try_clone().unwrap()).stderr(file.try_clone().unwrap()).status().unwrap();
+    file.rewind().unwrap();
+    std::io::read_to_string(file).unwrap()
+}
+
+fn program() -> (PathBuf, PathBuf) {
+    let object = common::compile("debuggers.c", PROGRAM, &["-g", "-O1", "-fno-omit-frame-pointer"]);
+    let native = object.with_extension("native");
+    tool("gcc", &[object.as_os_str(), "-o".as_ref(), native.as_os_str()]);
+    (object, native)
+}
+
+/// The functions of a backtrace, innermost first, up to `main`.
+fn functions(backtrace: &str) -> Vec<String> {
+    let frames = backtrace.lines().filter(|line| line.starts_with('#'));
+    let name = |line: &str| line.split_once(" (")?.0.split_whitespace().last().map(str::to_owned);
+    let mut names: Vec<String> = frames.filter_map(name).collect();
+    names.truncate(names.iter().position(|name| name == "main").map_or(names.len(), |main| main + 1));
+    names
+}
+
+const LAYOUTS: [&str; 2] = ["--layout=per-object", "--layout=packed"];
+
+fn a_program_that_gdb_starts_has_names() {
+    if no_gdb() {
+        return;
+    }
+    let (object, _) = program();
+    let stripped = object.with_extension("nodebug.o");
+    tool("objcopy", &["--strip-debug".as_ref(), object.as_os_str(), stripped.as_os_str()]);
+    let plain = object.with_extension("nodebug");
+    tool("gcc", &[stripped.as_os_str(), "-o".as_ref(), plain.as_os_str()]);
+    let commands = ["break the_leaf", "run", "bt", "finish", "info symbol $pc", "continue"];
+    let expected = gdb(&["--args", plain.to_str().unwrap()], &commands);
+    assert_eq!(functions(&expected), ["the_leaf", "the_outer", "main"], "{expected}");
+    let offset = |text: &str| {
+        let line = text.lines().find(|line| line.starts_with("the_outer + "))?;
+        line.split_whitespace().nth(2).map(str::to_owned)
+    };
+    assert!(offset(&expected).is_some(), "{expected}");
+    for layout in LAYOUTS {
+        let arguments = ["--args", env!("CARGO_BIN_EXE_slabjit"), "run", layout, stripped.to_str().unwrap()];
+        let seen = gdb(&arguments, &commands);
+        assert_eq!(functions(&seen), functions(&expected), "{layout}: {seen}");
+        assert_eq!(offset(&seen), offset(&expected), "{layout}: {seen}");
+        assert!(seen.contains("\n58\n") && seen.contains("exited normally"), "{layout}: {seen}");
+    }
+}
+
+fn a_program_that_gdb_starts_has_lines_as_natively() {
+    if no_gdb() {
+        return;
+    }
+    let (object, native) = program();
+    let commands = [
+        "break the_leaf",
+        "run",
+        "bt -frame-arguments all",
+        "next",
+        "next",
+        "info locals",
+        "info line the_outer",
+        "ptype struct pair",
+        "up",
+        "info locals",
+        "finish",
+        "info frame",
+    ];
+    // What is said of places in memory, and of what called `main`.
+    let told = |text: &str| -> Vec<String> {
+        let of_loader = |line: &&str| {
+            !["Breakpoint 1 at", "thread", "Thread", "slabjit_outermost"].iter().any(|word| line.contains(word))
+        };
+        let lines = text.lines().filter(of_loader).skip_while(|line| !line.starts_with("Breakpoint 1, "));
+        let lines = lines.take_while(|line| !line.starts_with("Stack level"));
+        lines.map(|line| line.split(" at address").next().unwrap().to_owned()).collect()
+    };
+    let native = told(&gdb(&["--args", native.to_str().unwrap()], &commands));
+    assert!(native.iter().any(|line| line.contains("local = 42")), "{native:#?}");
+    for layout in LAYOUTS {
+        let object = object.to_str().unwrap();
+        let arguments = ["--args", env!("CARGO_BIN_EXE_slabjit"), "run", "--debug-info=full", layout, object];
+        let seen = gdb(&arguments, &commands);
+        assert_eq!(told(&seen), native, "{layout}: {seen}");
+    }
+}
+
+// ---- processes that GDB attaches to ----
+
+/// A part that has said that it is ready, and waits for a line. GDB leaves it.
+struct Waiting(Child);
+
+impl Waiting {
+    fn start(part: &str) -> Self {
+        let mut child = child_command(part).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self(child)
+    }
+
+    fn gdb(&self, commands: &[&str]) -> String {
+        gdb(&["-p", &self.0.id().to_string()], commands)
+    }
+
+    /// Whether GDB may attach; else says why not.
+    fn may_be_attached(&self) -> bool {
+        let seen = self.gdb(&["info inferiors"]);
+        let refused = seen.contains("Operation not permitted") || seen.contains("ptrace:");
+        if refused {
+            println!("not run: the system lets nobody attach: {}", seen.trim());
+        }
+        !refused
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.0.stdin.take();
+        let _ = self.0.wait();
+    }
+}
+
+fn say_ready_and_wait() {
+    println!("ready");
+    std::io::stdout().flush().unwrap();
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+fn engine(layout: SlabLayout, debug: DebugInfo) -> JitEngine {
+    JitEngine::builder().slab_layout(layout).debug_info(debug).build().unwrap()
+}
+
+fn loaded(engine: &JitEngine, name: &str) -> Library {
+    let source = format!("int {name}(void) {{ return 42; }}\n");
+    let library = engine.add_object(common::compile_bytes(&format!("{name}.c"), &source, &["-g"])).unwrap();
+    assert_eq!(call(&library, name), 42);
+    library
+}
+
+fn waits_with_engines() {
+    let engines = [
+        (SlabLayout::PerObject, DebugInfo::Names, "of_pages"),
+        (SlabLayout::Packed, DebugInfo::Names, "of_packed"),
+        (SlabLayout::PerObject, DebugInfo::Full, "with_lines"),
+    ]
+    .map(|(layout, debug, name)| {
+        let engine = engine(layout, debug);
+        let removed = loaded(&engine, &format!("removed_{name}"));
+        let library = loaded(&engine, name);
+        freed(&removed);
+        (engine, library)
+    });
+    say_ready_and_wait();
+    drop(engines);
+}
+
+fn gdb_attaches_and_reads_a_core_file() {
+    if no_gdb() {
+        return;
+    }
+    let process = Waiting::start("waits_with_engines");
+    if !process.may_be_attached() {
+        return;
+    }
+    let core = temporary().join("core");
+    let commands = [
+        "info symbol of_pages",
+        "info symbol of_packed",
+        "info symbol with_lines",
+        "info line with_lines",
+        "x/i of_pages",
+    ];
+    let removed =
+        ["info address removed_of_pages", "info address removed_of_packed", "info address removed_with_lines"];
+    let dump = format!("gcore {}", core.display());
+    let all = [&commands[..], &removed[..], &[&dump]].concat();
+    let executable = std::env::current_exe().unwrap();
+    let files = [executable.to_str().unwrap(), core.to_str().unwrap()];
+    for (how, seen) in [("attached", process.gdb(&all)), ("core", gdb(&files, &all[..all.len() - 1]))] {
+        for name in ["of_pages", "of_packed", "with_lines"] {
+            assert!(seen.contains(&format!("{name} in section .text")), "{how}: {seen}");
+            assert!(seen.contains(&format!("No symbol \"removed_{name}\" in current context.")), "{how}: {seen}");
+        }
+        assert!(seen.contains("Line 1 of \"") && seen.contains("with_lines.c"), "{how}: {seen}");
+        assert!(seen.contains("<of_pages>"), "{how}: {seen}");
+    }
+}
+
+/// Loads what GDB has breakpoints in, and lets it look after removals.
+fn loads_and_removes() {
+    for layout in [SlabLayout::PerObject, SlabLayout::Packed] {
+        let engine = engine(layout, DebugInfo::Names);
+        let first = loaded(&engine, "first_one");
+        let second = loaded(&engine, "second_one");
+        freed(&first);
+        slabjit_test_mark();
+        freed(&second);
+        let third = loaded(&engine, "third_one");
+        slabjit_test_mark();
+        freed(&third);
+    }
+    println!("done");
+}
+
+/// A place for a breakpoint.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn slabjit_test_mark() {
+    std::hint::black_box(());
+}
+
+fn gdb_sees_what_is_loaded_and_removed_while_it_is_attached() {
+    if no_gdb() {
+        return;
+    }
+    let command = child_command("loads_and_removes");
+    let environment: Vec<String> = command
+        .get_envs()
+        .filter_map(|(name, value)| Some(format!("set environment {} {}", name.to_str()?, value?.to_str()?)))
+        .collect();
+    let looks = ["info address first_one", "info address second_one", "info address third_one"];
+    let mut commands: Vec<&str> = environment.iter().map(String::as_str).collect();
+    commands.extend(["break slabjit_test_mark", "break second_one", "run"]);
+    for _ in 0..2 {
+        // In the second function, at the mark behind it, at the next mark.
+        commands.extend(["bt 1", "continue"]);
+        commands.extend(looks);
+        commands.push("continue");
+        commands.extend(looks);
+        commands.push("continue");
+    }
+    let seen = gdb(&["--args", command.get_program().to_str().unwrap()], &commands);
+    let missing = |name: &str| format!("No symbol \"{name}\" in current context.\n");
+    let there = |name: &str| format!("Symbol \"{name}\" is at ");
+    let lines: Vec<&str> = seen.lines().filter(|line| line.contains("ymbol \"")).collect();
+    let expected = [
+        missing("first_one"),
+        there("second_one"),
+        missing("third_one"),
+        missing("first_one"),
+        missing("second_one"),
+        there("third_one"),
+    ];
+    assert_eq!(lines.len(), 2 * expected.len(), "{seen}");
+    for (line, expected) in lines.iter().zip(expected.iter().cycle()) {
+        assert!(line.starts_with(expected.trim_end()), "{line}, not {expected}: {seen}");
+    }
+    assert_eq!(seen.matches("#0  second_one ()").count(), 2, "{seen}");
+    assert!(seen.contains("exited normally"), "{seen}");
+}
+
+const MANY: usize = 10_000;
+
+fn waits_with_ten_thousand() {
+    let layout = std::env::var("SLABJIT_TEST_MANY").unwrap();
+    let layout = if layout == "packed" { SlabLayout::Packed } else { SlabLayout::PerObject };
+    let engine = engine(layout, DebugInfo::Names);
+    let object = common::compile_bytes("many.c", "int many_00000(void) { return 42; }", &[]);
+    let at = object.windows(10).position(|w| w == b"many_00000").unwrap();
+    let libraries: Vec<Library> = (0..MANY)
+        .map(|i| {
+            let mut bytes = object.clone();
+            bytes[at + 5..at + 10].copy_from_slice(format!("{i:05}").as_bytes());
+            let library = engine.add_object(&bytes).unwrap();
+            // SAFETY: nothing is called.
+            unsafe { library.initialize().unwrap() };
+            library
+        })
+        .collect();
+    say_ready_and_wait();
+    drop(libraries);
+}
+
+fn gdb_attaches_to_ten_thousand_objects() {
+    if no_gdb() {
+        return;
+    }
+    for layout in ["packed", "per-object"] {
+        let mut child = child_command("waits_with_ten_thousand");
+        let mut child =
+            child.env("SLABJIT_TEST_MANY", layout).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let process = Waiting(child);
+        if !process.may_be_attached() {
+            return;
+        }
+        let start = Instant::now();
+        let seen = process.gdb(&["info symbol many_00000", "info symbol many_09999"]);
+        let took = start.elapsed();
+        println!("{layout}: {took:?}");
+        assert!(seen.contains("many_00000 in section .text") && seen.contains("many_09999 in section"), "{seen}");
+        // The goal is 2 s on a quiet machine.
+        assert!(took < Duration::from_secs(20), "{layout}: {took:?}");
+    }
+}
