@@ -9,8 +9,8 @@ use super::links::Asking;
 use super::name_source::Answers;
 use super::stage::Before;
 
-#[cfg(feature = "cuda")]
 use crate::debuggers;
+#[cfg(feature = "cuda")]
 use crate::live::lifetime::devices::Devices;
 use crate::live::lifetime::exit_handlers;
 use crate::live::lifetime::init_lock::Claim;
