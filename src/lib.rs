@@ -145,6 +145,7 @@ pub mod tvm_ffi;
 
 pub use cache::{CacheError, CacheKey, CachedObject, ObjectCache};
 pub use debug_info::DebugInfo;
+pub use debuggers::jitdump::write_jitdump;
 pub use drain::Drain;
 #[cfg(slabjit_fuzzing)]
 #[doc(hidden)]

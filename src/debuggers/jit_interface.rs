@@ -126,6 +126,13 @@ impl<F: Deref<Target = [u8]>> Registered<F> {
         unsafe { notify(REGISTER, self.entry) };
     }
 
+    /// Returns what debuggers read.
+    #[cfg(test)]
+    pub(super) fn shown(&self) -> &[u8] {
+        // SAFETY: the entry is ours, and refers to the file.
+        unsafe { std::slice::from_raw_parts((*self.entry).file, (*self.entry).bytes as usize) }
+    }
+
     /// Has another file in the place of this one.
     pub(super) fn replace(&mut self, file: F) {
         *self = Self::silently(file);

@@ -1,11 +1,10 @@
 //! A relocatable file with the names of the functions in a region of addresses, which changes in place while it is
 //! registered. A debugger reads it when it attaches, at whatever moment that is.
 
-use std::collections::BTreeMap;
-
 use object::elf;
 
 use super::jit_interface::Registered;
+use super::room::Room;
 use crate::functions::Function;
 
 /// Bytes of a region. Debuggers read files of some hundred functions fast, and ten thousand files slowly.
@@ -50,44 +49,10 @@ pub(super) struct Piece {
     strings: u32,
 }
 
-/// A range of which parts are taken and given back.
-#[derive(Debug, Default)]
-struct Room {
-    capacity: usize,
-    used: usize,
-    /// Parts that were given back, by length.
-    holes: BTreeMap<usize, Vec<usize>>,
-}
-
-impl Room {
-    fn take(&mut self, len: usize) -> Option<usize> {
-        if let Some((&found, _)) = self.holes.range(len..).next() {
-            let at = self.holes.get_mut(&found)?.pop()?;
-            if self.holes.get(&found).is_some_and(Vec::is_empty) {
-                self.holes.remove(&found);
-            }
-            if found > len {
-                self.give(at + len, found - len);
-            }
-            return Some(at);
-        }
-        let end = self.used.checked_add(len).filter(|end| *end <= self.capacity)?;
-        Some(std::mem::replace(&mut self.used, end))
-    }
-
-    fn give(&mut self, at: usize, len: usize) {
-        if at + len == self.used {
-            self.used = at;
-        } else {
-            self.holes.entry(len).or_default().push(at);
-        }
-    }
-}
-
 impl NamesFile {
     pub(super) fn new(region: usize, functions: usize, bytes: usize) -> Self {
-        let slots = Room { capacity: 1 + functions, used: 1, ..Room::default() };
-        let strings = Room { capacity: SECTION_NAMES.len() + bytes, used: SECTION_NAMES.len(), ..Room::default() };
+        let slots = Room::new(1, functions);
+        let strings = Room::new(SECTION_NAMES.len(), bytes);
         let file = empty(region, &slots, &strings);
         Self { registered: Registered::silently(file), region, slots, strings, live: 0 }
     }
@@ -150,24 +115,24 @@ impl NamesFile {
 
     /// Makes room, half as much again as there is at least.
     fn grow(&mut self, functions: usize, bytes: usize) {
-        let (slots, strings) = (self.slots.capacity, self.strings.capacity);
-        self.slots.capacity = slots + functions.max(slots / 2);
-        self.strings.capacity = strings + bytes.max(strings / 2);
+        let (slots, strings) = (self.slots.capacity(), self.strings.capacity());
+        self.slots.grow(functions.max(slots / 2));
+        self.strings.grow(bytes.max(strings / 2));
         let mut file = empty(self.region, &self.slots, &self.strings);
         let before = SYMBOLS_AT + slots * SYMBOL;
         let old = self.registered.file();
         put(&mut file, SYMBOLS_AT, old.get(SYMBOLS_AT..before).unwrap_or_default());
-        let strings_at = SYMBOLS_AT + self.slots.capacity * SYMBOL;
+        let strings_at = SYMBOLS_AT + self.slots.capacity() * SYMBOL;
         put(&mut file, strings_at, old.get(before..before + strings).unwrap_or_default());
         self.registered.replace(file);
     }
 
     fn strings_at(&self) -> usize {
-        SYMBOLS_AT + self.slots.capacity * SYMBOL
+        SYMBOLS_AT + self.slots.capacity() * SYMBOL
     }
 
     fn publish_sizes(&mut self) {
-        let (slots, strings) = (self.slots.used * SYMBOL, self.strings.used);
+        let (slots, strings) = (self.slots.used() * SYMBOL, self.strings.used());
         put(self.registered.file(), STRINGS + SH_SIZE, &(strings as u64).to_le_bytes());
         put(self.registered.file(), SYMBOL_TABLE + SH_SIZE, &(slots as u64).to_le_bytes());
     }
@@ -175,8 +140,8 @@ impl NamesFile {
 
 /// A file with room, and no names yet.
 fn empty(region: usize, slots: &Room, strings: &Room) -> Vec<u8> {
-    let strings_at = SYMBOLS_AT + slots.capacity * SYMBOL;
-    let mut file = vec![0; strings_at + strings.capacity];
+    let strings_at = SYMBOLS_AT + slots.capacity() * SYMBOL;
+    let mut file = vec![0; strings_at + strings.capacity()];
     // ELFCLASS64, ELFDATA2LSB, EV_CURRENT
     put(&mut file, 0, &[0x7f, b'E', b'L', b'F', 2, 1, 1]);
     put(&mut file, 16, &elf::ET_REL.0.to_le_bytes());
@@ -199,9 +164,9 @@ fn empty(region: usize, slots: &Room, strings: &Room) -> Vec<u8> {
     let code = elf::SHF_ALLOC.0 | elf::SHF_EXECINSTR.0;
     section(1, [1, elf::SHT_NOBITS.0, 0, 0], [code, (region * REGION) as u64, SYMBOLS_AT as u64, REGION as u64, 16, 0]);
     // All symbols but the null symbol are global.
-    let (at, size) = (SYMBOLS_AT as u64, (slots.used * SYMBOL) as u64);
+    let (at, size) = (SYMBOLS_AT as u64, (slots.used() * SYMBOL) as u64);
     section(2, [7, elf::SHT_SYMTAB.0, 3, 1], [0, 0, at, size, 8, SYMBOL as u64]);
-    section(3, [15, elf::SHT_STRTAB.0, 0, 0], [0, 0, strings_at as u64, strings.used as u64, 1, 0]);
+    section(3, [15, elf::SHT_STRTAB.0, 0, 0], [0, 0, strings_at as u64, strings.used() as u64, 1, 0]);
     put(&mut file, strings_at, SECTION_NAMES);
     file
 }
@@ -209,5 +174,62 @@ fn empty(region: usize, slots: &Room, strings: &Room) -> Vec<u8> {
 fn put(file: &mut [u8], at: usize, bytes: &[u8]) {
     if let Some(field) = file.get_mut(at..at + bytes.len()) {
         field.copy_from_slice(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use object::{Object as _, ObjectSymbol as _};
+    use rand::rngs::SmallRng;
+    use rand::{Rng as _, SeedableRng as _};
+
+    use super::*;
+
+    /// Names, addresses and sizes of functions in a file, read as a debugger does.
+    fn read(file: &NamesFile) -> BTreeSet<(String, u64, u64)> {
+        let file = object::File::parse(file.registered.shown()).unwrap();
+        let named = file.symbols().filter(|symbol| !symbol.name_bytes().unwrap().is_empty());
+        // They are offsets in the one section.
+        let base = |index| object::ObjectSection::address(&file.section_by_index(index).unwrap());
+        named
+            .map(|s| (s.name().unwrap().to_owned(), base(s.section_index().unwrap()) + s.address(), s.size()))
+            .collect()
+    }
+
+    #[test]
+    fn a_file_has_what_was_added_and_not_removed() {
+        let mut random = SmallRng::seed_from_u64(1);
+        let region = 0x7f00_1234_0000 / REGION;
+        let mut file = NamesFile::new(region, 1, 10);
+        let (mut objects, mut expected) = (Vec::new(), BTreeSet::new());
+        for round in 0..5000 {
+            if objects.len() < 40 && random.random_bool(0.55) {
+                let functions: Vec<(String, u64, u32)> = (0..random.random_range(1..9))
+                    .map(|i| {
+                        let name = format!("f{round}_{i}{}", "x".repeat(random.random_range(0..40)));
+                        let offset = random.random_range(0..REGION as u64);
+                        (name, (region * REGION) as u64 + offset, random.random_range(1..100))
+                    })
+                    .collect();
+                let given: Vec<Function<'_>> = functions
+                    .iter()
+                    .map(|(name, address, bytes)| Function { name, address: *address, bytes: *bytes })
+                    .collect();
+                objects.push((file.add(&given).unwrap(), functions.clone()));
+                expected.extend(functions.into_iter().map(|(name, address, bytes)| (name, address, bytes.into())));
+            } else if !objects.is_empty() {
+                let (piece, functions) = objects.swap_remove(random.random_range(0..objects.len()));
+                let others = file.remove(piece);
+                assert_eq!(others, !objects.is_empty());
+                for (name, address, bytes) in functions {
+                    expected.remove(&(name, address, bytes.into()));
+                }
+            }
+            assert_eq!(read(&file), expected);
+        }
+        // At most 40 objects of 8 names of 47 bytes at a time.
+        assert!(file.registered.shown().len() < 2 * 40 * 8 * (SYMBOL + 48), "{}", file.registered.shown().len());
     }
 }

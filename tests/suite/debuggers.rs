@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use slabjit::{DebugInfo, JitEngine, Library, SlabLayout};
 
-use crate::common::{self, call, child_command, freed, temporary, tests, tool};
+use crate::common::{self, call, child_command, freed, temporary, tests, thread_time, tool};
 use crate::target::{not_under_qemu, under_valgrind};
 
 tests![
@@ -16,8 +16,9 @@ tests![
     a_program_that_gdb_starts_has_lines_as_natively,
     gdb_attaches_and_reads_a_core_file,
     gdb_sees_what_is_loaded_and_removed_while_it_is_attached,
-    gdb_attaches_to_ten_thousand_objects;
-    parts: waits_with_engines, loads_and_removes, waits_with_ten_thousand
+    gdb_attaches_to_ten_thousand_objects,
+    perf_has_names_of_what_ran_when;
+    parts: waits_with_engines, loads_and_removes, waits_with_ten_thousand, spins
 ];
 
 const PROGRAM: &str = "
@@ -366,4 +367,76 @@ fn gdb_attaches_to_ten_thousand_objects() {
         // The goal is 2 s on a quiet machine.
         assert!(took < Duration::from_secs(20), "{layout}: {took:?}");
     }
+}
+
+/// Functions that spin for 0.2 s, each at the address of the one before it: the first again after others were loaded.
+fn spins() {
+    slabjit::write_jitdump(".").unwrap();
+    let object = common::compile_bytes(
+        "spin.c",
+        "unsigned spin_0000(unsigned n) { unsigned s = n; while (n--) s = s * 1664525u + 1013904223u; return s; }",
+        &["-O1"],
+    );
+    let at = object.windows(9).position(|w| w == b"spin_0000").unwrap();
+    for layout in [SlabLayout::PerObject, SlabLayout::Packed] {
+        let engine = JitEngine::builder().slab_layout(layout).quarantine(0).build().unwrap();
+        let mut addresses = Vec::new();
+        let load = |name: String| {
+            let mut bytes = object.clone();
+            bytes[at..at + 9].copy_from_slice(name.as_bytes());
+            let library = engine.add_object(&bytes).unwrap();
+            // SAFETY: the type of the function that was compiled.
+            let function = unsafe { library.get::<unsafe extern "C" fn(u32) -> u32>(&name).unwrap() };
+            (library, function)
+        };
+        let spin = |function: &slabjit::Symbol<unsafe extern "C" fn(u32) -> u32>| {
+            let start = thread_time();
+            while thread_time() - start < Duration::from_millis(200) {
+                // SAFETY: it takes any number.
+                std::hint::black_box(unsafe { function(100_000) });
+            }
+        };
+        for i in 0..3 {
+            let (library, function) = load(format!("spin_100{i}"));
+            addresses.push(function.address().addr());
+            spin(&function);
+            drop(function);
+            freed(&library);
+        }
+        assert!(addresses.iter().all(|address| *address == addresses[0]), "{addresses:?}");
+        let (_first, first) = load("spin_2000".to_owned());
+        let _others: Vec<_> = (0..100).map(|i| load(format!("spin_3{i:03}"))).collect();
+        spin(&first);
+    }
+}
+
+fn perf_has_names_of_what_ran_when() {
+    if not_under_qemu("perf sees qemu, not the program") || under_valgrind() {
+        return;
+    }
+    let folder = temporary().join("perf");
+    std::fs::create_dir(&folder).unwrap();
+    let command = child_command("spins");
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-e", "cpu-clock:u", "-k", "CLOCK_MONOTONIC", "-o", "perf.data"])
+        .arg(command.get_program());
+    perf.current_dir(&folder).envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    match perf.stdout(Stdio::null()).stderr(Stdio::null()).status() {
+        Ok(status) if status.success() => {}
+        other => return println!("not run: perf cannot record: {other:?}"),
+    }
+    let run = |arguments: &[&str]| {
+        let output = Command::new("perf").args(arguments).current_dir(&folder).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(&["inject", "--jit", "-i", "perf.data", "-o", "perf.jit.data"]);
+    let samples = run(&["script", "-i", "perf.jit.data", "-F", "ip,sym"]);
+    let of = |name: &str| samples.lines().filter(|line| line.split_whitespace().nth(1) == Some(name)).count();
+    // 0.2 s at 4000 Hz are 800, twice.
+    for name in ["spin_1000", "spin_1001", "spin_1002", "spin_2000"] {
+        assert!(of(name) > 400, "{name}: {} of {}", of(name), samples.lines().count());
+    }
+    let unknown = samples.lines().filter(|line| line.contains("[unknown]")).count();
+    assert!(unknown * 50 < samples.lines().count(), "{unknown} unknown of {}", samples.lines().count());
 }

@@ -44,6 +44,9 @@ pub(crate) struct Settings {
     /// What debuggers see of the objects: the names of functions, or all that was compiled with -g.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Kept::Names)]
     debug_info: Kept,
+    /// Write the loaded functions to jit-PID.dump in this folder, for `perf inject --jit`.
+    #[arg(long, value_name = "DIR")]
+    jitdump: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -82,6 +85,9 @@ impl Scope {
             })
         };
         let builder = self.place.into_iter().fold(JitEngine::builder(), placed);
+        if let Some(folder) = settings.and_then(|settings| settings.jitdump.as_ref()) {
+            slabjit::write_jitdump(folder)?;
+        }
         settings.into_iter().fold(builder, |builder, settings| settings.apply(builder)).build()
     }
 

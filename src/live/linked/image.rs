@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::DebugInfo;
-use crate::debuggers::{DebugImage, Names};
+use crate::debuggers::{DebugImage, Names, jitdump};
 use crate::live::linked::init_fini::InitFini;
 use crate::live::linked::linked_object::{Allocation, Linked};
 use crate::live::resolve::imported::Imported;
@@ -66,6 +66,8 @@ impl Image {
         });
         let level = object.index.debug;
         let names = if level == DebugInfo::Full { Names::default() } else { Names::add(&functions) };
+        // SAFETY: by the linker, the code is published; the image owns it.
+        unsafe { jitdump::record(&functions) };
         let image = code.as_ref().zip(linked.debug_image).map(|(code, image)| {
             let code = code.addresses.start as usize..code.addresses.end as usize;
             Box::new(DebugImage::new(code, image, level == DebugInfo::Full))
