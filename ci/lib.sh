@@ -79,8 +79,8 @@ qemu_aarch64() { command -v qemu-aarch64-static || command -v qemu-aarch64; }
 # another thread has them at the fork: the child hangs before it begins.
 aarch64_runner() { echo "G_SLICE=always-malloc exec $(qemu_aarch64) -U G_SLICE -L '$1' \"\$@\""; }
 
-# Prints the packages that are missing for the needs given: gcc, g++, llvm-N, clang-N, llc-N, lld-N, g++-aarch64, qemu-aarch64, mpirun,
-# strace, valgrind, xz, python3, python3-venv, and library-PACKAGE for a package by its own name.
+# Prints the packages that are missing for the needs given: gcc, g++, llvm-N, clang-N, llc-N, lld-N, lldb-N, g++-aarch64, qemu-aarch64,
+# mpirun, strace, valgrind, gdb, perf, xz, python3, python3-venv, and library-PACKAGE for a package by its own name.
 missing_packages() {
     local need
     for need in "$@"; do
@@ -94,6 +94,9 @@ missing_packages() {
             llc-*) have_command "$need" || echo "llvm-${need#llc-}" ;;
             lld-*) have_command "ld.$need" || echo "$need" ;;
             valgrind) have_command valgrind || echo valgrind ;;
+            gdb) have_command gdb || echo gdb ;;
+            perf) have_command perf || echo linux-perf ;;
+            lldb-*) have_command "$need" || echo "$need" ;;
             mpirun) have_command mpirun || echo openmpi-bin ;;
             python3) have_command python3 || echo python3 ;;
             python3-venv) python3 -c "import ensurepip" 2>/dev/null || echo python3-venv ;;

@@ -17,6 +17,7 @@ tests![
     gdb_attaches_and_reads_a_core_file,
     gdb_sees_what_is_loaded_and_removed_while_it_is_attached,
     gdb_attaches_to_ten_thousand_objects,
+    lldb_sees_names_and_lines,
     perf_has_names_of_what_ran_when;
     parts: waits_with_engines, loads_and_removes, waits_with_ten_thousand, spins
 ];
@@ -366,6 +367,56 @@ fn gdb_attaches_to_ten_thousand_objects() {
         assert!(seen.contains("many_00000 in section .text") && seen.contains("many_09999 in section"), "{seen}");
         // The goal is 2 s on a quiet machine.
         assert!(took < Duration::from_secs(20), "{layout}: {took:?}");
+    }
+}
+
+fn lldb_sees_names_and_lines() {
+    let lldb = ["lldb", "lldb-19"].into_iter().find(|lldb| {
+        Command::new(lldb).arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+    });
+    if not_under_qemu("LLDB sees qemu, not the program") || under_valgrind() {
+        return;
+    }
+    let Some(lldb) = lldb else { return println!("not run: there is no lldb") };
+    let (object, native) = program();
+    let commands = ["breakpoint set -n the_leaf", "run", "bt", "finish", "continue"];
+    let run = |arguments: &[&str]| {
+        let mut lldb = Command::new(lldb);
+        lldb.args(["-b", "-x"]).stdin(Stdio::null());
+        commands.iter().for_each(|command| {
+            lldb.args(["-o", command]);
+        });
+        let output = lldb.arg("--").args(arguments).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    };
+    // Of a backtrace up to `main`: functions with arguments and lines.
+    let frames = |text: &str| -> Vec<String> {
+        let backtrace = text.lines().skip_while(|line| !line.contains("(lldb) bt"));
+        let frames = backtrace.filter_map(|line| line.split_once("frame #")?.1.split_once('`'));
+        let mut frames: Vec<String> = frames.map(|(_, what)| what.to_owned()).collect();
+        frames.truncate(frames.iter().position(|frame| frame.starts_with("main at")).unwrap() + 1);
+        frames
+    };
+    let native = run(&[native.to_str().unwrap()]);
+    if !native.contains("stop reason = breakpoint") {
+        return println!("not run: lldb cannot run a program: {native}");
+    }
+    // Pointers are not the same.
+    let comparable = |text: &str| -> Vec<String> {
+        let without =
+            |frame: &String| frame.split("pair=0x").next().unwrap().to_owned() + frame.rsplit(')').next().unwrap();
+        frames(text).iter().map(without).collect()
+    };
+    assert_eq!(comparable(&native).len(), 4, "{native}");
+    for layout in LAYOUTS {
+        let object = object.to_str().unwrap();
+        let seen = run(&[env!("CARGO_BIN_EXE_slabjit"), "run", "--debug-info=full", layout, object]);
+        assert_eq!(comparable(&seen), comparable(&native), "{layout}: {seen}");
+        assert!(seen.contains("Return value: (int) $0 = 57"), "{layout}: {seen}");
+        let seen = run(&[env!("CARGO_BIN_EXE_slabjit"), "run", layout, object]);
+        let expected = ["the_leaf", "the_outer", "main"];
+        let at = |name: &&str| seen.find(&format!("`{name}")).unwrap_or_else(|| panic!("{layout}: no {name}: {seen}"));
+        assert!(expected.iter().map(at).is_sorted(), "{layout}: {seen}");
     }
 }
 
