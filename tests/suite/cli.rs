@@ -32,6 +32,7 @@ common::tests![
     map_escapes_names,
     map_writes_all_or_nothing,
     version_names_crate_and_llvm,
+    version_says_what_the_machine_offers,
     completions_are_scripts,
     manual_has_a_page_for_each_command,
 ];
@@ -625,6 +626,28 @@ fn version_names_crate_and_llvm() {
     let major = slabjit::llvm_version();
     let llvm = common::tool(&format!("llvm-config-{major}"), &["--version"]);
     assert!(stdout.contains(env!("CARGO_PKG_VERSION")) && stdout.contains(llvm.trim()), "{stdout}");
+}
+
+fn version_says_what_the_machine_offers() {
+    let (code, stdout, _) = outcome(&["--version"]);
+    assert_eq!(code, Some(0));
+    for (what, file, limit) in [
+        ("perf: records own programs", "/proc/sys/kernel/perf_event_paranoid", 2),
+        ("attaching: to processes of the same user", "/proc/sys/kernel/yama/ptrace_scope", 0),
+    ] {
+        if let Ok(value) = std::fs::read_to_string(file) {
+            assert_eq!(stdout.contains(what), value.trim().parse::<i32>().unwrap() <= limit, "{value}: {stdout}");
+        }
+    }
+    assert!(stdout.contains("debuggers: see loaded code"), "{stdout}");
+    let stripped = temporary().join("stripped");
+    std::fs::copy(env!("CARGO_BIN_EXE_slabjit"), &stripped).unwrap();
+    tool("strip", &[&stripped]);
+    let output = target::run(&stripped).arg("--version").output().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.contains("debuggers: see no loaded code"), "{stdout}");
+    // The short form is one line.
+    assert_eq!(outcome(&["-V"]).1.lines().count(), 1);
 }
 
 /// bash itself reads it, and offers what the help lists.

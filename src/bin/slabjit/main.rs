@@ -4,6 +4,7 @@
 #![warn(unreachable_pub)]
 
 mod check;
+mod doctor;
 mod input;
 mod manual;
 mod map;
@@ -20,6 +21,7 @@ use std::ffi::{c_char, c_int};
 use std::path::PathBuf;
 
 use check::Format;
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use input::Inputs;
@@ -119,6 +121,10 @@ fn run_command() -> c_int {
         Ok(arguments) => arguments,
         Err(error) => {
             let _ = error.print();
+            if error.kind() == ErrorKind::DisplayVersion && std::env::args_os().any(|argument| argument == "--version")
+            {
+                doctor::print();
+            }
             let run = std::env::args_os().nth(1).is_some_and(|a| a == "run");
             return match (error.use_stderr(), run) {
                 (false, _) => 0,
