@@ -518,6 +518,36 @@ impl LibraryBuilder {
         self
     }
 
+    /// Exports the library's names to the process, as those of a shared library that was opened `RTLD_GLOBAL`:
+    /// `dlsym(RTLD_DEFAULT)` and `dlsym` with a handle of `dlopen(NULL)` find them, and shared libraries that are opened
+    /// later bind to them. Names are found from the moment at which their objects are linked, so that their initialisers
+    /// may open such shared libraries. What the process had before comes first, as does what an other library has
+    /// exported before.
+    ///
+    /// Hidden names are not exported, nor are thread-local variables, and of a name with versions only the default one,
+    /// without its version. An indirect function is exported as the function that its resolver has chosen, by the
+    /// address that the library's own code has for it.
+    ///
+    /// The names are withdrawn when the library is removed or dropped. Shared libraries that are bound to them keep the
+    /// library, and find its other names, until they are closed; the last is closed by the thread that runs the
+    /// library's finalisers, within `dlclose`. The dynamic loader may bind further shared libraries to the names as long
+    /// as one of them is there. An address that `dlsym` returned keeps nothing, like any copied pointer.
+    ///
+    /// # Errors
+    /// A link is a [`LinkError::ExportRefused`](crate::LinkError::ExportRefused) where the dynamic loader cannot be
+    /// given the names: it reads them from a memory file, under `/proc`.
+    pub fn export(mut self) -> Self {
+        self.scope.exports = Some(inner::Exports::new(true));
+        self
+    }
+
+    /// Exports names where that is possible.
+    #[cfg(feature = "cli")]
+    pub(crate) fn export_if_possible(mut self) -> Self {
+        self.scope.exports = Some(inner::Exports::new(false));
+        self
+    }
+
     /// Does not look at the process's symbols.
     pub fn isolated(mut self) -> Self {
         self.scope.elsewhere.isolated = true;

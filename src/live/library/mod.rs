@@ -4,6 +4,7 @@
 mod archive_members;
 mod bindings;
 pub(crate) mod error;
+mod exports;
 mod finding;
 mod linking;
 mod links;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use once_cell::race::OnceBox;
 
+pub(crate) use exports::Exports;
 use name_source::NameSource;
 use state::State;
 
@@ -76,6 +78,8 @@ pub(crate) struct Scope {
     pub(crate) elsewhere: Elsewhere,
     /// True if objects may ask for executable stacks.
     pub(crate) executable_stack: bool,
+    /// The names in the process's scope, if the library exports any.
+    pub(crate) exports: Option<Exports>,
     /// The folders to look for shared libraries in.
     pub(crate) folders: Vec<PathBuf>,
     /// The device that the library is loaded for.
@@ -115,7 +119,7 @@ impl Library {
         context.registry.add(code.code());
         let remains = Arc::clone(code.code());
         let alone = scope.links.is_empty() && scope.elsewhere.given.is_empty() && scope.folders.is_empty();
-        let plain = alone && !scope.elsewhere.isolated && !scope.executable_stack;
+        let plain = alone && !scope.elsewhere.isolated && !scope.executable_stack && scope.exports.is_none();
         let scope = (!plain).then(|| Box::new(scope));
         let (text, init_lock) = (OnceBox::new(), InitLock::new());
         Arc::new(Self { name, context, scope, text, remains, init_lock, state: Mutex::new(State::new(code)) })

@@ -22,6 +22,8 @@ impl Library {
     /// Hides the names at once; the code is freed with its last holder.
     pub(crate) fn remove(&self) -> Removal {
         let code = self.state().remove();
+        // The code is held, so that its finalisers do not run within the dynamic loader.
+        self.withdraw_exports();
         // Finalisers run here if this was the last holder; no lock is held.
         drop(code);
         code_ref::end_what_has_drained();
