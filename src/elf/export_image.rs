@@ -11,9 +11,7 @@ use object::elf;
 
 use super::SymbolKind;
 use super::image_bytes::{ImageBytes, PAGE, PROGRAM_HEADER_SIZE};
-use crate::elf::elf_abi::{
-    HEADER_SIZE, SHN_ABS, SHN_UNDEF, STB_GLOBAL, STT_FUNC, STT_NOTYPE, STT_OBJECT, SYMBOL_SIZE,
-};
+use crate::elf::elf_abi::{HEADER_SIZE, SHN_ABS, SHN_UNDEF, STB_GLOBAL, STT_FUNC, STT_NOTYPE, STT_OBJECT, SYMBOL_SIZE};
 
 /// The lookups that find an image's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

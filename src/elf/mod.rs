@@ -52,9 +52,9 @@ pub(crate) use archive::{Archive, MemberId};
 pub(crate) use elf_abi::{EM_AARCH64, EM_X86_64, SYMBOL_SIZE};
 pub(crate) use elf_view::in_message;
 pub use error::ObjectError;
-pub(crate) use export_image::{Audience, DEFINED, ExportImage, SYMBOL_SECTION, SYMBOL_VALUE};
 #[cfg(slabjit_fuzzing)]
 pub use exercise::exercise;
+pub(crate) use export_image::{Audience, DEFINED, ExportImage, SYMBOL_SECTION, SYMBOL_VALUE};
 pub(crate) use harmonize::is_c_identifier;
 pub(crate) use identity::machine_text;
 pub(crate) use index::{

@@ -16,8 +16,8 @@ mod shared;
 pub(crate) mod thread_local;
 pub(crate) mod vectors;
 
-pub(crate) use exports::exporters;
 pub(crate) use exported::Exported;
-pub(crate) use open_image::OpenError;
+pub(crate) use exports::exporters;
 pub(crate) use loaded::{LoadedLibrary, loaded_libraries};
+pub(crate) use open_image::OpenError;
 pub(crate) use shared::SharedLibrary;

@@ -33,7 +33,8 @@ impl Module {
         contents: impl Iterator<Item = (u64, &'a [u8])>,
     ) -> Result<Self, OpenError> {
         let pieces = contents.map(|(offset, bytes)| (image.contents_at + offset, bytes));
-        let handle = open_image(c"slabjit-tls", image.size, [(0, &image.head[..])].into_iter().chain(pieces), Reach::Local)?;
+        let handle =
+            open_image(c"slabjit-tls", image.size, [(0, &image.head[..])].into_iter().chain(pieces), Reach::Local)?;
         let mut module = Self { handle, id: 0, distance: None, contents: 0, contents_size: 0 };
         let mut id: usize = 0;
         // SAFETY: the request writes one word (dlinfo(3)).
