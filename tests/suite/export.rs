@@ -28,7 +28,9 @@ tests![
     imports_from_the_process_keep_who_exports,
     finalisers_run_outside_of_the_loader,
     a_library_that_goes_is_used_to_the_end,
-    engines_inside_of_the_loader;
+    engines_inside_of_the_loader,
+    programs_are_called_back,
+    refused;
     alone: many_names_take_linear_time, threads_open_and_export, children_inherit_exports, exports_at_the_end;
     parts: ending_part
 ];
@@ -672,4 +674,102 @@ fn ending_part() {
     removed.remove();
     println!("removed");
     std::mem::forget(held);
+}
+
+/// Without a memory file, descriptors or `/proc`, a library that is to export is an error, and works once it can.
+#[cfg(slabjit_faults)]
+fn refused() {
+    use slabjit::fault::{Call, with_errors};
+    let engine = Checked::new();
+    let library = exporting(&engine, "refused.o", "int refused_f(void) { return 4; }");
+    let files = open_files();
+    let cases = [
+        (Call::CreateImage, 0, libc::EMFILE, "ulimit -n"),
+        (Call::SizeImage, 0, libc::ENOMEM, "ftruncate"),
+        (Call::WriteImage, 1, libc::ENOSPC, "pwrite"),
+        (Call::OpenImage, 0, libc::ENOMEM, "Cannot allocate"),
+        (Call::OpenImage, 1, libc::ENOMEM, "Cannot allocate"),
+    ];
+    for (refused, nth, errno, word) in cases {
+        let mut seen = 0;
+        let refuse = move |_, call| {
+            seen += i32::from(call == refused);
+            (call == refused && seen > nth).then_some(errno)
+        };
+        // SAFETY: there are no initialisers.
+        let (result, _) = with_errors(refuse, || unsafe { library.initialize() });
+        let error = result.unwrap_err();
+        assert!(matches!(&error, Error::Link(LinkError::ExportRefused { library, .. }) if library == "refused.o"));
+        let text = error.to_string();
+        assert!(text.contains(word) && text.contains("LibraryBuilder::export"), "{text}");
+        assert_eq!((open_files(), find("refused_f")), (files, 0));
+    }
+    assert_eq!(call(&library, "refused_f"), 4);
+    assert_ne!(find("refused_f"), 0);
+    freed(&library);
+    engine.finish();
+}
+
+/// `slabjit run` exports a program's names, as a linker does with `-rdynamic`, and goes on where it cannot.
+#[cfg(feature = "cli")]
+fn programs_are_called_back() {
+    use crate::target;
+    let plugin = plugin(
+        "callback.so",
+        "extern int counter; int add(int); __attribute__((weak)) int hidden(void);
+         int use(void) { add(5); return counter + (hidden ? 100 : 0); }",
+        true,
+    );
+    let object = compile(
+        "program.c",
+        "#include <dlfcn.h>\n#include <stdio.h>
+         int counter = 1;  int add(int n) { return counter += n; }
+         __attribute__((visibility(\"hidden\"))) int hidden(void) { return 1; }
+         int main(int argc, char **argv) {
+             void *plugin = dlopen(argv[1], RTLD_NOW);
+             if (!plugin) { puts(dlerror()); return 2; }
+             printf(\"%d\\n\", ((int (*)(void))dlsym(plugin, \"use\"))());
+             printf(\"%d %d\\n\", dlsym(RTLD_DEFAULT, \"add\") == add, dlsym(dlopen(0, RTLD_LAZY), \"main\") == main);
+             return dlclose(plugin);
+         }",
+        &[],
+    );
+    let program = common::temporary().join("called-back");
+    common::tool("gcc", &["-rdynamic".as_ref(), "-o".as_ref(), program.as_os_str(), object.as_os_str()]);
+    let native = target::run(&program).arg(&plugin).output().unwrap();
+    let run = |limited: bool| {
+        let mut command = target::run(env!("CARGO_BIN_EXE_slabjit"));
+        command.arg("run").arg(&object).arg("--").arg(&plugin);
+        if limited {
+            // No file may have bytes, memory files included.
+            // SAFETY: a plain call in the child, between fork and exec.
+            unsafe {
+                std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+                    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+                    match libc::setrlimit(libc::RLIMIT_FSIZE, &raw const none) {
+                        0 => Ok(()),
+                        _ => Err(std::io::Error::last_os_error()),
+                    }
+                })
+            };
+        }
+        command.output().unwrap()
+    };
+    let ours = run(false);
+    let text = |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!((ours.status.code(), text(&ours)), (native.status.code(), text(&native)), "{ours:?}");
+    assert_eq!(text(&ours), "6\n1 1\n");
+    let limited = run(true);
+    assert_eq!(limited.status.code(), Some(2), "{limited:?}");
+    assert!(text(&limited).contains("undefined symbol: "), "{limited:?}");
+}
+
+#[cfg(not(feature = "cli"))]
+fn programs_are_called_back() {
+    println!("not run: there is no program");
+}
+
+#[cfg(not(slabjit_faults))]
+fn refused() {
+    println!("not run: no call can be made to fail");
 }
