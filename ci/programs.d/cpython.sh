@@ -1,6 +1,6 @@
 # Modules of CPython's own tests. Left out are those that start the interpreter again (test_hash, test_struct: under slabjit it is no file),
 # and one that prints what it draws at random (test_sort).
-packages=(libpython3.11-dev libpython3.11-testsuite libpython3.11-stdlib libexpat1-dev zlib1g-dev)
+packages=(python3-venv libpython3.11-dev libpython3.11-testsuite libpython3.11-stdlib libexpat1-dev zlib1g-dev)
 modules=(
     test_augassign test_binop test_bool test_bisect test_class test_compare test_complex test_contains
     test_decorators test_deque test_dict test_dictviews test_enumerate test_exception_group test_funcattrs
@@ -9,9 +9,12 @@ modules=(
     test_scope test_set test_setcomps test_slice test_string_literals test_super test_tuple test_unary test_unpack
     test_with test_yield_from
 )
-# Those whose extension modules are files, which find the interpreter's names only because `slabjit run` exports them. (test_asyncio and others
-# start the interpreter again.)
-extended=(test_bz2 test_decimal test_hashlib test_json test_lzma test_mmap test_queue test_sqlite3 test_zoneinfo)
+# Those whose extension modules are files, which find the interpreter's names only because `slabjit run` exports them. (test_asyncio,
+# test_json.test_tool and others start the interpreter again.)
+extended=(
+    test_bz2 test_contextlib_async test_ctypes test_hashlib test_json.test_decode test_json.test_encode_basestring_ascii test_json.test_speedups
+    test_lzma test_mmap test_queue test_ssl.BasicSocketTests test_ssl.MemoryBIOTests test_ssl.ContextTests test_zoneinfo
+)
 # What is done with such modules in use.py.
 used=(ctypes hashlib ssl sqlite3 decimal json numpy)
 limit=300
@@ -72,9 +75,11 @@ def use_numpy():
     print(numpy.random.default_rng(1).integers(100, size=5), numpy.sort(a, axis=None)[::2500])
 globals()["use_" + sys.argv[1]]()
 PY
-    # One without numpy says so in both.
-    python3 -m pip install --quiet --disable-pip-version-check --target site --only-binary :all: --implementation cp --python-version 3.11 'numpy<3' ||
+    # pip is one of this Python's, to which the other's folders mean nothing.
+    if ! (unset PYTHONHOME PYTHONPATH; python3 -m venv pip && pip/bin/pip install --quiet --disable-pip-version-check --target site \
+        --only-binary :all: --implementation cp --python-version 3.11 'numpy<3'); then
         echo "numpy is not used: pip cannot get it" >notes
+    fi
     gcc -O1 -c driver.c -o driver.o
     # The extension modules bind to a program that exports its names.
     gcc -rdynamic driver.o -Wl,--whole-archive "$folder/libpython3.11-pic.a" -Wl,--no-whole-archive -lexpat -lz -lm -ldl -lutil -o native

@@ -26,6 +26,7 @@ tests![
     initialisers_open_what_binds_to_them,
     what_failed_is_withdrawn,
     imports_from_the_process_keep_who_exports,
+    circles_by_names_in_the_process_end,
     finalisers_run_outside_of_the_loader,
     a_library_that_goes_is_used_to_the_end,
     engines_inside_of_the_loader,
@@ -417,6 +418,30 @@ fn imports_from_the_process_keep_who_exports() {
     freed(&user);
     assert_eq!(library.remove(), Removal::Freed);
     engine.finish();
+}
+
+/// Two libraries find names of each other, which neither was linked against.
+fn circles_by_names_in_the_process_end() {
+    for removed in [true, false] {
+        let engine = Checked::new();
+        let first = exporting(&engine, "circle1.o", "int circle_1(void) { return 1; }");
+        ready(&first);
+        let second = "int circle_1(void); int circle_2(void) { return 2 + circle_1(); }";
+        let second = exporting(&engine, "circle2.o", second);
+        ready(&second);
+        let third = "int circle_2(void); int circle_3(void) { return 3 + circle_2(); }";
+        first.add_object(compile_bytes("circle3.c", third, &[])).unwrap();
+        assert_eq!(call(&first, "circle_3"), 6);
+        match removed {
+            true => {
+                assert_eq!(first.remove(), Removal::Waiting { holders: 1 });
+                freed(&second);
+                freed(&first);
+            }
+            false => drop((first, second)),
+        }
+        engine.finish();
+    }
 }
 
 /// A library with a finaliser that calls `wait`, and exports `name_f`.

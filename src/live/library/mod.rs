@@ -27,6 +27,7 @@ use crate::elf::Archive;
 use crate::fork_guard::{Guard, Mutex};
 use crate::live::context::Context;
 use crate::live::lifetime::code_ref;
+use crate::live::lifetime::exporting;
 #[cfg(feature = "cuda")]
 use crate::live::lifetime::devices::Devices;
 use crate::live::lifetime::init_lock::InitLock;
@@ -202,6 +203,12 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
+        if exporting::any() {
+            self.withdraw_exports();
+            let code = self.state().remove();
+            drop(code);
+            self.end_circles();
+        }
         // The loop avoids recursion: chains may be long.
         let libraries = |scope: Option<Box<Scope>>| {
             let links = scope.map(|scope| scope.links).unwrap_or_default();

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use super::Library;
 
 use crate::live::lifetime::backtrace;
+use crate::live::lifetime::cycles;
+use crate::live::lifetime::exporting;
 use crate::live::lifetime::code_ref;
 use crate::live::lifetime::loaded_library::{CodeRef, LoadedLibrary};
 use crate::{Drain, Error, LibraryError, Removal, Result};
@@ -26,12 +28,20 @@ impl Library {
         self.withdraw_exports();
         // Finalisers run here if this was the last holder; no lock is held.
         drop(code);
+        self.end_circles();
         code_ref::end_what_has_drained();
         let drains = self.unfinished_drains();
         if self.remains.life().is_gone() {
             return Removal::Freed;
         }
         Removal::Waiting { holders: self.remains.life().holders() + drains }
+    }
+
+    /// Ends the removed library's code if only code keeps it that it keeps itself, by names in the process.
+    pub(super) fn end_circles(&self) {
+        if exporting::any() && !self.remains.life().is_gone() {
+            cycles::end_removed(vec![Arc::clone(&self.remains)]);
+        }
     }
 
     /// Returns the number of unfinished drains. If there is none and no holder, the code has ended, also where this

@@ -21,9 +21,14 @@ pub(crate) fn add(code: &Arc<LoadedLibrary>) {
     ANY.store(true, Ordering::Relaxed);
 }
 
+/// Returns whether a library may be kept that was not linked against: the two may keep each other.
+pub(crate) fn any() -> bool {
+    ANY.load(Ordering::Relaxed)
+}
+
 /// Returns the library that has an address that the process was found to export, if it is one of ours.
 pub(crate) fn owner(address: u64) -> Option<CodeRef> {
-    if !ANY.load(Ordering::Relaxed) {
+    if !any() {
         return None;
     }
     let all: Vec<_> = EXPORTING.lock().iter().filter_map(Weak::upgrade).collect();
