@@ -13,7 +13,7 @@ modules=(
 # test_json.test_tool and others start the interpreter again.)
 extended=(
     test_bz2 test_contextlib_async test_ctypes test_hashlib test_json.test_decode test_json.test_encode_basestring_ascii test_json.test_speedups
-    test_lzma test_mmap test_queue test_ssl.BasicSocketTests test_ssl.MemoryBIOTests test_ssl.ContextTests test_zoneinfo
+    test_lzma test_mmap test_queue test_ssl.MemoryBIOTests test_ssl.ContextTests test_zoneinfo
 )
 # What is done with such modules in use.py.
 used=(ctypes hashlib ssl sqlite3 decimal json numpy)

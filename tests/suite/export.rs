@@ -30,9 +30,8 @@ tests![
     finalisers_run_outside_of_the_loader,
     a_library_that_goes_is_used_to_the_end,
     engines_inside_of_the_loader,
-    programs_are_called_back,
-    refused;
-    alone: many_names_take_linear_time, threads_open_and_export, children_inherit_exports, exports_at_the_end;
+    programs_are_called_back;
+    alone: many_names_take_linear_time, threads_open_and_export, children_inherit_exports, exports_at_the_end, refused;
     parts: ending_part
 ];
 
@@ -40,6 +39,9 @@ tests![
 
 /// A shared library that this test has opened.
 struct Opened(*mut c_void);
+
+// SAFETY: the loader's handle may be used from any thread.
+unsafe impl Send for Opened {}
 
 impl Opened {
     fn try_open(path: &Path, flags: c_int) -> Result<Self, String> {
@@ -130,9 +132,7 @@ fn dlsym_finds_what_is_visible() {
 
     let library = exporting(&engine, "seen.o", source);
     assert_eq!(find("seen_f"), 0, "nothing is linked yet");
-    let files = open_files();
     assert_eq!(call(&library, "seen_f"), 5);
-    assert_eq!(open_files(), files);
     for name in ["seen_f", "seen_d", "seen_zero", "seen_p", "seen_q", "seen_t"] {
         // SAFETY: any of them may be pointed to.
         let address = unsafe { library.get::<*const u8>(name).unwrap().address() };
@@ -676,7 +676,11 @@ fn exports_at_the_end() {
     let end = child("ending_part");
     assert_eq!((end.code, end.signal), (Some(0), None), "{end:?}");
     let lines: Vec<_> = end.stdout.lines().collect();
-    assert_eq!(lines, ["removed", "plugin 2", "finaliser of held", "finaliser of removed", "plugin 1"], "{end:?}");
+    assert_eq!(
+        lines,
+        ["removed", "plugin 2", "finaliser of held", "finaliser of removed", "plugin 1", "late"],
+        "{end:?}"
+    );
 }
 
 fn ending_part() {
@@ -689,15 +693,23 @@ fn ending_part() {
     };
     let held = exporting(&engine, "held.o", &source("held"));
     let removed = exporting(&engine, "removed.o", &source("removed"));
-    ready(&removed);
-    ready(&held);
-    let source = "int puts(const char *); int atexit(void (*)(void)); int held_f(void), removed_f(void);
+    let bare = exporting(&engine, "bare.o", "int bare_f(void) { return 3; }");
+    [&removed, &held, &bare].into_iter().for_each(ready);
+    let source = "int puts(const char *); int atexit(void (*)(void)); int held_f(void), removed_f(void), bare_f(void);
         static void handler(void) { puts(held_f() + removed_f() == 2 ? \"plugin 2\" : \"?\"); }
         __attribute__((constructor)) static void begin(void) { atexit(handler); }
+        int use(void) { return bare_f(); }
         __attribute__((destructor)) static void end(void) { puts(held_f() * removed_f() ? \"plugin 1\" : \"?\"); }";
-    std::mem::forget(Opened::open(&plugin("ending.so", source, false), libc::RTLD_NOW));
+    let bound = Opened::open(&plugin("ending.so", source, false), libc::RTLD_NOW);
+    // What was opened last ends last.
+    let late = "int puts(const char *); int usleep(unsigned);
+        __attribute__((destructor)) static void end(void) { usleep(200000); puts(\"late\"); }";
+    std::mem::forget(Opened::open(&plugin("late.so", late, false), libc::RTLD_NOW));
     removed.remove();
+    bare.remove();
     println!("removed");
+    // Threads run to the very end.
+    thread::spawn(move || while bound.call("use") == 3 {});
     std::mem::forget(held);
 }
 
@@ -729,7 +741,7 @@ fn refused() {
         assert!(text.contains(word) && text.contains("LibraryBuilder::export"), "{text}");
         assert_eq!((open_files(), find("refused_f")), (files, 0));
     }
-    assert_eq!(call(&library, "refused_f"), 4);
+    assert_eq!((call(&library, "refused_f"), open_files()), (4, files));
     assert_ne!(find("refused_f"), 0);
     freed(&library);
     engine.finish();
