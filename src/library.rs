@@ -518,20 +518,18 @@ impl LibraryBuilder {
         self
     }
 
-    /// Exports the library's names to the process, as those of a shared library that was opened `RTLD_GLOBAL`:
-    /// `dlsym(RTLD_DEFAULT)` and `dlsym` with a handle of `dlopen(NULL)` find them, and shared libraries that are opened
-    /// later bind to them. Names are found from the moment at which their objects are linked, so that their initialisers
-    /// may open such shared libraries. What the process had before comes first, as does what an other library has
-    /// exported before.
+    /// Exports the library's names to the process, as `dlopen` with `RTLD_GLOBAL` exports those of a shared library:
+    /// `dlsym` finds them with `RTLD_DEFAULT` and with a handle of `dlopen(NULL)`, and shared libraries that are opened
+    /// later bind to them. Names are found once their objects are linked, so that initialisers may open such shared
+    /// libraries. Names that the process had, or that another library exported, before come first.
     ///
-    /// Hidden names are not exported, nor are thread-local variables, and of a name with versions only the default one,
-    /// without its version. An indirect function is exported as the function that its resolver has chosen, by the
-    /// address that the library's own code has for it.
+    /// Hidden names and thread-local variables are not exported. `f@@VERSION` is exported as `f`, and `f@VERSION` is
+    /// not. An indirect function has the address that [`get`](Library::get) returns.
     ///
     /// The names are withdrawn when the library is removed or dropped. Shared libraries that are bound to them keep the
-    /// library, and find its other names, until they are closed; the last is closed by the thread that runs the
-    /// library's finalisers, within `dlclose`. The dynamic loader may bind further shared libraries to the names as long
-    /// as one of them is there. An address that `dlsym` returned keeps nothing, like any copied pointer.
+    /// library, and still find its other names. When the last of them is closed, the library's finalisers may run,
+    /// within `dlclose`. Until then the dynamic loader may bind further shared libraries to the names. An address that
+    /// `dlsym` returned keeps nothing, like any copied pointer.
     ///
     /// # Errors
     /// A link is a [`LinkError::ExportRefused`](crate::LinkError::ExportRefused) where the dynamic loader cannot be

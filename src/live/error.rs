@@ -70,8 +70,8 @@ pub enum LinkError {
 
     /// The dynamic loader did not accept the names that a library exports, or the system did not let us ask it.
     #[error(
-        "library '{library}' cannot export its names to the process: {message}{}; where the system allows no memory \
-         file, no descriptor or no /proc, build the library without LibraryBuilder::export, and pass addresses to those \
+        "library '{library}' cannot export its names to the process: {message}{}; where there is no memory file, \
+         descriptor or /proc to be had, build the library without LibraryBuilder::export, and pass addresses to those \
          that need them",
         image_advice(source)
     )]

@@ -255,8 +255,10 @@ fn names_of_versions_and_of_weak_definitions() {
     assert_eq!(call(&library, "set_d"), 8);
     assert_eq!((find("version_f@V1"), find("absolute_d"), find("zero_d")), (0, 0x1234, 0));
     // `T::n` is unique in GNU's sense, `T::f` in a group.
-    let source = "int version_f(void), weak_f(void), inline_f(void);  extern int common_d, _ZN1T1nE;  int _ZN1T1fEv(void);
-        int use(void) { return version_f() + 10 * weak_f() + 100 * common_d + 1000 * (inline_f() + _ZN1T1fEv() + _ZN1T1nE); }";
+    let source = "int version_f(void), weak_f(void), inline_f(void);  extern int common_d, _ZN1T1nE;
+        int _ZN1T1fEv(void);
+        int use(void) { return version_f() + 10 * weak_f() + 100 * common_d
+            + 1000 * (inline_f() + _ZN1T1fEv() + _ZN1T1nE); }";
     let bound = Opened::open(&plugin("names.so", source, false), libc::RTLD_NOW);
     assert_eq!(bound.call("use"), 2 + 30 + 800 + 5000);
     drop(bound);
@@ -411,11 +413,26 @@ fn imports_from_the_process_keep_who_exports() {
     let user = engine.add_object(user).unwrap();
     assert_eq!(call(&user, "use"), 18);
     let imports = user.imports().unwrap();
-    let by_library = |import: &slabjit::ResolvedImport| matches!(&import.provider, Provider::Library { name } if name == "provider.o");
+    let by_library = |import: &slabjit::ResolvedImport| match &import.provider {
+        Provider::Library { name } => name == "provider.o",
+        _ => false,
+    };
     assert!(imports.iter().filter(|import| import.name.starts_with("provided")).all(by_library), "{imports:?}");
-    assert_eq!(library.remove(), Removal::Waiting { holders: 1 });
+    let jit = engine.orc().build().unwrap();
+    let dylib = jit.dylib("user");
+    dylib
+        .add_object(compile_bytes("dylib.c", "int provided_f(void); int twice(void) { return 2 * provided_f(); }", &[]))
+        .unwrap();
+    // SAFETY: `int (void)`.
+    let twice = unsafe { dylib.get::<Int>("twice").unwrap() };
+    assert!(matches!(library.remove(), Removal::Waiting { .. }));
     assert_eq!(call(&user, "use"), 18);
     freed(&user);
+    drop((dylib, jit));
+    assert!(matches!(library.remove(), Removal::Waiting { .. }));
+    // SAFETY: as above; the symbol keeps it.
+    assert_eq!(unsafe { twice() }, 12);
+    drop(twice);
     assert_eq!(library.remove(), Removal::Freed);
     engine.finish();
 }
@@ -596,7 +613,7 @@ fn threads_open_and_export() {
                 "int busy_{i}(void) __attribute__((weak));
                 int use(void) {{ return busy_{i} ? busy_{i}() : -1; }}"
             );
-            plugin(&format!("busy{i}.so"), &source, i % 2 == 0)
+            plugin(&format!("busy{i}.so"), &source, i.is_multiple_of(2))
         };
         let object = |i: usize| compile_bytes("busy.c", &format!("int busy_{i}(void) {{ return {i}; }}"), &[]);
         let parts: Vec<_> = (0..3).map(|i| (path(i), object(i))).collect();

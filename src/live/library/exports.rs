@@ -1,8 +1,8 @@
 //! The names that a library exports to the process: to `dlsym`, and to shared libraries that are opened later.
 //!
-//! Objects that are linked together have modules of the dynamic loader together. Those are opened before the objects are
-//! linked, without the library's claim, as the loader's lock may be held by a thread that waits for the library. Names
-//! get their addresses before the objects' initialisers run.
+//! Objects that are linked together share modules of the dynamic loader. These are opened before the objects are
+//! linked, without the library's claim: a thread with the loader's lock may wait for the library. Names get their
+//! addresses before the objects' initialisers run.
 
 use std::sync::Arc;
 

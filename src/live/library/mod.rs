@@ -27,9 +27,9 @@ use crate::elf::Archive;
 use crate::fork_guard::{Guard, Mutex};
 use crate::live::context::Context;
 use crate::live::lifetime::code_ref;
-use crate::live::lifetime::exporting;
 #[cfg(feature = "cuda")]
 use crate::live::lifetime::devices::Devices;
+use crate::live::lifetime::exporting;
 use crate::live::lifetime::init_lock::InitLock;
 use crate::live::lifetime::loaded_library::{CodeRef, LoadedLibrary};
 use crate::live::resolve::prepared::PreparedObject;

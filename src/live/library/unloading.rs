@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::Library;
 
 use crate::live::lifetime::backtrace;
+use crate::live::lifetime::code_ref;
 use crate::live::lifetime::cycles;
 use crate::live::lifetime::exporting;
-use crate::live::lifetime::code_ref;
 use crate::live::lifetime::loaded_library::{CodeRef, LoadedLibrary};
 use crate::{Drain, Error, LibraryError, Removal, Result};
 
