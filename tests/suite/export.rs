@@ -32,7 +32,7 @@ tests![
     engines_inside_of_the_loader,
     programs_are_called_back;
     alone: many_names_take_linear_time, threads_open_and_export, children_inherit_exports, exports_at_the_end, refused;
-    parts: ending_part
+    parts: ending_with_exports
 ];
 
 // ---- shared libraries and look-ups ----
@@ -690,7 +690,7 @@ fn children_inherit_exports() {
 
 /// A process ends while something is bound: finalisers run once, and what ends later still calls the library.
 fn exports_at_the_end() {
-    let end = child("ending_part");
+    let end = child("ending_with_exports");
     assert_eq!((end.code, end.signal), (Some(0), None), "{end:?}");
     let lines: Vec<_> = end.stdout.lines().collect();
     assert_eq!(
@@ -700,7 +700,7 @@ fn exports_at_the_end() {
     );
 }
 
-fn ending_part() {
+fn ending_with_exports() {
     let engine = JitEngine::new().unwrap();
     let source = |name: &str| {
         format!(
