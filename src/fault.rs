@@ -68,7 +68,7 @@ calls! {
     ReadSetting = "read", "the lowest address that may be mapped, or how many mappings there may be";
     OpenObject = "open", "an object or archive";
     ReadObject = "read", "an object or archive";
-    CreateImage = "memfd_create", "an image of thread-local variables";
+    CreateImage = "memfd_create", "an image for the dynamic loader";
     CreateOldImage = "memfd_create", "the same where the kernel does not know all flags";
     SizeImage = "ftruncate", "the size of such an image";
     WriteImage = "pwrite", "its contents";

@@ -518,6 +518,34 @@ impl LibraryBuilder {
         self
     }
 
+    /// Exports the library's names to the process, as `dlopen` with `RTLD_GLOBAL` exports those of a shared library:
+    /// `dlsym` finds them with `RTLD_DEFAULT` and with a handle of `dlopen(NULL)`, and shared libraries that are opened
+    /// later bind to them. Names are found once their objects are linked, so that initialisers may open such shared
+    /// libraries. Names that the process had, or that another library exported, before come first.
+    ///
+    /// Hidden names and thread-local variables are not exported. `f@@VERSION` is exported as `f`, and `f@VERSION` is
+    /// not. An indirect function has the address that [`get`](Library::get) returns.
+    ///
+    /// The names are withdrawn when the library is removed or dropped. Shared libraries that are bound to them keep the
+    /// library, and still find its other names. When the last of them is closed, the library's finalisers may run,
+    /// within `dlclose`. Until then the dynamic loader may bind further shared libraries to the names. An address that
+    /// `dlsym` returned keeps nothing, like any copied pointer.
+    ///
+    /// # Errors
+    /// A link is a [`LinkError::ExportRefused`](crate::LinkError::ExportRefused) where the dynamic loader cannot be
+    /// given the names: it reads them from a memory file, under `/proc`.
+    pub fn export(mut self) -> Self {
+        self.scope.exports = Some(inner::Exports::new(true));
+        self
+    }
+
+    /// Exports names where that is possible.
+    #[cfg(feature = "cli")]
+    pub(crate) fn export_if_possible(mut self) -> Self {
+        self.scope.exports = Some(inner::Exports::new(false));
+        self
+    }
+
     /// Does not look at the process's symbols.
     pub fn isolated(mut self) -> Self {
         self.scope.elsewhere.isolated = true;

@@ -13,7 +13,7 @@ use crate::live::outermost;
 use crate::orc::Dylib;
 use crate::read::Contents;
 use crate::runtime::vectors::{Vectors, program};
-use crate::{Library, Result};
+use crate::{Library, LibraryBuilder, Result};
 
 /// Returns whether bytes are an archive, thin ones included.
 pub fn is_archive(bytes: &[u8]) -> bool {
@@ -46,6 +46,11 @@ pub fn members(name: &str, bytes: &[u8]) -> Result<Vec<(String, Vec<u8>)>> {
 /// [`Error::Io`](crate::Error::Io) if an archive that was added as a file cannot be read any more.
 pub fn taken_members(library: &Library) -> Result<Vec<(String, Vec<u8>)>> {
     library.inner().taken_members()
+}
+
+/// Exports a program's names to the process where the system lets it, and goes on without where it does not.
+pub fn exporting(builder: LibraryBuilder) -> LibraryBuilder {
+    builder.export_if_possible()
 }
 
 /// Makes these the arguments of the process, for what is loaded from now on: `argv` of initialisers and of `main`, with

@@ -16,11 +16,13 @@ mod decompress;
 mod elf_abi;
 mod elf_view;
 mod error;
+mod export_image;
 mod footprint;
 mod fragments;
 mod harmonize;
 mod hide;
 mod identity;
+mod image_bytes;
 mod index;
 mod limits;
 mod locate;
@@ -49,11 +51,12 @@ mod tests;
 
 pub(crate) use archive::{Archive, MemberId};
 pub(crate) use debug_image::debug_image;
-pub(crate) use elf_abi::{EM_AARCH64, EM_X86_64};
+pub(crate) use elf_abi::{EM_AARCH64, EM_X86_64, SYMBOL_SIZE};
 pub(crate) use elf_view::in_message;
 pub use error::ObjectError;
 #[cfg(slabjit_fuzzing)]
 pub use exercise::exercise;
+pub(crate) use export_image::{Audience, DEFINED, ExportImage, SYMBOL_SECTION, SYMBOL_VALUE};
 pub(crate) use harmonize::is_c_identifier;
 pub(crate) use identity::machine_text;
 pub(crate) use index::{

@@ -9,6 +9,7 @@
 use object::elf;
 
 use super::Section;
+use super::image_bytes::{ImageBytes, PAGE, PROGRAM_HEADER_SIZE};
 use crate::elf::elf_abi::{EM_AARCH64, HEADER_SIZE, RELA_SIZE, SYMBOL_SIZE};
 
 /// The layout of the file, and of memory from the load address.
@@ -60,10 +61,7 @@ impl TlsBlock {
     }
 }
 
-const PROGRAM_HEADER_SIZE: u64 = 56;
 const PROGRAM_HEADERS: u16 = 4;
-/// A multiple of every page size.
-const PAGE: u64 = 64 << 10;
 /// `DF_STATIC_TLS`
 const STATIC_TLS: u64 = 0x10;
 
@@ -91,47 +89,28 @@ impl TlsImage {
         let contents_at = head_size.next_multiple_of(block.alignment.max(16));
         let size = contents_at + block.content_size;
 
-        let mut out = Bytes(Vec::with_capacity(head_size as usize));
-        // ELFCLASS64, ELFDATA2LSB, EV_CURRENT
-        out.raw(&[0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        out.half(elf::ET_DYN.0);
-        out.half(machine);
-        out.word(1);
-        // Entry point, program headers, section headers (none), flags.
-        [0, HEADER_SIZE, 0].into_iter().for_each(|v| out.long(v));
-        out.word(0);
-        [HEADER_SIZE as u16, PROGRAM_HEADER_SIZE as u16, PROGRAM_HEADERS, 0, 0, 0]
-            .into_iter()
-            .for_each(|v| out.half(v));
-
+        let mut out = ImageBytes::with_capacity(head_size as usize);
+        out.file_header(machine, PROGRAM_HEADERS);
         let (read, write) = (elf::PF_R.0, elf::PF_W.0);
-        let mut segment = |kind: u32, flags: u32, offset: u64, file: u64, memory: u64, alignment: u64| {
-            out.word(kind);
-            out.word(flags);
-            [offset, offset, offset, file, memory, alignment].into_iter().for_each(|v| out.long(v));
-        };
-        segment(elf::PT_LOAD.0, read | write, 0, size, size, PAGE);
-        segment(elf::PT_DYNAMIC.0, read | write, dynamic_at, dynamic_size, dynamic_size, 8);
+        out.segment(elf::PT_LOAD.0, read | write, 0, [size, size], PAGE);
+        out.segment(elf::PT_DYNAMIC.0, read | write, dynamic_at, [dynamic_size, dynamic_size], 8);
         // glibc ignores a block of no bytes.
-        segment(elf::PT_TLS.0, read, contents_at, block.content_size, block.size.max(1), block.alignment.max(1));
-        segment(elf::PT_GNU_STACK.0, stack, 0, 0, 0, 16);
+        let block_size = [block.content_size, block.size.max(1)];
+        out.segment(elf::PT_TLS.0, read, contents_at, block_size, block.alignment.max(1));
+        out.segment(elf::PT_GNU_STACK.0, stack, 0, [0, 0], 16);
 
-        let mut entry = |tag: i64, value: u64| {
-            out.long(tag as u64);
-            out.long(value);
-        };
-        entry(elf::DT_HASH.0, hash_at);
-        entry(elf::DT_STRTAB.0, strings_at);
-        entry(elf::DT_SYMTAB.0, symbols_at);
-        entry(elf::DT_STRSZ.0, 1);
-        entry(elf::DT_SYMENT.0, SYMBOL_SIZE);
+        out.dynamic(elf::DT_HASH.0, hash_at);
+        out.dynamic(elf::DT_STRTAB.0, strings_at);
+        out.dynamic(elf::DT_SYMTAB.0, symbols_at);
+        out.dynamic(elf::DT_STRSZ.0, 1);
+        out.dynamic(elf::DT_SYMENT.0, SYMBOL_SIZE);
         if fixed {
-            entry(elf::DT_RELA.0, rela_at);
-            entry(elf::DT_RELASZ.0, RELA_SIZE);
-            entry(elf::DT_RELAENT.0, RELA_SIZE);
-            entry(elf::DT_FLAGS.0, STATIC_TLS);
+            out.dynamic(elf::DT_RELA.0, rela_at);
+            out.dynamic(elf::DT_RELASZ.0, RELA_SIZE);
+            out.dynamic(elf::DT_RELAENT.0, RELA_SIZE);
+            out.dynamic(elf::DT_FLAGS.0, STATIC_TLS);
         }
-        entry(elf::DT_NULL.0, 0);
+        out.dynamic(elf::DT_NULL.0, 0);
 
         // The null symbol stands for this object's block.
         out.raw(&[0; SYMBOL_SIZE as usize]);
@@ -141,27 +120,6 @@ impl TlsImage {
         // One bucket and one chain, both empty.
         [1, 1, 0, 0].into_iter().for_each(|v| out.word(v));
         out.raw(&[0; 8]);
-        Self { head: out.0, contents_at, size, distance_at: fixed.then_some(distance_at) }
-    }
-}
-
-/// Little-endian numbers, one after the other.
-struct Bytes(Vec<u8>);
-
-impl Bytes {
-    fn raw(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn half(&mut self, value: u16) {
-        self.raw(&value.to_le_bytes());
-    }
-
-    fn word(&mut self, value: u32) {
-        self.raw(&value.to_le_bytes());
-    }
-
-    fn long(&mut self, value: u64) {
-        self.raw(&value.to_le_bytes());
+        Self { head: out.into_bytes(), contents_at, size, distance_at: fixed.then_some(distance_at) }
     }
 }

@@ -44,7 +44,7 @@ pub enum LinkError {
     /// thread pointer.
     #[error(
         "'{object}': finding or making storage for its thread-local variables failed: {message}{}",
-        storage_advice(source)
+        image_advice(source)
     )]
     ThreadLocalStorage {
         /// The object's name.
@@ -66,6 +66,22 @@ pub enum LinkError {
         object: String,
         /// The words of the dynamic loader or the system.
         message: String,
+    },
+
+    /// The dynamic loader did not accept the names that a library exports, or the system did not let us ask it.
+    #[error(
+        "library '{library}' cannot export its names to the process: {message}{}; where there is no memory file, \
+         descriptor or /proc to be had, build the library without LibraryBuilder::export, and pass addresses to those \
+         that need them",
+        image_advice(source)
+    )]
+    ExportRefused {
+        /// The library.
+        library: String,
+        /// The failed operation, or the dynamic loader's words.
+        message: String,
+        /// The system's error, where it refused.
+        source: Option<io::Error>,
     },
 
     /// Two strong definitions of one name in one library.
@@ -366,7 +382,7 @@ fn of_set(done: LinkerSetUse) -> &'static str {
     }
 }
 
-fn storage_advice(source: &Option<io::Error>) -> String {
+fn image_advice(source: &Option<io::Error>) -> String {
     let Some(source) = source else { return String::new() };
     let advice = match source.raw_os_error() {
         Some(libc::EMFILE) => "; close files, or raise the limit of open ones (ulimit -n)",

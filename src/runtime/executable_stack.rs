@@ -6,7 +6,8 @@
 use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::thread_local::{Module, OpenError};
+use super::open_image::OpenError;
+use super::thread_local::Module;
 use crate::elf::TlsImage;
 
 /// Makes stacks executable through the dynamic loader, once in a process. It takes the loader's lock: no lock of ours

@@ -15,8 +15,8 @@ pub(crate) struct LoadedLibrary {
     pub(crate) addresses: Range<usize>,
 }
 
-/// Returns every shared library that the dynamic loader has loaded. Left out are the executable, images for
-/// thread-local storage (of any copy of this crate: without code, from a memory file), and the vDSO, which the kernel
+/// Returns every shared library that the dynamic loader has loaded. Left out are the executable, images
+/// that this crate, or a copy of it, has generated (without code, from a memory file), and the vDSO, which the kernel
 /// places.
 pub(crate) fn loaded_libraries() -> Vec<LoadedLibrary> {
     let mut libraries: Vec<LoadedLibrary> = Vec::new();
@@ -45,7 +45,7 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, list: *mut c_v
     let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
     let segments = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
     let has_code = segments.clone().any(|h| h.p_flags & libc::PF_X != 0);
-    let is_image = !has_code && name.to_bytes().starts_with(super::thread_local::IMAGE_PREFIX.as_bytes());
+    let is_image = !has_code && name.to_bytes().starts_with(super::image_name::IMAGE_PREFIX.as_bytes());
     // The executable has an empty name (dl_iterate_phdr(3)).
     if name.is_empty() || is_image {
         return 0;
@@ -118,7 +118,7 @@ mod tests {
         let libm = libraries.iter().find(|l| l.name.contains("/libm.so")).unwrap();
         let file = rustix::fs::memfd_create("copy", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::io::pwrite(&file, &std::fs::read(&libm.name).unwrap(), 0).unwrap();
-        let path = format!("{}{}", super::super::thread_local::IMAGE_PREFIX, file.as_raw_fd());
+        let path = format!("{}{}", super::super::image_name::IMAGE_PREFIX, file.as_raw_fd());
         let name = CString::new(&*path).unwrap();
         // SAFETY: libm's initialisers, which have run before; nothing of the copy is used.
         unsafe {

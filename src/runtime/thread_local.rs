@@ -1,21 +1,15 @@
 //! Thread-local storage of the process: blocks that the dynamic loader makes for us, and places of existing variables.
-#![allow(unsafe_code, reason = "dlopen of a generated file, and the thread pointer")]
+#![allow(unsafe_code, reason = "the dynamic loader's memory, and the thread pointer")]
 
-use std::ffi::{CStr, c_int, c_void};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::ptr::{self, NonNull};
-use std::{io, thread};
-
-use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ftruncate, memfd_create, openat};
-use rustix::io::{Errno, pwrite, retry_on_intr};
+use std::ffi::{c_int, c_void};
+use std::{io, ptr, thread};
 
 use super::fixed_storage;
 use super::handle::Handle;
-pub(super) use super::image_name::IMAGE_PREFIX;
-use super::image_name::unique_path;
+use super::open_image::{OpenError, Reach, open_image};
 use crate::elf::TlsImage;
 use crate::fault::{Call, check};
-use crate::{file_limit, fork_guard};
+use crate::fork_guard;
 
 /// A module of the dynamic loader that has only a block of thread-local variables. Dropping it frees the blocks; no
 /// references to them may remain.
@@ -31,25 +25,6 @@ pub(crate) struct Module {
     contents_size: usize,
 }
 
-/// The reason why there is no module.
-#[derive(Debug)]
-pub(crate) enum OpenError {
-    /// A system call failed.
-    System(&'static str, io::Error),
-    /// The loader refused with this message.
-    Loader(String),
-}
-
-impl OpenError {
-    /// Returns the text, and the system's error if there is one.
-    pub(crate) fn into_parts(self) -> (String, Option<io::Error>) {
-        match self {
-            Self::System(call, error) => (call.to_owned(), Some(error)),
-            Self::Loader(message) => (message, None),
-        }
-    }
-}
-
 impl Module {
     /// Opens an image through the dynamic loader; its block has these contents, given as offsets and bytes. It takes
     /// the loader's lock: no lock of ours may be held, nor a library's claim.
@@ -57,33 +32,17 @@ impl Module {
         image: &TlsImage,
         contents: impl Iterator<Item = (u64, &'a [u8])>,
     ) -> Result<Self, OpenError> {
-        file_limit::check(image.size).map_err(|error| OpenError::System("ftruncate", error.into()))?;
-        let file = image_file().map_err(|error| OpenError::System("memfd_create", error.into()))?;
-        retry_on_intr(|| check(Call::SizeImage).and_then(|()| ftruncate(&file, image.size)))
-            .map_err(|error| OpenError::System("ftruncate", error.into()))?;
         let pieces = contents.map(|(offset, bytes)| (image.contents_at + offset, bytes));
-        for (offset, bytes) in [(0, &image.head[..])].into_iter().chain(pieces) {
-            write_all_at(&file, bytes, offset).map_err(|error| OpenError::System("pwrite", error))?;
-        }
-        let path = unique_path(&file);
-        let handle = load(&path).map_err(|message| match find(&path) {
-            Ok(()) => OpenError::Loader(message),
-            Err(error) => OpenError::System("opening it under /proc/thread-self/fd", error.into()),
-        })?;
-        let mut module = Self { handle: Handle(handle), id: 0, distance: None, contents: 0, contents_size: 0 };
-        let (mut id, mut map): (usize, *const usize) = (0, ptr::null());
-        // SAFETY: each request writes one word of that type (dlinfo(3)). The first field of `struct link_map` is the
-        // difference between addresses in the file and in memory (<link.h>); the file's addresses begin at 0, and the
-        // words read are in it.
-        let (base, distance) = unsafe {
-            let asked = libc::dlinfo(handle.as_ptr(), libc::RTLD_DI_TLS_MODID, (&raw mut id).cast())
-                | libc::dlinfo(handle.as_ptr(), libc::RTLD_DI_LINKMAP, (&raw mut map).cast());
-            if asked != 0 || id == 0 || map.is_null() {
-                return Err(OpenError::Loader("dlinfo does not know the module".to_owned()));
-            }
-            let base = *map;
-            (base, image.distance_at.map(|at| *((base + at as usize) as *const i64)))
-        };
+        let handle =
+            open_image(c"slabjit-tls", image.size, [(0, &image.head[..])].into_iter().chain(pieces), Reach::Local)?;
+        let mut module = Self { handle, id: 0, distance: None, contents: 0, contents_size: 0 };
+        let mut id: usize = 0;
+        // SAFETY: the request writes one word (dlinfo(3)).
+        let asked = unsafe { libc::dlinfo(handle.raw(), libc::RTLD_DI_TLS_MODID, (&raw mut id).cast()) };
+        let base = handle.base().filter(|_| asked == 0 && id != 0);
+        let base = base.ok_or_else(|| OpenError::Loader("dlinfo does not know the module".to_owned()))?;
+        // SAFETY: the file's addresses begin at 0, and the word is in it.
+        let distance = image.distance_at.map(|at| unsafe { *((base + at as usize) as *const i64) });
         (module.id, module.distance) = (id as u64, distance);
         module.contents = base + image.contents_at as usize;
         module.contents_size = (image.size - image.contents_at) as usize;
@@ -116,52 +75,6 @@ impl Drop for Module {
             None => unsafe { self.handle.close() },
         }
     }
-}
-
-/// Opens an image through the loader, or returns its message.
-fn load(path: &CStr) -> Result<NonNull<c_void>, String> {
-    check(Call::OpenImage).map_err(|error| error.to_string())?;
-    // SAFETY: a NUL-terminated path of a file without code: its relocations call nothing, and it has no initialisers.
-    let handle = unsafe { fork_guard::loading(|| libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL)) };
-    NonNull::new(handle).ok_or_else(|| {
-        // SAFETY: the last error of this thread; the string is copied before the next call.
-        let message = unsafe { libc::dlerror() };
-        // SAFETY: not null, and then NUL-terminated.
-        let message = (!message.is_null()).then(|| unsafe { CStr::from_ptr(message) }.to_string_lossy());
-        let message = message.as_deref().unwrap_or("dlopen failed");
-        // The path means nothing to a reader.
-        let text = message.rsplit_once(&*path.to_string_lossy()).map_or(message, |(_, rest)| rest);
-        text.trim_start_matches([':', ' ']).to_owned()
-    })
-}
-
-/// Checks whether the loader can have opened an image; otherwise the system refused.
-fn find(path: &CStr) -> Result<(), Errno> {
-    check(Call::FindImage)?;
-    openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(drop)
-}
-
-/// Creates a file without a name, which must not be executed: some systems refuse files without this flag
-/// (`vm.memfd_noexec`), and kernels before 6.3 do not know it.
-fn image_file() -> Result<OwnedFd, Errno> {
-    let name = c"slabjit-tls";
-    let create = |call, flags| check(call).and_then(|()| memfd_create(name, flags));
-    match create(Call::CreateImage, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => create(Call::CreateOldImage, MemfdFlags::CLOEXEC),
-        result => result,
-    }
-}
-
-fn write_all_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let n = retry_on_intr(|| check(Call::WriteImage).and_then(|()| pwrite(file.as_fd(), bytes, offset)))?;
-        if n == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        bytes = bytes.get(n..).unwrap_or_default();
-        offset += n as u64;
-    }
-    Ok(())
 }
 
 // ---- variables of others ----

@@ -33,6 +33,7 @@ mod dylib_modules;
 mod dylib_transforms;
 mod dylibs;
 mod executable_stack;
+mod export;
 mod failed_links;
 #[cfg(slabjit_faults)]
 mod faults;
@@ -105,6 +106,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("dependences", dependences::TESTS, dependences::PARTS),
     ("distance", distance::TESTS, distance::PARTS),
     ("executable_stack", executable_stack::TESTS, executable_stack::PARTS),
+    ("export", export::TESTS, export::PARTS),
     ("failed_links", failed_links::TESTS, failed_links::PARTS),
     #[cfg(slabjit_faults)]
     ("faults", faults::TESTS, faults::PARTS),

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use slabjit::program;
 use slabjit::{ArenaPlacement, DebugInfo, JitEngine, JitEngineBuilder, Library, LibraryBuilder, SlabLayout};
 
 /// The scope of imports beside the objects and the process, and the arena's place, which decides their reach.
@@ -110,7 +111,8 @@ impl Scope {
     }
 
     fn without_shared(&self, engine: &JitEngine) -> LibraryBuilder {
-        let builder = self.folders.iter().fold(engine.library("slabjit"), |b, folder| b.search_path(folder));
+        let exporting = program::exporting(engine.library("slabjit"));
+        let builder = self.folders.iter().fold(exporting, |b, folder| b.search_path(folder));
         let define = |b: LibraryBuilder, (name, address): &(String, usize)| {
             // SAFETY: the user answers for the addresses.
             unsafe { b.symbol(name, std::ptr::without_provenance(*address)) }

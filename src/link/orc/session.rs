@@ -29,7 +29,9 @@ use crate::fork_guard::{self, ForkGuard, Mutex};
 use crate::link::llvm::callbacks::session_error;
 use crate::link::llvm::shim_text::take_text;
 use crate::live::context::Context;
+use crate::live::lifetime::exporting;
 use crate::live::lifetime::loaded_library::LoadedLibrary;
+use crate::live::resolve::imported::By;
 use crate::live::resolve::walk::look_up;
 use crate::out_of_range::OutOfRange;
 use crate::{Error, LinkError, Result};
@@ -157,7 +159,8 @@ impl Session {
             let code = LoadedLibrary::new("the process".into(), false, Vec::new(), &self.layer.context.registry);
             self.find_with(raw, move |name| {
                 let found = fork_guard::loading_without(|| look_up(name, None, &code));
-                Ok(found.map(|(address, _)| Address { address, kind: SymbolKind::Unknown, code: None }))
+                let owner = |address, by| if by == By::Process { exporting::owner(address) } else { None };
+                Ok(found.map(|(address, by)| Address { address, kind: SymbolKind::Unknown, code: owner(address, by) }))
             });
             raw.expose_provenance()
         };

@@ -128,10 +128,17 @@ impl Library {
         }
     }
 
-    /// Looks up the imports of waiting objects in the host, and makes storage for their thread-local variables, where
-    /// that has not been done. No lock is held meanwhile.
+    /// Looks up the imports of waiting objects in the host, makes storage for their thread-local variables, and has the
+    /// dynamic loader learn the names that they export, where that has not been done. No lock is held meanwhile.
     fn find_outside(&self, code: &LoadedLibrary, host: &mut Host) -> Result<()> {
         self.make_stacks_executable()?;
+        self.find_imports_and_storage(code, host)?;
+        // The thread with the claim opens them.
+        if self.init_lock.is_taken() { Ok(()) } else { self.open_exports(host) }
+    }
+
+    /// Does the part of [`find_outside`](Self::find_outside) that concerns imports and thread-local variables.
+    fn find_imports_and_storage(&self, code: &LoadedLibrary, host: &mut Host) -> Result<()> {
         let mut waited = false;
         loop {
             let (looked_up, storage) = {
@@ -229,7 +236,7 @@ impl Library {
                 Ok(stays.then_some(linked))
             });
             match settled {
-                Ok(Some(linked)) => return self.enter(code, batch, imports, linked).map(Some),
+                Ok(Some(linked)) => return self.enter(code, batch, imports, linked, host).map(Some),
                 Ok(None) => self.state().restore(batch.objects),
                 Err(error) => {
                     self.state().restore(batch.objects);
@@ -252,7 +259,8 @@ impl Library {
             self.find_outside(code, host)?;
             host.turn = None;
             let mut state = self.state();
-            if !state.was_looked_up(host) || state.lacking_storage(host).is_some() {
+            let ready = state.was_looked_up(host) && state.lacking_storage(host).is_none();
+            if !ready || !self.can_export(&state, host) {
                 continue;
             }
             if !self.were_asked(state.pending(), answers) {
@@ -263,19 +271,22 @@ impl Library {
                 Outside { elsewhere: self.elsewhere(), linked: &linked, code, arena: &self.context.arena, host };
             let (names, sets, pending) = (&state.names, &state.sets, state.pending());
             let (decided, plan) = decide::decide(&self.name, &outside, names, sets, pending, &mut used)?;
+            used.extend(host.exporting.iter().cloned());
             let objects = state.take_pending();
             state.sets.begin(&plan);
             return Ok(Some(Taken { objects, decided, plan, used }));
         }
     }
 
-    /// Enters a linked batch into the library: its names get their addresses, its unwind tables are registered.
+    /// Enters a linked batch into the library: its names get their addresses, also in the process if they are exported,
+    /// and its unwind tables are registered.
     fn enter(
         &self,
         code: &CodeRef,
         batch: Taken,
         imports: Vec<Box<[Imported]>>,
         linked: LinkedBatch,
+        host: &mut Host,
     ) -> Result<Vec<Pending>> {
         let Taken { objects: batch, plan, used, .. } = batch;
         let LinkedBatch { objects: mut linked, sets } = linked;
@@ -298,6 +309,7 @@ impl Library {
         }
         code.add(images);
         state.stage.linked();
+        self.publish_exports(&state, code, host);
         drop(state);
         debuggers::announce();
         // No lock is held: subscribers may do what they like.
@@ -333,7 +345,8 @@ impl Library {
         };
         let (numbers, taken) = self.state().give_up(batch, before);
         // SAFETY: as above.
-        host.gone.extend(unsafe { code.undo(&numbers, since, taken) });
+        let gone = unsafe { code.undo(&numbers, since, taken) };
+        self.take_exports(&numbers, gone, host);
         Err(Error::Link(LinkError::InitializerFailed { object: object.to_string(), message }))
     }
 

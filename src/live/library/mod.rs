@@ -4,6 +4,7 @@
 mod archive_members;
 mod bindings;
 pub(crate) mod error;
+mod exports;
 mod finding;
 mod linking;
 mod links;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use once_cell::race::OnceBox;
 
+pub(crate) use exports::Exports;
 use name_source::NameSource;
 use state::State;
 
@@ -27,6 +29,7 @@ use crate::live::context::Context;
 use crate::live::lifetime::code_ref;
 #[cfg(feature = "cuda")]
 use crate::live::lifetime::devices::Devices;
+use crate::live::lifetime::exporting;
 use crate::live::lifetime::init_lock::InitLock;
 use crate::live::lifetime::loaded_library::{CodeRef, LoadedLibrary};
 use crate::live::resolve::prepared::PreparedObject;
@@ -76,6 +79,8 @@ pub(crate) struct Scope {
     pub(crate) elsewhere: Elsewhere,
     /// True if objects may ask for executable stacks.
     pub(crate) executable_stack: bool,
+    /// The names in the process's scope, if the library exports any.
+    pub(crate) exports: Option<Exports>,
     /// The folders to look for shared libraries in.
     pub(crate) folders: Vec<PathBuf>,
     /// The device that the library is loaded for.
@@ -115,7 +120,7 @@ impl Library {
         context.registry.add(code.code());
         let remains = Arc::clone(code.code());
         let alone = scope.links.is_empty() && scope.elsewhere.given.is_empty() && scope.folders.is_empty();
-        let plain = alone && !scope.elsewhere.isolated && !scope.executable_stack;
+        let plain = alone && !scope.elsewhere.isolated && !scope.executable_stack && scope.exports.is_none();
         let scope = (!plain).then(|| Box::new(scope));
         let (text, init_lock) = (OnceBox::new(), InitLock::new());
         Arc::new(Self { name, context, scope, text, remains, init_lock, state: Mutex::new(State::new(code)) })
@@ -198,6 +203,12 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
+        if exporting::any() {
+            self.withdraw_exports();
+            let code = self.state().remove();
+            drop(code);
+            self.end_circles();
+        }
         // The loop avoids recursion: chains may be long.
         let libraries = |scope: Option<Box<Scope>>| {
             let links = scope.map(|scope| scope.links).unwrap_or_default();

@@ -7,6 +7,8 @@ use super::Library;
 
 use crate::live::lifetime::backtrace;
 use crate::live::lifetime::code_ref;
+use crate::live::lifetime::cycles;
+use crate::live::lifetime::exporting;
 use crate::live::lifetime::loaded_library::{CodeRef, LoadedLibrary};
 use crate::{Drain, Error, LibraryError, Removal, Result};
 
@@ -22,14 +24,24 @@ impl Library {
     /// Hides the names at once; the code is freed with its last holder.
     pub(crate) fn remove(&self) -> Removal {
         let code = self.state().remove();
+        // The code is held, so that its finalisers do not run within the dynamic loader.
+        self.withdraw_exports();
         // Finalisers run here if this was the last holder; no lock is held.
         drop(code);
+        self.end_circles();
         code_ref::end_what_has_drained();
         let drains = self.unfinished_drains();
         if self.remains.life().is_gone() {
             return Removal::Freed;
         }
         Removal::Waiting { holders: self.remains.life().holders() + drains }
+    }
+
+    /// Ends the removed library's code if only code keeps it that it keeps itself, by names in the process.
+    pub(super) fn end_circles(&self) {
+        if exporting::any() && !self.remains.life().is_gone() {
+            cycles::end_removed(vec![Arc::clone(&self.remains)]);
+        }
     }
 
     /// Returns the number of unfinished drains. If there is none and no holder, the code has ended, also where this

@@ -19,6 +19,7 @@ use crate::live::lifetime::own_symbols::{OwnSymbols, handlers_of};
 use crate::live::lifetime::thread_atexit::cxa_thread_atexit;
 use crate::live::tls::Turn;
 use crate::memory::Arena;
+use crate::runtime;
 use crate::runtime::thread_local::__tls_get_addr;
 
 /// Symbols that libc.so does not export, because each shared object gets a copy that knows its `__dso_handle`.
@@ -176,6 +177,7 @@ pub(crate) fn hook_process() {
 /// Runs handlers of all libraries from the last to the first, then finalisers likewise. Nothing is unmapped: other
 /// threads may still run, and destructors of the host's may still call.
 extern "C" fn process_exits() {
+    runtime::exported::process_ends();
     loop {
         // The list is read each time: handlers may load libraries.
         let codes = live();

@@ -54,12 +54,12 @@ pub(crate) struct LoadedLibrary {
     enlisted: AtomicBool,
     finalised: AtomicBool,
     /// Libraries that this one may be linked against, if any.
-    ties: Option<Box<Mutex<Ties>>>,
+    ties: OnceBox<Mutex<Ties>>,
     registry: Arc<Registry<Self>>,
 }
 
 /// References that are dropped after everything of the library's own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Ties {
     shared: Arc<[SharedLibrary]>,
     /// Libraries that its references lead to.
@@ -78,7 +78,12 @@ pub(crate) trait Owned: fmt::Debug + Send + Sync {
 impl LoadedLibrary {
     /// Returns code without objects. `linked`: there are libraries that references may lead to.
     pub(crate) fn new(library: Name, linked: bool, shared: Vec<SharedLibrary>, registry: &Arc<Registry<Self>>) -> Self {
-        let any = linked || !shared.is_empty();
+        let ties = if linked || !shared.is_empty() {
+            let ties = Ties { shared: shared.into(), ..Ties::default() };
+            OnceBox::with_value(Box::new(Mutex::new(ties)))
+        } else {
+            OnceBox::new()
+        };
         Self {
             life: RefCount::new(),
             library,
@@ -91,10 +96,7 @@ impl LoadedLibrary {
             raising: OnceBox::new(),
             enlisted: AtomicBool::new(false),
             finalised: AtomicBool::new(false),
-            ties: any.then(|| {
-                let (libraries, adopted, owned) = Default::default();
-                Box::new(Mutex::new(Ties { shared: shared.into(), libraries, adopted, owned }))
-            }),
+            ties,
             registry: Arc::clone(registry),
         }
     }
@@ -122,7 +124,7 @@ impl LoadedLibrary {
     }
 
     fn ties(&self) -> Option<Guard<'_, Ties>> {
-        self.ties.as_ref().map(|ties| ties.lock())
+        self.ties.get().map(|ties| ties.lock())
     }
 
     pub(crate) fn shared(&self) -> Arc<[SharedLibrary]> {
@@ -131,7 +133,8 @@ impl LoadedLibrary {
 
     /// Keeps libraries as long as this one.
     pub(crate) fn keep(&self, libraries: Vec<CodeRef>) {
-        if let Some(mut ties) = self.ties() {
+        if !libraries.is_empty() {
+            let mut ties = self.ties.get_or_init(Box::default).lock();
             let new = libraries.into_iter().filter(|new| !ties.libraries.iter().any(|old| old.is_same(new)));
             let new: Vec<_> = new.collect();
             ties.libraries.extend(new);

@@ -8,6 +8,7 @@ pub(crate) mod cycles;
 pub(crate) mod devices;
 pub(crate) mod entry_points;
 pub(crate) mod exit_handlers;
+pub(crate) mod exporting;
 pub(crate) mod init_lock;
 pub(crate) mod loaded_library;
 pub(crate) mod own_symbols;

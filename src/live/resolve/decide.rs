@@ -8,6 +8,7 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::UndefinedSymbol;
 use crate::elf::{Import, SymbolKind, Visibility};
+use crate::live::lifetime::exporting;
 use crate::live::lifetime::loaded_library::{CodeRef, LoadedLibrary};
 use crate::live::linked::image::Image;
 use crate::live::resolve::decided::{Decided, Defined, External};
@@ -17,10 +18,12 @@ use crate::live::resolve::linker_sets::{Binding, Known, Plan};
 use crate::live::resolve::prepared::PreparedObject;
 use crate::live::resolve::set_bounds::bound;
 use crate::live::resolve::symbol_table::{Symbol, SymbolTable};
+use crate::live::resolve::to_export::ToExport;
 use crate::live::resolve::walk::{Elsewhere, Walked, look_up, walk};
 use crate::live::tls::{self, Storage, TlsPlaceholder, Turn};
 use crate::memory::Arena;
 use crate::name::Name;
+use crate::runtime::Exported;
 use crate::{Error, LinkError, Result};
 
 /// The places to look for names that the library's own objects do not define.
@@ -105,6 +108,12 @@ pub(crate) struct Host {
     pub(crate) storage: Option<Arc<Storage>>,
     /// Unloaded objects. The dynamic loader takes their storage back, which it must not be asked for under a claim.
     pub(crate) gone: Vec<Image>,
+    /// Modules for the names that waiting objects export.
+    pub(crate) to_export: Option<ToExport>,
+    /// Names of unloaded objects, for which the dynamic loader must not be asked under a claim, either.
+    pub(crate) withdrawn: Vec<Exported>,
+    /// Libraries that export to the process what was looked up there.
+    pub(crate) exporting: Vec<CodeRef>,
     /// While nothing is linked with the storage. Dropped after that.
     pub(crate) turn: Option<Turn>,
 }
@@ -137,8 +146,20 @@ impl Host {
             if found.as_ref().is_some_and(|(address, _)| tls::is_variable(*address)) {
                 self.mistaken.insert(name.clone());
             }
+            let found = found.map(|found| self.keep_exporting(found, code));
             self.addresses.insert(name, found);
         }
+    }
+
+    /// Keeps the other library of ours that the process has a name from.
+    fn keep_exporting(&mut self, (address, by): (u64, By), code: &LoadedLibrary) -> (u64, By) {
+        let owner = if by == By::Process { exporting::owner(address) } else { None };
+        let Some(owner) = owner.filter(|owner| !std::ptr::eq(&raw const **owner, code)) else { return (address, by) };
+        let by = By::Library(owner.library().clone());
+        if !self.exporting.iter().any(|known| known.is_same(&owner)) {
+            self.exporting.push(owner);
+        }
+        (address, by)
     }
 }
 

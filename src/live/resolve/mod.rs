@@ -9,4 +9,5 @@ pub(crate) mod prepared;
 pub(crate) mod section_lookup;
 pub(crate) mod set_bounds;
 pub(crate) mod symbol_table;
+pub(crate) mod to_export;
 pub(crate) mod walk;

@@ -21,7 +21,8 @@ pub(crate) use loader_turn::Turn;
 use crate::elf::{Section, TlsBlock, TlsImage};
 use crate::fork_guard::Mutex;
 use crate::live::resolve::prepared::PreparedObject;
-use crate::runtime::thread_local::{Module, OpenError, Place};
+use crate::runtime::OpenError;
+use crate::runtime::thread_local::{Module, Place};
 use crate::{Error, LinkError, Result};
 
 /// A thread-local variable, as code refers to it.

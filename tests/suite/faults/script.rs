@@ -45,6 +45,8 @@ const KERNEL: &str = "char data[90000] = {1}; const char table[70000] = {41};
     int value(void) { volatile long i = 0; return table[i] + data[i]; }
     __asm__(\".pushsection .text.kernel, \\\"ax\\\"\\n.globl code\\ncode: .fill 90000\\n.popsection\"); extern char code[];
     char *used = code;";
+const EXPORTING: &str =
+    "int exported_data = 42; int exported(void) { return exported_data; } int value(void) { return exported(); }";
 const UNDEFINED: &str = "int nowhere(void); int value(void) { return nowhere(); }";
 const NOWHERE: &str = "int nowhere(void) { return 42; }";
 const UNREACHABLE: &str = ".globl value\nvalue: ret\n.balign 4\n.long far - .\n";
@@ -55,7 +57,7 @@ const FAILS: &str =
 pub fn files() -> PathBuf {
     let fixed: &[&str] = &["-ftls-model=initial-exec"];
     let large: &[&str] = by_arch(&["-mcmodel=medium"], &[]);
-    let sources: [(&str, &str, &[&str]); 16] = [
+    let sources: [(&str, &str, &[&str]); 17] = [
         ("plain.c", PLAIN, &[]),
         ("linked.c", LINKED, &[]),
         ("member.c", MEMBER, &[]),
@@ -69,6 +71,7 @@ pub fn files() -> PathBuf {
         ("bridged.s", BRIDGED, &[]),
         ("outside.c", OUTSIDE, large),
         ("kernel.c", KERNEL, &[]),
+        ("exporting.c", EXPORTING, &[]),
         ("undefined.c", UNDEFINED, &[]),
         ("nowhere.c", NOWHERE, &[]),
         ("unreachable.s", UNREACHABLE, &[]),
@@ -160,6 +163,7 @@ impl Script<'_> {
         self.load(engine, "a shared library", &["libshared.so", "uses_shared.o"], None);
         self.load(engine, "bridges", &["bridged.o"], None);
         self.load(engine, "a section outside the arena", &["outside.o"], None);
+        self.load(engine, "exported names", &["exporting.o"], None);
         self.fails_to_link(engine, "unreachable.o", |e| {
             matches!(e, Error::Link(LinkError::ReferencesOutOfRange { .. }))
         });
@@ -240,6 +244,8 @@ impl Script<'_> {
                 let builder = engine.library(step).symbol("far", FAR as *const ());
                 builder.symbol("begins", begins as *const ()).symbol("ends", ends as *const ())
             };
+            let exports = ["exporting.o", "unreachable.o", "fails.o"].iter().any(|file| files.contains(file));
+            let builder = if exports { builder.export() } else { builder };
             let shared = paths.iter().filter(|p| has(p, "so"));
             // SAFETY: the shared libraries are ours.
             let builder = shared.fold(builder, |b, path| unsafe { b.shared_library(path) });

@@ -1,0 +1,64 @@
+//! Writes images for the dynamic loader: the file header, segments, and little-endian numbers.
+
+use object::elf;
+
+use crate::elf::elf_abi::HEADER_SIZE;
+
+pub(super) const PROGRAM_HEADER_SIZE: u64 = 56;
+/// A multiple of every page size.
+pub(super) const PAGE: u64 = 64 << 10;
+
+/// The bytes of an image so far.
+pub(super) struct ImageBytes(Vec<u8>);
+
+impl ImageBytes {
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        Self(Vec::with_capacity(bytes))
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    pub(super) fn raw(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub(super) fn half(&mut self, value: u16) {
+        self.raw(&value.to_le_bytes());
+    }
+
+    pub(super) fn word(&mut self, value: u32) {
+        self.raw(&value.to_le_bytes());
+    }
+
+    pub(super) fn long(&mut self, value: u64) {
+        self.raw(&value.to_le_bytes());
+    }
+
+    /// Writes the header of a shared object with this number of segments, whose headers come next.
+    pub(super) fn file_header(&mut self, machine: u16, segments: u16) {
+        // ELFCLASS64, ELFDATA2LSB, EV_CURRENT
+        self.raw(&[0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        self.half(elf::ET_DYN.0);
+        self.half(machine);
+        self.word(1);
+        // Entry point, program headers, section headers (none), flags.
+        [0, HEADER_SIZE, 0].into_iter().for_each(|v| self.long(v));
+        self.word(0);
+        [HEADER_SIZE as u16, PROGRAM_HEADER_SIZE as u16, segments, 0, 0, 0].into_iter().for_each(|v| self.half(v));
+    }
+
+    /// Writes the header of a segment at one offset in file and memory, with its sizes there.
+    pub(super) fn segment(&mut self, kind: u32, flags: u32, offset: u64, [file, memory]: [u64; 2], alignment: u64) {
+        self.word(kind);
+        self.word(flags);
+        [offset, offset, offset, file, memory, alignment].into_iter().for_each(|v| self.long(v));
+    }
+
+    /// Writes an entry of the dynamic section.
+    pub(super) fn dynamic(&mut self, tag: i64, value: u64) {
+        self.long(tag as u64);
+        self.long(value);
+    }
+}

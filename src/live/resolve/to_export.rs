@@ -1,0 +1,13 @@
+//! Names that a library is to export to the process.
+
+use crate::runtime::Exported;
+
+/// The names of waiting objects, before those are linked.
+#[derive(Debug)]
+pub(crate) struct ToExport {
+    /// The objects' numbers.
+    pub(crate) objects: Vec<u32>,
+    pub(crate) names: Vec<Box<str>>,
+    /// `None` where there are no names, or the dynamic loader cannot have them.
+    pub(crate) exported: Option<Exported>,
+}
