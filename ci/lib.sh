@@ -80,7 +80,7 @@ qemu_aarch64() { command -v qemu-aarch64-static || command -v qemu-aarch64; }
 aarch64_runner() { echo "G_SLICE=always-malloc exec $(qemu_aarch64) -U G_SLICE -L '$1' \"\$@\""; }
 
 # Prints the packages that are missing for the needs given: gcc, g++, llvm-N, clang-N, llc-N, lld-N, lldb-N, g++-aarch64, qemu-aarch64,
-# mpirun, strace, valgrind, gdb, perf, xz, python3, python3-venv, and library-PACKAGE for a package by its own name.
+# mpirun, strace, valgrind, gdb, gdb-multiarch, perf, xz, python3, python3-venv, and library-PACKAGE for a package by its own name.
 missing_packages() {
     local need
     for need in "$@"; do
@@ -94,7 +94,7 @@ missing_packages() {
             llc-*) have_command "$need" || echo "llvm-${need#llc-}" ;;
             lld-*) have_command "ld.$need" || echo "$need" ;;
             valgrind) have_command valgrind || echo valgrind ;;
-            gdb) have_command gdb || echo gdb ;;
+            gdb | gdb-multiarch) have_command "$need" || echo "$need" ;;
             perf) have_command perf || echo linux-perf ;;
             lldb-*) have_command "$need" || echo "$need" ;;
             mpirun) have_command mpirun || echo openmpi-bin ;;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use slabjit::{DebugInfo, JitEngine, Library, SlabLayout};
 
 use crate::common::{self, call, child_command, freed, temporary, tests, thread_time, tool};
-use crate::target::{not_under_qemu, under_valgrind};
+use crate::target::{self, not_under_qemu, under_qemu, under_valgrind};
 
 tests![
     a_program_that_gdb_starts_has_names,
@@ -18,6 +18,7 @@ tests![
     gdb_sees_what_is_loaded_and_removed_while_it_is_attached,
     gdb_attaches_to_ten_thousand_objects,
     lldb_sees_names_and_lines,
+    a_program_under_qemu_has_names_and_lines,
     perf_has_names_of_what_ran_when;
     parts: waits_with_engines, loads_and_removes, waits_with_ten_thousand, spins
 ];
@@ -417,6 +418,46 @@ fn lldb_sees_names_and_lines() {
         let expected = ["the_leaf", "the_outer", "main"];
         let at = |name: &&str| seen.find(&format!("`{name}")).unwrap_or_else(|| panic!("{layout}: no {name}: {seen}"));
         assert!(expected.iter().map(at).is_sorted(), "{layout}: {seen}");
+    }
+}
+
+fn a_program_under_qemu_has_names_and_lines() {
+    if !under_qemu() {
+        return println!("not run: this is for qemu-user");
+    }
+    let there = Command::new("gdb-multiarch").arg("--version").stdout(Stdio::null()).status();
+    if !there.is_ok_and(|status| status.success()) {
+        return println!("not run: there is no gdb-multiarch");
+    }
+    let (object, _) = program();
+    let socket = temporary().join("gdb");
+    for (number, options) in ["--debug-info=full", "--debug-info=names"].into_iter().enumerate() {
+        let socket = socket.with_extension(number.to_string());
+        let mut qemu = target::run("-g");
+        qemu.arg(&socket).args([env!("CARGO_BIN_EXE_slabjit"), "run", options]).arg(&object);
+        let mut qemu = qemu.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let start = Instant::now();
+        while !socket.exists() && start.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let remote = format!("target remote {}", socket.display());
+        let mut gdb = Command::new("gdb-multiarch");
+        gdb.args(["-batch", "-nx", "-iex", "set debuginfod enabled off", "-iex", "set breakpoint pending on"]);
+        for command in
+            ["set width 0", &remote, "break the_leaf", "continue", "bt", "next", "next", "info locals", "kill"]
+        {
+            gdb.args(["-ex", command]);
+        }
+        let output = gdb.arg(env!("CARGO_BIN_EXE_slabjit")).env("LC_ALL", "C").stdin(Stdio::null()).output().unwrap();
+        let seen = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let _ = qemu.kill();
+        qemu.wait().unwrap();
+        let mut expected = vec!["the_leaf", "the_outer", "main"];
+        if number == 0 {
+            expected.insert(1, "inlined");
+            assert!(seen.contains("debuggers.c:4") && seen.contains("local = 42"), "{seen}");
+        }
+        assert_eq!(functions(&seen), expected, "{options}: {seen}");
     }
 }
 
