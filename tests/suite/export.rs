@@ -814,6 +814,9 @@ fn programs_are_called_back() {
     let text = |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!((ours.status.code(), text(&ours)), (native.status.code(), text(&native)), "{ours:?}");
     assert_eq!(text(&ours), "6\n1 1\n");
+    if target::not_under_qemu("qemu itself writes a file that is limited") {
+        return;
+    }
     let limited = run(true);
     assert_eq!(limited.status.code(), Some(2), "{limited:?}");
     assert!(text(&limited).contains("undefined symbol: "), "{limited:?}");
