@@ -26,6 +26,7 @@ mod occupant {
         pub(super) generation: u64,
         pub(super) removed: Option<SystemTime>,
         pub(super) function: Option<(ShortName, usize)>,
+        pub(super) frames: u64,
     }
 }
 

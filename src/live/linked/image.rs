@@ -51,7 +51,9 @@ impl Image {
         mut linked: Linked,
     ) -> Self {
         if let Some(allocation) = &mut linked.allocation {
-            allocation.slab_mut().belong_to(library, &object.kept_name, &std::mem::take(&mut linked.functions));
+            let mut functions = std::mem::take(&mut linked.functions);
+            functions.frames = linked.frames;
+            allocation.slab_mut().belong_to(library, &object.kept_name, &functions);
         }
         let begin = NonZero::new(linked.frames).filter(|_| linked.allocation.is_some());
         let code = linked.allocation.as_ref().and_then(|allocation| {
