@@ -90,7 +90,7 @@ impl fmt::Display for Fault {
         }
         if self.is_of_place() {
             // SEGV_ACCERR
-            return f.write_str(if self.code == 2 { ", which is no code" } else { ", where nothing is mapped" });
+            return f.write_str(if self.code == 2 { ", where no code is" } else { ", where nothing is mapped" });
         }
         if let Some(address) = self.used() {
             let verb = match self.access {

@@ -201,3 +201,52 @@ impl Iterator for Walk {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{c_int, c_void};
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::crash::modules;
+    use crate::live::lifetime::backtrace::return_addresses;
+
+    /// The frames by libgcc, and by a walk.
+    static FOUND: Mutex<(Vec<usize>, Vec<Frame>)> = Mutex::new((Vec::new(), Vec::new()));
+
+    extern "C" fn walk(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+        // SAFETY: a handler is given it.
+        let registers = unsafe { Registers::of(context) };
+        let frames = Walk::new(registers, registers.pc).take(1000).collect();
+        *FOUND.lock().unwrap() = (return_addresses(), frames);
+    }
+
+    extern "C" fn compare(_: *const c_void, _: *const c_void) -> c_int {
+        // SAFETY: a plain call, which comes back.
+        unsafe { libc::raise(libc::SIGUSR1) };
+        0
+    }
+
+    #[test]
+    fn a_walk_finds_what_libgcc_finds() {
+        modules::prepare();
+        // SAFETY: the handler has this type, and is called below: it does not interrupt an allocation.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            (action.sa_sigaction, action.sa_flags) = (walk as *const () as usize, libc::SA_SIGINFO);
+            assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
+            // Through the C library.
+            let mut words = [0_u32; 2];
+            libc::qsort(words.as_mut_ptr().cast(), 2, 4, Some(compare));
+        }
+        let (expected, found) = std::mem::take(&mut *FOUND.lock().unwrap());
+        assert!(found.iter().all(|frame| !frame.is_guess), "{found:x?}");
+        assert!(found.iter().skip(1).all(|frame| frame.is_return), "{found:x?}");
+        let found: Vec<usize> = found.iter().map(|frame| frame.address).collect();
+        let at = expected.iter().position(|address| *address == found[0]).unwrap();
+        // libgcc's list ends in 0 on some systems.
+        let expected: Vec<usize> = expected[at..].iter().copied().filter(|address| *address != 0).collect();
+        assert!(found.len() > 8, "{found:x?}");
+        assert_eq!(found, expected);
+    }
+}

@@ -5,7 +5,7 @@
 
 use std::ptr;
 
-use crate::memory::address_log::record::Readers;
+use super::record::Readers;
 use crate::sync::{AtomicPtr, Box, Ordering, fence};
 
 /// Places in one piece of the list.
@@ -46,7 +46,7 @@ impl<T> Directory<T> {
             }
             let mut next = piece.next.load(Ordering::Relaxed);
             if next.is_null() {
-                next = Box::into_raw(Box::default());
+                next = Box::into_raw(Box::new(Piece::default()));
                 piece.next.store(next, Ordering::Release);
             }
             // SAFETY: made here, and never freed but with the list.
@@ -90,13 +90,12 @@ impl<T> Directory<T> {
     }
 }
 
-impl<T> Drop for Directory<T> {
+impl<T> Drop for Piece<T> {
     fn drop(&mut self) {
-        let mut next = self.first.next.load(Ordering::Relaxed);
-        while !next.is_null() {
+        let next = self.next.load(Ordering::Relaxed);
+        if !next.is_null() {
             // SAFETY: `add` made it of a box, and nobody uses the list any more.
-            let piece = unsafe { Box::from_raw(next) };
-            next = piece.next.load(Ordering::Relaxed);
+            drop(unsafe { Box::from_raw(next) });
         }
     }
 }
