@@ -74,3 +74,21 @@ fn several_may_read() {
         std::mem::forget(removed);
     });
 }
+
+/// A new piece of the list is seen with its value.
+#[test]
+fn it_grows_beside_readers() {
+    model(|| {
+        let list = Shared::new(Directory::<Text>::default());
+        (1..=16).for_each(|number| _ = list.add(text(number)));
+        let reader = {
+            let list = Shared::clone(&list);
+            thread::spawn(move || {
+                let found = list.find(|text| text.parse::<u32>().ok().filter(|number| *number > 16));
+                assert!(matches!(found, None | Some(17)));
+            })
+        };
+        list.add(text(17));
+        reader.join().unwrap();
+    });
+}
