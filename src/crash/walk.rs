@@ -5,7 +5,7 @@
 use super::frame_table;
 use super::modules::Module;
 use super::readable::Readable;
-use super::registers::{FRAME, RETURN, Registers, STACK};
+use super::registers::{FRAME, RETURN, Registers, STACK, without_signature};
 use super::rules;
 use crate::memory::{Occupant, Owner, owner};
 
@@ -28,6 +28,7 @@ impl Frame {
 
 /// What a walk is told by.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a signal handler has no memory for a box")]
 enum Next {
     /// A frame, and its registers.
     Frame(Frame, Registers),
@@ -113,7 +114,7 @@ impl Walk {
             caller.pc = self.memory.word(registers.stack())?;
             caller.values[STACK] = Some(registers.stack() + size_of::<usize>());
         } else {
-            caller.pc = super::registers::without_signature(registers.get(RETURN)?);
+            caller.pc = without_signature(registers.get(RETURN)?);
         }
         self.is_call(caller.pc).then_some(caller)
     }
@@ -126,7 +127,7 @@ impl Walk {
             return None;
         }
         let (before, pc) = (self.memory.word(frame)?, self.memory.word(frame + size_of::<usize>())?);
-        let mut caller = Registers { pc: super::registers::without_signature(pc), values: [None; _] };
+        let mut caller = Registers { pc: without_signature(pc), values: [None; _] };
         caller.values[FRAME] = Some(before);
         caller.values[STACK] = Some(frame + 2 * size_of::<usize>());
         self.is_call(caller.pc).then_some(caller)
@@ -172,6 +173,7 @@ impl Walk {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a signal handler has no memory for a box")]
 enum Found {
     /// The caller, and whether its address is one to return to.
     Caller(Registers, bool),

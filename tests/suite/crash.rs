@@ -155,6 +155,8 @@ fn crash_fault_part() {
         fault();
     }
     action(libc::SIGUSR1, usr1 as *const () as usize, 0, &[]);
+    // SAFETY: ends a process that hangs.
+    unsafe { libc::alarm(by_qemu(20, 100) as u32) };
     crash::install();
     // It would go on to itself.
     crash::install();
