@@ -100,7 +100,7 @@ pub(super) unsafe fn go_on(signal: c_int, info: *mut libc::siginfo_t, context: *
         _ if is_ignored(signal, from_kernel) => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: by the caller.
-            unsafe { end_process(signal, info) };
+            unsafe { end_process(signal, info, from_kernel) };
         }
         handler => {
             let flags = previous.flags.load(Ordering::Relaxed);
@@ -125,17 +125,25 @@ pub(super) unsafe fn go_on(signal: c_int, info: *mut libc::siginfo_t, context: *
     }
 }
 
-/// Ends the process by the signal, as soon as the handler returns: a core then shows the registers of the fault. An
-/// instruction that traps would trap once more, but some go on behind the trap.
+/// Ends the process by the signal, as soon as the handler returns: a core then shows the registers of the fault.
 ///
 /// # Safety
 /// As for [`go_on`].
-unsafe fn end_process(signal: c_int, info: *mut libc::siginfo_t) {
-    // SAFETY: plain calls; the signal is pending until the handler returns.
-    unsafe {
+unsafe fn end_process(signal: c_int, info: *mut libc::siginfo_t, from_kernel: bool) {
+    // SAFETY: plain calls; the information is a handler's.
+    let code = unsafe {
         let mut default: libc::sigaction = std::mem::zeroed();
         default.sa_sigaction = libc::SIG_DFL;
         libc::sigaction(signal, &raw const default, std::ptr::null_mut());
+        (*info).si_code
+    };
+    // The instruction traps once more. x86-64 goes on behind a breakpoint, and some memory errors are nobody's.
+    let goes_on = cfg!(target_arch = "x86_64") && signal == libc::SIGTRAP;
+    if from_kernel && !goes_on && (signal, code) != (libc::SIGBUS, libc::BUS_MCEERR_AO) {
+        return;
+    }
+    // SAFETY: plain calls. The signal is pending until the handler returns.
+    unsafe {
         let own = set(1 << (signal - 1));
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const own, std::ptr::null_mut());
         let (process, thread) = (libc::getpid(), libc::syscall(libc::SYS_gettid));

@@ -85,6 +85,9 @@ impl Walk {
     }
 
     fn by_table(&mut self, frame: Frame, registers: &Registers) -> Found {
+        if let Some(interrupted) = self.by_signal(frame, registers) {
+            return Found::Caller(interrupted, false);
+        }
         let address = frame.inside();
         let entry = match owner(address, false) {
             // SAFETY: the object is not removed, and its code is being run.
@@ -105,6 +108,30 @@ impl Walk {
             Some(None) => Found::End,
             Some(Some(caller)) => Found::Caller(caller, !entry.is_signal),
         }
+    }
+
+    /// Returns what a signal interrupted, if the frame is the kernel's, which may have no table.
+    #[cfg(target_arch = "aarch64")]
+    fn by_signal(&mut self, frame: Frame, registers: &Registers) -> Option<Registers> {
+        // `mov x8, #__NR_rt_sigreturn; svc #0`
+        const RETURNS: [u32; 2] = [0xd280_1168, 0xd400_0001];
+        let address = frame.address;
+        if [self.memory.half(address)?, self.memory.half(address.wrapping_add(4))?] != RETURNS {
+            return None;
+        }
+        let context = registers.stack().checked_add(size_of::<libc::siginfo_t>())?;
+        // SAFETY: nothing is read of it here.
+        unsafe { self.memory.bytes(context, size_of::<libc::ucontext_t>()) }?;
+        // SAFETY: the kernel's frame has the signal's information, and then its context.
+        Some(unsafe { Registers::of(std::ptr::with_exposed_provenance(context)) })
+    }
+
+    /// Returns what a signal interrupted, if the frame is the kernel's and has no table: on x86-64 it is the C
+    /// library's, which has one.
+    #[cfg(target_arch = "x86_64")]
+    #[allow(clippy::unused_self, reason = "as on AArch64")]
+    fn by_signal(&mut self, _: Frame, _: &Registers) -> Option<Registers> {
+        None
     }
 
     /// Returns the registers of a caller whose call has just been made.
