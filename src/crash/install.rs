@@ -10,18 +10,18 @@ static INSTALLED: Mutex<bool> = Mutex::new(false);
 
 /// Reports crashes in loaded code, of all engines, on standard error. Further calls do nothing.
 ///
-/// This handles SIGSEGV, SIGBUS, SIGILL, SIGTRAP and SIGFPE for the whole process. If the instruction is in loaded code,
-/// or loaded code has led to it, the handler writes what happened, in which function of which object and library, since
-/// when the library is removed, what the address is that was used, and the calls that lead there. Otherwise it writes
-/// nothing. Then it goes on to what was there before:
+/// This handles SIGSEGV, SIGBUS, SIGILL, SIGTRAP and SIGFPE for the whole process. If the instruction is in loaded
+/// code, or loaded code has led to it, the handler writes what happened, in which function of which object and library,
+/// since when the library is removed, what the address is that was used, and the calls that lead there. Otherwise it
+/// writes nothing. Then it goes on to what was there before:
 ///
 /// - A handler is called with the same arguments, and with the signals blocked that it asked for. It runs on the
 ///   thread's alternate stack if there is one, also without `SA_ONSTACK`.
 /// - By default the process ends, with the same signal, and with a core that shows the fault.
 /// - A signal that is ignored stays ignored if a process has sent it. A fault ends the process, as it does without this.
 ///
-/// Handlers that are installed later come first, and may call this one. None should be installed for a while only: who
-/// restores what was there before takes this one away if it came later.
+/// Handlers that are installed later come first, and may call this one. None should be installed for a while only: a
+/// program that restores the handler before takes this one away.
 ///
 /// Call this after the runtimes that handle such signals themselves (CPython's `faulthandler`, sanitizers, the JVM).
 ///

@@ -18,7 +18,7 @@ impl Readable {
         if self.0.contains(&page) {
             return true;
         }
-        // The kernel reads the new mask, and then refuses to do something unknown with it (EINVAL): no signal is blocked.
+        // The kernel reads the new mask, and then refuses the unknown operation (EINVAL): no signal is blocked.
         // SAFETY: the kernel checks the address.
         let answer = unsafe { libc::syscall(libc::SYS_rt_sigprocmask, -1, page, 0_usize, 8_usize) };
         // SAFETY: this thread's errno, which the handler restores.

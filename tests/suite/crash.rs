@@ -63,8 +63,8 @@ const KERNELS: &str = "
     INNER raises(void) { raise(SIGUSR1); return 1; }
     INNER overflows(int n) { volatile char a[999]; a[n % 999] = n; return overflows(n + 1) + a[0]; }
     #define OUTER(f, ...) int outer_##f(void) { return f(__VA_ARGS__) + 1; }
-    OUTER(reads) OUTER(writes) OUTER(writes_constant) OUTER(executes) OUTER(calls_nothing) OUTER(illegal) OUTER(breaks)
-    OUTER(divides) OUTER(in_libc) OUTER(in_host) OUTER(raises) OUTER(overflows, 0)
+    OUTER(reads) OUTER(writes) OUTER(writes_constant) OUTER(executes) OUTER(calls_nothing) OUTER(illegal)
+    OUTER(breaks) OUTER(divides) OUTER(in_libc) OUTER(in_host) OUTER(raises) OUTER(overflows, 0)
     void set_place(void *p) { place = p; }
     int harmless(void) { volatile char a[4000]; a[zero] = 1; return a[zero]; }";
 
