@@ -18,7 +18,8 @@ static INSTALLED: Mutex<bool> = Mutex::new(false);
 /// - A handler is called with the same arguments, and with the signals blocked that it asked for. It runs on the
 ///   thread's alternate stack if there is one, also without `SA_ONSTACK`.
 /// - By default the process ends, with the same signal, and with a core that shows the fault.
-/// - A signal that is ignored stays ignored if a process has sent it. A fault ends the process, as it does without this.
+/// - A signal that is ignored stays ignored if a process has sent it. A fault ends the process, as it does without
+///   this.
 ///
 /// Handlers that are installed later come first, and may call this one. None should be installed for a while only: a
 /// program that restores the handler before takes this one away.

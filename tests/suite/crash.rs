@@ -39,8 +39,10 @@ tests![
     nothing_is_allocated,
     a_report_takes_a_millisecond;
     alone: installing_again_changes_nothing, alternate_stacks_come_and_go;
-    parts: crash_fault_part, crash_stale_part, crash_gone_part, crash_elsewhere_part, crash_silent_part, crash_before_part, crash_mask_part, crash_repair_part, crash_once_part,
-        crash_default_part, crash_ignored_part, crash_overflow_part, crash_threads_part, crash_busy_part, crash_nested_part, crash_allocation_part, crash_time_part,
+    parts: crash_fault_part, crash_stale_part, crash_gone_part, crash_elsewhere_part, crash_silent_part, crash_before_part,
+        crash_mask_part, crash_repair_part, crash_once_part, crash_default_part, crash_ignored_part,
+        crash_overflow_part, crash_threads_part, crash_busy_part, crash_nested_part, crash_allocation_part,
+        crash_time_part,
 ];
 
 /// Each `outer_…` calls something that crashes.
