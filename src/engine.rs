@@ -295,7 +295,7 @@ impl JitEngine {
     ///
     /// May be called from a signal handler: it takes no lock, waits for nobody and allocates nothing.
     pub fn explain_address(&self, address: *const ()) -> Option<Explanation> {
-        let Occupant { start, library, object, generation, removed, function } =
+        let Occupant { start, library, object, generation, removed, function, .. } =
             self.context.arena.occupant(address.addr())?;
         let function = function.map(|(name, offset)| FunctionOffset { name, offset });
         Some(Explanation { library, object, generation, removed, offset: address.addr() - start, function })

@@ -76,6 +76,7 @@ calls! {
     FindImage = "open", "why such an image is not loaded";
     OpenShared = "dlopen", "a shared library of the caller's";
     SpawnThread = "pthread_create", "a second thread, to compare where variables are";
+    MapSignalStack = "mmap", "an alternate stack for signals";
     MakeCache = "mkdir", "a cache's folder, and its parents";
     MakeCacheFolder = "mkdir", "a folder in it";
     OpenCacheFolder = "open", "one of its folders";

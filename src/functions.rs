@@ -6,6 +6,8 @@ use std::ops::Range;
 /// Functions of an object.
 #[derive(Debug, Default)]
 pub(crate) struct FunctionList {
+    /// The address of their unwind table, or 0.
+    pub(crate) frames: u64,
     names: String,
     all: Vec<Listed>,
 }
@@ -17,8 +19,9 @@ struct Listed {
     name: Range<usize>,
 }
 
-/// A table of functions. It begins with its length and the number of functions, 4 bytes each. Of each function then,
-/// sorted: address (8 bytes), size (4), the end of its name (4) behind the name before; then all names.
+/// A table of functions. It begins with its length and the number of functions, 4 bytes each, and the address of their
+/// `.eh_frame` (8), or 0. Of each function then, sorted: address (8 bytes), size (4), the end of its name (4) behind the
+/// name before; then all names.
 #[derive(Debug)]
 pub(crate) struct FunctionTable(Box<[u8]>);
 
@@ -34,7 +37,7 @@ pub(crate) struct Function<'a> {
     pub(crate) bytes: u32,
 }
 
-const HEADER: usize = 8;
+const HEADER: usize = 16;
 const ENTRY: usize = 16;
 /// So many functions that begin before an address are looked at: functions seldom lie in each other.
 const NESTED: usize = 16;
@@ -48,7 +51,7 @@ impl FunctionList {
 
     /// Sorts them by address. Of several names of one function, the shortest comes first.
     pub(crate) fn sort(&mut self) {
-        let Self { names, all } = self;
+        let Self { names, all, .. } = self;
         let name = |listed: &Listed| names.get(listed.name.clone()).unwrap_or_default();
         all.sort_unstable_by_key(|listed| (listed.address, listed.name.len(), name(listed)));
     }
@@ -61,15 +64,19 @@ impl FunctionList {
         self.names.get(listed.name.clone()).unwrap_or_default()
     }
 
-    /// Returns the table of those in a range of addresses, if there are some. They were [sorted](Self::sort).
+    /// Returns the table of those in a range of addresses, if there are some, or an unwind
+    /// table. They were [sorted](Self::sort).
     pub(crate) fn table(&self, range: &Range<usize>) -> Option<FunctionTable> {
         let within: Vec<&Listed> =
             self.all.iter().filter(|listed| range.contains(&(listed.address as usize))).collect();
         let names: usize = within.iter().map(|listed| listed.name.len()).sum();
-        let len = u32::try_from(HEADER + within.len() * ENTRY + names).ok().filter(|_| !within.is_empty())?;
+        let len = u32::try_from(HEADER + within.len() * ENTRY + names)
+            .ok()
+            .filter(|_| !within.is_empty() || self.frames != 0)?;
         let mut table = Vec::with_capacity(len as usize);
         table.extend(len.to_ne_bytes());
         table.extend((within.len() as u32).to_ne_bytes());
+        table.extend(self.frames.to_ne_bytes());
         let mut end = 0;
         for listed in &within {
             end += listed.name.len() as u32;
@@ -116,14 +123,22 @@ impl<'a> Functions<'a> {
         bytes.map_or(0, u32::from_ne_bytes)
     }
 
+    fn long(&self, at: usize) -> u64 {
+        let bytes = self.0.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u64::from_ne_bytes)
+    }
+
+    /// Returns the address of the unwind table, or 0.
+    pub(crate) fn frames(&self) -> u64 {
+        self.long(8)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.word(4) as usize
     }
 
     fn address(&self, i: usize) -> u64 {
-        let at = HEADER + i * ENTRY;
-        let bytes = self.0.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-        bytes.map_or(0, u64::from_ne_bytes)
+        self.long(HEADER + i * ENTRY)
     }
 
     pub(crate) fn get(&self, i: usize) -> Function<'a> {
@@ -194,8 +209,15 @@ mod tests {
         // SAFETY: of `into_raw`; it is given back below.
         let functions = unsafe { Functions::at(raw) };
         let all: Vec<_> = (0..functions.len()).map(|i| functions.get(i)).map(|f| (f.name, f.address)).collect();
-        assert_eq!(all, [("b", 20), ("ü", 30)]);
+        assert_eq!((all, functions.frames()), (vec![("b", 20), ("ü", 30)], 0));
         // SAFETY: as above, once.
         drop(unsafe { FunctionTable::from_raw(raw) });
+    }
+
+    #[test]
+    fn an_unwind_table_is_known_without_functions_too() {
+        let nameless = FunctionList { frames: 1 << 40, ..FunctionList::default() };
+        let table = nameless.table(&(11..40)).unwrap();
+        assert_eq!((Functions(&table.0).frames(), Functions(&table.0).find(12)), (1 << 40, None));
     }
 }

@@ -97,6 +97,7 @@
 compile_error!("choose an LLVM: slabjit's feature llvm15-0, … llvm23-1 (`inkwell` needs one, too)");
 
 mod cache;
+pub mod crash;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod debug_info;

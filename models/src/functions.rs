@@ -43,6 +43,10 @@ impl<'a> Functions<'a> {
         1
     }
 
+    pub(crate) fn frames(&self) -> u64 {
+        self.0.parse().unwrap()
+    }
+
     pub(crate) fn get(&self, _: usize) -> Function<'a> {
         Function { name: self.0, address: 0, bytes: 1 }
     }

@@ -14,6 +14,11 @@ use crate::name::Name;
 #[path = "../../src/memory/address_log/record.rs"]
 mod record;
 
+#[path = "../../src/memory/address_log/directory.rs"]
+mod directory;
+
+mod list;
+
 mod occupant {
     use std::time::SystemTime;
 
@@ -26,6 +31,7 @@ mod occupant {
         pub(super) generation: u64,
         pub(super) removed: Option<SystemTime>,
         pub(super) function: Option<(ShortName, usize)>,
+        pub(super) frames: u64,
     }
 }
 
@@ -64,7 +70,7 @@ impl Known {
         let known = self.record.read(ADDRESS, &reading)?;
         assert_eq!(known.start, range(known.generation).start);
         assert_eq!((known.library.0, known.object.0), (known.generation, known.generation));
-        assert_eq!(number(known.function), known.generation);
+        assert_eq!((number(known.function), known.frames), (known.generation, known.generation));
         // Another may be there now, or none.
         self.record.functions(&reading).iter().for_each(|(name, _)| assert!(name.parse::<u64>().is_ok()));
         Some(known)

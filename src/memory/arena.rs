@@ -20,7 +20,7 @@ use super::ranges::Ranges;
 use super::stats::ArenaStats;
 use crate::fork_guard::{self, ForkGuard, Guard, Mutex};
 use crate::functions::FunctionList;
-use crate::memory::address_log::{History, Occupant, RecordId, Writer};
+use crate::memory::address_log::{History, Listed, Occupant, RecordId, Writer};
 use crate::memory::membarrier;
 use crate::name::Name;
 use crate::{Error, MemoryError, Result};
@@ -97,6 +97,8 @@ pub(crate) struct BlamedSection {
 
 /// One reservation of addresses. Slabs keep it alive; the last holder unmaps it.
 pub(crate) struct Arena {
+    /// Dropped before the addresses may be another arena's.
+    history: Listed,
     mapping: Mapping,
     page: usize,
     packs: bool,
@@ -104,7 +106,6 @@ pub(crate) struct Arena {
     populates: AtomicBool,
     /// Whether the system refuses to make pages executable, as far as seen.
     exec_gain_refused: AtomicBool,
-    history: History,
     state: Mutex<State>,
 }
 
@@ -167,7 +168,7 @@ impl Arena {
         let size = mapping.range().len();
         let stats = ArenaStats { reserved_bytes: size, ..ArenaStats::default() };
         let ranges = Ranges::new(mapping.range(), page);
-        let history = History::new(mapping.range(), page);
+        let history = Listed::new(History::new(mapping.range(), page));
         let (quarantine, writer) = (Quarantine::new(config.quarantine), Writer::default());
         let packing = config.packed.map(|packed| Box::new(Packing::new(page, packed.hardened, packed.striped)));
         if packing.is_some() {

@@ -40,7 +40,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use address_log::Occupant;
+pub(crate) use address_log::{Occupant, Owner, any_arena, former_owner, owner};
 pub(crate) use arena::{Arena, ArenaConfig, Blame, BlamedSection, PackedConfig, PlacementHints};
 pub use error::MemoryError;
 pub(crate) use layout::{Lifetime, SegmentRequest};

@@ -17,6 +17,7 @@ common::tests![
     run_compiles_ir,
     run_of_a_founding_object,
     run_fails_with_125,
+    run_reports_crashes_if_asked,
     errors_speak_the_words_of_the_command_line,
     names_are_printed_without_control_characters,
     check_in_one_line_an_object,
@@ -679,4 +680,39 @@ fn manual_has_a_page_for_each_command() {
     }
     assert_eq!(text.matches(".TH ").count(), names.len() + 1);
     assert!(text.contains("executable\\-stack"), "{text}");
+}
+
+/// By default, signals are those of a fresh process.
+fn run_reports_crashes_if_asked() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let source = "#include <signal.h>
+        #include <string.h>
+        __attribute__((noinline)) static int reads(volatile int *p) { return *p; }
+        __attribute__((noinline)) static int deep(int n) { volatile char a[999]; a[n % 999] = n; return deep(n + 1) + a[0]; }
+        static int signals(void) {
+            int signals[] = { SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE }; int n = 0; stack_t stack;
+            for (int i = 0; i < 5; i++) { struct sigaction a; sigaction(signals[i], 0, &a); n += a.sa_handler != SIG_DFL; }
+            sigaltstack(0, &stack); return n + 10 * !(stack.ss_flags & SS_DISABLE);
+        }
+        int main(int argc, char **argv) {
+            if (argc == 1) return signals();
+            return (strcmp(argv[1], \"deep\") ? reads((int *)8) : deep(argc)) + 1;
+        }";
+    let path = object("crashes.c", source);
+    assert_eq!(outcome(&["run", &path]), (Some(0), String::new(), String::new()));
+    assert_eq!(outcome(&["run", "--crash-report", &path]), (Some(15), String::new(), String::new()));
+    for (argument, function) in [("read", "reads"), ("deep", "deep")] {
+        let silent = slabjit(&["run", &path, "--", argument]);
+        assert_eq!((silent.status.signal(), silent.stderr.as_slice()), (Some(libc::SIGSEGV), &b""[..]));
+        let reported = slabjit(&["run", "--crash-report", &path, "--", argument]);
+        let stderr = String::from_utf8_lossy(&reported.stderr).into_owned();
+        assert_eq!(reported.status.signal(), Some(libc::SIGSEGV), "{stderr}");
+        let lines: Vec<_> = stderr.lines().collect();
+        assert!(lines[0].starts_with("slabjit: SIGSEGV at 0x"), "{stderr}");
+        assert!(lines[1].starts_with(&format!("slabjit:   in {function}+0x")), "{stderr}");
+        assert!(lines[1].contains("crashes.o' of library "), "{stderr}");
+        assert_eq!(stderr.contains("the stack has probably overflowed"), argument == "deep", "{stderr}");
+    }
+    let (_, stdout, _) = outcome(&["run", "--help"]);
+    assert!(stdout.contains("--crash-report") && stdout.contains("alternate signal stack"), "{stdout}");
 }

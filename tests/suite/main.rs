@@ -16,6 +16,7 @@ mod case;
 #[cfg(feature = "cli")]
 mod cli;
 mod common;
+mod crash;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(feature = "cli")]
@@ -99,6 +100,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("cache", cache::TESTS, cache::PARTS),
     #[cfg(feature = "cli")]
     ("cli", cli::TESTS, cli::PARTS),
+    ("crash", crash::TESTS, crash::PARTS),
     #[cfg(feature = "cuda")]
     ("cuda", cuda::TESTS, cuda::PARTS),
     #[cfg(feature = "cli")]

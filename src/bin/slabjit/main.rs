@@ -58,6 +58,14 @@ enum Command {
         #[cfg(feature = "inkwell")]
         #[arg(long)]
         lazy: bool,
+        /// Report a crash in loaded code on standard error: the function, object and library, what was removed, and the
+        /// calls that lead there.
+        ///
+        /// Handles SIGSEGV, SIGBUS, SIGILL, SIGTRAP and SIGFPE; a handler that the program installs replaces the
+        /// report's. The process then ends by the same signal. The main thread gets an alternate signal stack, so that
+        /// an overflow of its stack is reported, too. Without this, signals are as in a fresh process.
+        #[arg(long)]
+        crash_report: bool,
         #[command(flatten)]
         scope: Scope,
         #[command(flatten)]
@@ -133,10 +141,17 @@ fn run_command() -> c_int {
             };
         }
     };
+    #[cfg(feature = "llvm")]
+    if let Command::Run { crash_report: true, .. } = arguments.command
+        && let Err(error) = run::report_crashes()
+    {
+        output::complain(&format!("cannot report crashes: {error}"));
+        return OUR_FAILURE;
+    }
     match arguments.command {
         #[cfg(feature = "llvm")]
         #[cfg(feature = "inkwell")]
-        Command::Run { entry, lazy: true, scope, settings, inputs, arguments } => {
+        Command::Run { entry, lazy: true, scope, settings, inputs, arguments, .. } => {
             run::run_lazily(&entry, &scope, &settings, &inputs, arguments)
         }
         #[cfg(feature = "llvm")]

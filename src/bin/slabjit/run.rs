@@ -2,8 +2,10 @@
 #![allow(unsafe_code, reason = "running the objects is what the user asked for")]
 
 use std::ffi::{CString, OsString, c_int};
+use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 
+use slabjit::crash::{self, AlternateStack};
 use slabjit::program;
 
 use crate::input::Inputs;
@@ -28,6 +30,14 @@ pub(crate) fn run_lazily(
 ) -> c_int {
     set_arguments(inputs, arguments);
     told(call_lazily(entry, scope, settings, inputs))
+}
+
+/// Reports crashes of this process from now on, also where this thread's stack has overflowed.
+pub(crate) fn report_crashes() -> io::Result<()> {
+    // Until the process ends.
+    std::mem::forget(AlternateStack::of_this_thread()?);
+    crash::install();
+    Ok(())
 }
 
 fn told(status: slabjit::Result<c_int>) -> c_int {

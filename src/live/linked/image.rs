@@ -56,6 +56,7 @@ impl Image {
     ) -> Self {
         let mut functions = std::mem::take(&mut linked.functions);
         functions.sort();
+        functions.frames = linked.frames;
         if let Some(allocation) = &mut linked.allocation {
             allocation.slab_mut().belong_to(library, &object.kept_name, &functions);
         }

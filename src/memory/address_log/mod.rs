@@ -1,7 +1,9 @@
 //! The log of addresses: which object lies, or lay, at an address. Reading takes no lock, does not wait and does not
 //! allocate, so that a signal handler can read.
 
+mod directory;
 mod lines;
+mod listed;
 mod occupant;
 mod record;
 
@@ -12,6 +14,8 @@ use once_cell::race::OnceBox;
 
 use crate::functions::FunctionTable;
 use crate::memory::address_log::lines::Lines;
+pub(super) use crate::memory::address_log::listed::Listed;
+pub(crate) use crate::memory::address_log::listed::{Owner, any_arena, former_owner, owner};
 pub(crate) use crate::memory::address_log::occupant::Occupant;
 pub(super) use crate::memory::address_log::occupant::RecordId;
 use crate::memory::address_log::record::{Readers, Record, Seen};

@@ -16,6 +16,8 @@ pub(crate) struct Occupant {
     pub(crate) removed: Option<SystemTime>,
     /// The function at the address, and how far it is from its beginning.
     pub(crate) function: Option<(ShortName, usize)>,
+    /// The address of the object's unwind table, or 0.
+    pub(crate) frames: u64,
 }
 
 /// The position of a record, plus one.

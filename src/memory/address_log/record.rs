@@ -107,9 +107,9 @@ impl Record {
             // SAFETY: they were published under this version, and `Reading` keeps them.
             let (library, object) = unsafe { (NameCell::read(library), NameCell::read(object)) };
             // SAFETY: as above.
-            let function = unsafe { FunctionsCell::find(functions, address) };
+            let (function, frames) = unsafe { FunctionsCell::find(functions, address) };
             let removed = (removed != 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_nanos(removed));
-            return Some(Occupant { start, library, object, generation, removed, function });
+            return Some(Occupant { start, library, object, generation, removed, function, frames });
         }
         None
     }
@@ -205,13 +205,15 @@ impl FunctionsCell {
 
     /// # Safety
     /// The pointer was in a cell, and its target is still kept.
-    unsafe fn find(raw: *const u8, address: usize) -> Option<(ShortName, usize)> {
+    unsafe fn find(raw: *const u8, address: usize) -> (Option<(ShortName, usize)>, u64) {
         if raw.is_null() {
-            return None;
+            return (None, 0);
         }
         // SAFETY: by the caller.
-        let function = unsafe { Functions::at(raw) }.find(address as u64)?;
-        Some((ShortName::new(function.name), address - function.address as usize))
+        let functions = unsafe { Functions::at(raw) };
+        let function = functions.find(address as u64);
+        let named = |f: Function<'_>| (ShortName::new(f.name), address - f.address as usize);
+        (function.map(named), functions.frames())
     }
 }
 
@@ -262,7 +264,7 @@ impl Readers {
     }
 
     /// Returns whether no reader can have seen earlier contents: later readers find the record empty.
-    fn none(&self) -> bool {
+    pub(super) fn none(&self) -> bool {
         self.0.load(Ordering::SeqCst) == 0
     }
 }

@@ -139,6 +139,7 @@ pub fn run(files: &Path) -> Outcome {
     if let Some(engine) = script.attempt("a placed engine", placed) {
         script.load(&engine, "in a placed engine", &["nowhere.o", "undefined.o"], None);
     }
+    script.has_a_signal_stack();
     // The engines are gone; what was loaded is not.
     script.check();
     let Script { outcome, mut loaded, .. } = script;
@@ -179,6 +180,21 @@ impl Script<'_> {
         drop(plain);
         self.load(engine, "plain code again", &["plain.o"], None);
         self.load(engine, "thread-local variables again", &["thread_local.o"], None);
+    }
+
+    /// On a thread that has none.
+    fn has_a_signal_stack(&mut self) {
+        let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+        let mut before = none;
+        // SAFETY: no handler runs, and the thread gets its stack back.
+        unsafe { libc::sigaltstack(&raw const none, &raw mut before) };
+        let own = || {
+            let stack = slabjit::crash::AlternateStack::of_this_thread();
+            stack.map_err(|source| Error::Io { path: "the signal stack".into(), source })
+        };
+        drop(self.attempt("a signal stack", own));
+        // SAFETY: as above.
+        unsafe { libc::sigaltstack(&raw const before, std::ptr::null_mut()) };
     }
 
     /// All of it goes again; so many kernels go at once, so that memory is returned.
