@@ -4,22 +4,22 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 #[cfg(feature = "llvm")]
 use once_cell::sync::OnceCell;
 
 #[cfg(doc)]
 use crate::Error;
-use crate::debuggers::{self, Line};
+use crate::debuggers;
 use crate::elf::{LinkPlan, ObjectPlugin, Preparation, Target};
+use crate::explanation::{Explanation, Symbolized};
 use crate::library::{Library, LibraryBuilder};
 #[cfg(feature = "llvm")]
 use crate::link::{JitLinker, Session};
 use crate::live::context::Context;
 use crate::live::linker::Linker;
-use crate::memory::{ArenaConfig, ArenaStats, Occupant, PackedConfig};
-use crate::name::{Name, ShortName};
+use crate::memory::{ArenaConfig, ArenaStats, PackedConfig};
+use crate::name::Name;
 use crate::out_of_range::OutOfRange;
 use crate::read::read_object;
 use crate::runtime::SharedLibrary;
@@ -74,85 +74,6 @@ pub struct EngineStats {
     /// References of live code that reach their targets through a literal, a slot or a stub; see
     /// [`OutOfRange::Bridge`].
     pub bridges: u64,
-}
-
-/// The library and object at an address; see [`JitEngine::explain_address`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Explanation {
-    /// The library.
-    pub library: ShortName,
-    /// The object.
-    pub object: ShortName,
-    /// Counts what the engine has loaded: the same addresses have another generation each time.
-    pub generation: u64,
-    /// When it was removed; none as long as it lives.
-    pub removed: Option<SystemTime>,
-    /// Offset of the address in the object's slab, or in its own mapping where the section lies outside the arena.
-    pub offset: usize,
-    /// The function at the address, if the object's symbol table has one there.
-    pub function: Option<FunctionOffset>,
-}
-
-/// An address in a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FunctionOffset {
-    /// The function's name, as the object has it.
-    pub name: ShortName,
-    /// Offset of the address from its beginning.
-    pub offset: usize,
-}
-
-/// What is at an address of loaded code; see [`JitEngine::symbolize`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Symbolized {
-    /// The object and the function.
-    pub explanation: Explanation,
-    /// The source lines: where a function was inlined that of the innermost first, with those that it was inlined into
-    /// behind it. Empty if the object has no debug information for the address, or it is not kept.
-    pub lines: Vec<SourceLine>,
-}
-
-/// A place in source code, as debug information has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SourceLine {
-    /// The function, by its linkage name if it has one.
-    pub function: Option<String>,
-    /// The source file, with the folder that it was compiled in.
-    pub file: Option<String>,
-    /// The line, from 1.
-    pub line: Option<u32>,
-    /// The column, from 1.
-    pub column: Option<u32>,
-}
-
-impl fmt::Display for Symbolized {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.explanation.fmt(f)?;
-        for SourceLine { function, file, line, .. } in &self.lines {
-            let (function, file) = (function.as_deref().unwrap_or("?"), file.as_deref().unwrap_or("?"));
-            write!(f, "\n  at {file}:{} ({function})", line.unwrap_or_default())?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Explanation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { library, object, generation, removed, offset, function } = self;
-        if let Some(FunctionOffset { name, offset }) = function {
-            write!(f, "{name}+{offset:#x} in ")?;
-        }
-        write!(f, "'{object}' of library '{library}' (generation {generation}), offset {offset:#x} of its slab")?;
-        let Some(removed) = removed else { return Ok(()) };
-        match removed.elapsed() {
-            Ok(ago) => write!(f, ", removed {}.{:03} s ago", ago.as_secs(), ago.subsec_millis()),
-            Err(_) => f.write_str(", removed"),
-        }
-    }
 }
 
 impl JitEngine {
@@ -295,22 +216,15 @@ impl JitEngine {
     ///
     /// May be called from a signal handler: it takes no lock, waits for nobody and allocates nothing.
     pub fn explain_address(&self, address: *const ()) -> Option<Explanation> {
-        let Occupant { start, library, object, generation, removed, function, .. } =
-            self.context.arena.occupant(address.addr())?;
-        let function = function.map(|(name, offset)| FunctionOffset { name, offset });
-        Some(Explanation { library, object, generation, removed, offset: address.addr() - start, function })
+        self.context.arena.occupant(address.addr()).map(|occupant| Explanation::new(occupant, address.addr()))
     }
 
     /// Returns the object, the function and, with [`DebugInfo::Lines`] or [`DebugInfo::Full`], the source lines at an
-    /// address of loaded code. A removed object has no lines any more.
+    /// address of loaded code. A removed object has no lines any more. [`symbolize`](crate::symbolize) asks all engines.
     ///
     /// Takes locks and allocates; the first lines of an object take milliseconds, as its debug information is read.
     pub fn symbolize(&self, address: *const ()) -> Option<Symbolized> {
-        let explanation = self.explain_address(address)?;
-        let lines = if explanation.removed.is_some() { Vec::new() } else { debuggers::lines_of(address.addr()) };
-        let lines =
-            lines.into_iter().map(|Line { function, file, line, column }| SourceLine { function, file, line, column });
-        Some(Symbolized { lines: lines.collect(), explanation })
+        self.explain_address(address).map(|explanation| Symbolized::new(explanation, address.addr()))
     }
 
     /// Returns the addresses of the arena, in which all slabs lie.

@@ -107,6 +107,7 @@ mod elf;
 mod engine;
 mod error;
 mod error_text;
+mod explanation;
 #[cfg(slabjit_faults)]
 #[doc(hidden)]
 pub mod fault;
@@ -132,6 +133,7 @@ mod name;
 #[cfg(feature = "llvm")]
 pub mod orc;
 mod out_of_range;
+mod panic_hook;
 mod placement;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
@@ -156,10 +158,9 @@ pub use elf::{
     PlannedDefinition, PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem, SectionConflicts,
     Severity, Verdict,
 };
-pub use engine::{
-    EngineStats, Explanation, FunctionOffset, JitEngine, JitEngineBuilder, SlabLayout, SourceLine, Symbolized,
-};
+pub use engine::{EngineStats, JitEngine, JitEngineBuilder, SlabLayout};
 pub use error::{Error, Result};
+pub use explanation::{Explanation, FunctionOffset, SourceLine, Symbolized, symbolize};
 pub use hints::SymbolHint;
 pub use imports::{Provider, ResolvedImport};
 #[cfg(feature = "inkwell")]
@@ -176,6 +177,7 @@ pub use live::library::error::{FileKind, LibraryError, SymbolMissing};
 pub use memory::{ArenaStats, MemoryError, PackedMode, Protection};
 pub use name::ShortName;
 pub use out_of_range::OutOfRange;
+pub use panic_hook::install_panic_hook;
 pub use placement::ArenaPlacement;
 pub use removal::Removal;
 #[cfg(feature = "cuda")]

@@ -10,7 +10,13 @@ use slabjit::{DebugInfo, JitEngine, Library, SlabLayout, Symbolized};
 use crate::common::{self, freed, link_shared, tests, tool};
 use crate::target::tool_command;
 
-tests![lines_are_those_that_addr2line_says, names_need_no_lines, odd_debug_information_is_no_error];
+tests![
+    lines_are_those_that_addr2line_says,
+    names_need_no_lines,
+    odd_debug_information_is_no_error,
+    panics_name_loaded_callers;
+    parts: panics_under_loaded_code
+];
 
 const C: &str = "
 static inline __attribute__((always_inline)) int twice(int n) {
@@ -113,6 +119,7 @@ fn compare(engine: &JitEngine, library: &Library, shared: &Path, compiler: &str,
             .collect();
         let expected: Vec<_> = expected.into_iter().map(|(function, place)| (function, unknown(&place))).collect();
         assert_eq!(frames, expected, "{what}: {seen}");
+        assert_eq!(slabjit::symbolize(std::ptr::without_provenance(*address)).as_ref(), Some(&seen));
     }
     ours.len()
 }
@@ -167,6 +174,45 @@ fn names_need_no_lines() {
         let nowhere = std::ptr::from_ref(&engine).cast();
         assert!(engine.symbolize(nowhere).is_none());
         freed(&library);
+    }
+}
+
+extern "C-unwind" fn refuses(_: i32) -> i32 {
+    panic!("the host refuses");
+}
+
+fn panics_under_loaded_code() {
+    slabjit::install_panic_hook();
+    slabjit::install_panic_hook();
+    // Of nobody's.
+    assert!(std::panic::catch_unwind(|| panic!("not from loaded code")).is_err());
+    let source = "
+        int refuses(int);
+        int the_inner(int n) { return refuses(n) + 1; }
+        int the_outer(int n) { return the_inner(n) * 2; }
+    ";
+    let object = common::compile("panics.c", source, &["-g", "-O1", "-fno-inline", "-fexceptions"]);
+    for engine in engines(DebugInfo::Lines) {
+        // SAFETY: a function of that type.
+        let library = unsafe { engine.library("panics").symbol("refuses", refuses as *const ()) }.build().unwrap();
+        library.add_object_file(&object).unwrap();
+        // SAFETY: the type of the function.
+        let outer = unsafe { library.get::<unsafe extern "C-unwind" fn(i32) -> i32>("the_outer").unwrap() };
+        // SAFETY: it takes any number.
+        assert!(std::panic::catch_unwind(|| unsafe { outer(1) }).is_err());
+    }
+}
+
+fn panics_name_loaded_callers() {
+    let end = common::child("panics_under_loaded_code");
+    assert_eq!(end.code, Some(0), "{end:?}");
+    assert_eq!(end.stderr.matches("called by loaded code").count(), 2, "{end:?}");
+    let told: Vec<&str> = end.stderr.lines().filter_map(|line| line.strip_prefix("slabjit:   ")).collect();
+    let [inner, at_inner, outer, at_outer, rest @ ..] = &told[..] else { panic!("{end:?}") };
+    assert_eq!(rest.len(), 4, "{end:?}");
+    for (name, line, told, at) in [("the_inner", 3, inner, at_inner), ("the_outer", 4, outer, at_outer)] {
+        assert!(told.starts_with(&format!("{name}+")) && told.contains("panics.o' of library 'panics'"), "{end:?}");
+        assert!(at.ends_with(&format!("panics.c:{line} ({name})")), "{end:?}");
     }
 }
 
