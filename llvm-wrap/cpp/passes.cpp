@@ -158,7 +158,8 @@ void report(slabjit::Link &Link, LinkGraph &G) {
 
 /// Tells the names of functions, and the blocks, that were not pruned.
 void reportFunctionsAndBlocks(slabjit::Link &Link, LinkGraph &G) {
-  DenseSet<Block *> Blocks;
+  // Small objects have few, and take no memory for them.
+  SmallPtrSet<Block *, 16> Blocks;
   if (!Link.Functions.empty() || !Link.Located.empty())
     for (auto *B : G.blocks())
       Blocks.insert(B);
