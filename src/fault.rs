@@ -72,6 +72,7 @@ calls! {
     CreateOldImage = "memfd_create", "the same where the kernel does not know all flags";
     SizeImage = "ftruncate", "the size of such an image";
     WriteImage = "pwrite", "its contents";
+    MoveImage = "fcntl", "it is open under a high number";
     OpenImage = "dlopen", "it is loaded";
     FindImage = "open", "why such an image is not loaded";
     OpenShared = "dlopen", "a shared library of the caller's";

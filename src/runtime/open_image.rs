@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ftruncate, memfd_create, openat};
-use rustix::io::{Errno, pwrite, retry_on_intr};
+use rustix::io::{Errno, fcntl_dupfd_cloexec, pwrite, retry_on_intr};
 
 use super::handle::Handle;
 use super::image_name::unique_path;
@@ -55,12 +55,22 @@ pub(super) fn open_image<'a>(
     for (offset, bytes) in pieces {
         write_all_at(&file, bytes, offset).map_err(|error| OpenError::System("pwrite", error))?;
     }
+    let file = moved(file);
     let path = unique_path(&file);
     let handle = load(&path, reach).map_err(|message| match find(&path) {
         Ok(()) => OpenError::Loader(message),
         Err(error) => OpenError::System("opening it under /proc/thread-self/fd", error.into()),
     })?;
     Ok(Handle(handle))
+}
+
+/// The least number of an image's descriptor, if there may be so many.
+const HIGH: i32 = 1000;
+
+/// Gives an open file a high number. Debuggers open the loader's names of images: they look into their own table of
+/// open files, and wait for ever for what a pipe of theirs has.
+fn moved(file: OwnedFd) -> OwnedFd {
+    check(Call::MoveImage).and_then(|()| fcntl_dupfd_cloexec(&file, HIGH)).unwrap_or(file)
 }
 
 /// Opens an image through the loader, or returns its message.

@@ -60,9 +60,16 @@ fn no_gdb() -> bool {
     !there || under_valgrind()
 }
 
+/// A tool that is ended if it hangs.
+fn limited(tool: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--foreground", "-k", "1", "200", tool]);
+    command
+}
+
 /// What GDB prints, run with commands.
 fn gdb(arguments: &[&str], commands: &[&str]) -> String {
-    let mut gdb = Command::new("gdb");
+    let mut gdb = limited("gdb");
     gdb.args(["-batch", "-nx", "-iex", "set debuginfod enabled off", "-iex", "set breakpoint pending on"]);
     gdb.args(["-iex", "set print thread-events off", "-iex", "set width 0"]);
     // Addresses of loaded code and of a program's are not the same.
@@ -382,7 +389,7 @@ fn lldb_sees_names_and_lines() {
     let (object, native) = program();
     let commands = ["breakpoint set -n the_leaf", "run", "bt", "finish", "continue"];
     let run = |arguments: &[&str]| {
-        let mut lldb = Command::new(lldb);
+        let mut lldb = limited(lldb);
         lldb.args(["-b", "-x"]).stdin(Stdio::null());
         commands.iter().for_each(|command| {
             lldb.args(["-o", command]);
@@ -441,7 +448,7 @@ fn a_program_under_qemu_has_names_and_lines() {
             std::thread::sleep(Duration::from_millis(20));
         }
         let remote = format!("target remote {}", socket.display());
-        let mut gdb = Command::new("gdb-multiarch");
+        let mut gdb = limited("gdb-multiarch");
         gdb.args(["-batch", "-nx", "-iex", "set debuginfod enabled off", "-iex", "set breakpoint pending on"]);
         for command in
             ["set width 0", &remote, "break the_leaf", "continue", "bt", "next", "next", "info locals", "kill"]
@@ -509,7 +516,7 @@ fn perf_has_names_of_what_ran_when() {
     let folder = temporary().join("perf");
     std::fs::create_dir(&folder).unwrap();
     let command = child_command("spins");
-    let mut perf = Command::new("perf");
+    let mut perf = limited("perf");
     perf.args(["record", "-q", "-e", "cpu-clock:u", "-k", "CLOCK_MONOTONIC", "-o", "perf.data"])
         .arg(command.get_program());
     perf.current_dir(&folder).envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));

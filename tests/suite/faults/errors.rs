@@ -17,6 +17,7 @@ pub fn of(call: Call) -> &'static [i32] {
         (_, "read") => &[EIO, EISDIR, ENOMEM],
         (_, "memfd_create") => &[EMFILE, EINVAL, ENFILE, ENOMEM, EPERM, EACCES],
         (_, "ftruncate") => &[EINTR, EFBIG, EIO, EPERM],
+        (_, "fcntl") => &[EMFILE, EINVAL],
         (_, "pwrite") => &[ENOSPC, EINTR, EFBIG, EIO, EDQUOT],
         (_, "dlopen") => &[EMFILE, ENOMEM],
         (_, "mkdir") => &[ENOSPC, EROFS, EACCES, EDQUOT, EMLINK],
