@@ -113,11 +113,11 @@ impl NamesFile {
         self.registered.tell();
     }
 
-    /// Makes room, half as much again as there is at least.
+    /// Makes room, a quarter as much again as there is at least.
     fn grow(&mut self, functions: usize, bytes: usize) {
         let (slots, strings) = (self.slots.capacity(), self.strings.capacity());
-        self.slots.grow(functions.max(slots / 2));
-        self.strings.grow(bytes.max(strings / 2));
+        self.slots.grow(functions.max(slots / 4));
+        self.strings.grow(bytes.max(strings / 4));
         let mut file = empty(self.region, &self.slots, &self.strings);
         let before = SYMBOLS_AT + slots * SYMBOL;
         let old = self.registered.file();
