@@ -1,107 +1,68 @@
 //! Expressions of unwind tables (DWARF 5, 2.5.1): procedure linkage tables and signal frames have some.
 
+use gimli::{
+    Encoding, Evaluation, EvaluationResult, EvaluationStorage, Expression, Format, Piece, Reader, UnitOffset, Value,
+};
+
 use super::readable::Readable;
-use super::reader::Reader;
+use super::reader::Bytes;
 use super::registers::Registers;
 
 /// Values on the stack of an expression.
 const DEPTH: usize = 8;
+/// Operations: they may jump.
+const MOST: u32 = 1000;
+const ENCODING: Encoding = Encoding { format: Format::Dwarf32, version: 4, address_size: size_of::<usize>() as u8 };
+/// Values have no type.
+const NONE: UnitOffset = UnitOffset(0);
 
-struct Stack {
-    values: [usize; DEPTH],
-    len: usize,
-}
+/// Without memory of the heap.
+struct InPlace;
 
-impl Stack {
-    fn push(&mut self, value: usize) -> Option<()> {
-        *self.values.get_mut(self.len)? = value;
-        self.len += 1;
-        Some(())
-    }
-
-    fn pop(&mut self) -> Option<usize> {
-        self.len = self.len.checked_sub(1)?;
-        self.values.get(self.len).copied()
-    }
+impl<R: Reader> EvaluationStorage<R> for InPlace {
+    type Stack = [Value; DEPTH];
+    type ExpressionStack = [(R, R); 0];
+    type Result = [Piece<R>; 1];
 }
 
 /// Returns the value of an expression, which begins with `first` on its stack.
 pub(super) fn value(
-    mut code: Reader<'_>,
+    expression: Expression<Bytes<'_>>,
     first: Option<usize>,
     registers: &Registers,
-    memory: &mut Readable,
+    memory: &Readable,
 ) -> Option<usize> {
-    let mut stack = Stack { values: [0; DEPTH], len: 0 };
+    let mut evaluation = Evaluation::<_, InPlace>::new_in(expression.0, ENCODING);
+    evaluation.set_max_iterations(MOST);
     if let Some(first) = first {
-        stack.push(first)?;
+        evaluation.set_initial_value(first as u64);
     }
-    while !code.is_at_end() {
-        let operation = code.u8()?;
-        let value = match operation {
-            // DW_OP_addr, DW_OP_const8u, DW_OP_const8s
-            0x03 | 0x0e | 0x0f => code.u64()? as usize,
-            // DW_OP_deref
-            0x06 => memory.word(stack.pop()?)?,
-            // DW_OP_const1u … DW_OP_consts
-            0x08 => code.u8()?.into(),
-            0x09 => code.u8()?.cast_signed() as usize,
-            0x0a => code.u16()?.into(),
-            0x0b => code.u16()?.cast_signed() as usize,
-            0x0c => code.u32()? as usize,
-            0x0d => code.u32()?.cast_signed() as usize,
-            0x10 => code.unsigned()? as usize,
-            0x11 => code.signed()? as usize,
-            // DW_OP_dup, DW_OP_drop
-            0x12 => {
-                let top = stack.pop()?;
-                stack.push(top)?;
-                top
+    let mut result = evaluation.evaluate();
+    loop {
+        result = match result.ok()? {
+            EvaluationResult::Complete => return Some(evaluation.value_result()?.to_u64(u64::MAX).ok()? as usize),
+            EvaluationResult::RequiresMemory { address, size: 8, space: None, base_type: NONE } => {
+                evaluation.resume_with_memory(Value::Generic(memory.word(address as usize)? as u64))
             }
-            0x13 => {
-                stack.pop()?;
-                continue;
+            EvaluationResult::RequiresRegister { register, base_type: NONE } => {
+                evaluation.resume_with_register(Value::Generic(registers.get(register.0.into())? as u64))
             }
-            // DW_OP_and, _minus, _mul, _or, _plus, _shl, _shr, _ge
-            0x1a | 0x1c | 0x1e | 0x21 | 0x22 | 0x24 | 0x25 | 0x2a => {
-                let (right, left) = (stack.pop()?, stack.pop()?);
-                match operation {
-                    0x1a => left & right,
-                    0x1c => left.wrapping_sub(right),
-                    0x1e => left.wrapping_mul(right),
-                    0x21 => left | right,
-                    0x22 => left.wrapping_add(right),
-                    0x24 => left.checked_shl(right.try_into().ok()?).unwrap_or(0),
-                    0x25 => left.checked_shr(right.try_into().ok()?).unwrap_or(0),
-                    _ => usize::from(left.cast_signed() >= right.cast_signed()),
-                }
-            }
-            // DW_OP_plus_uconst
-            0x23 => stack.pop()?.wrapping_add(code.unsigned()? as usize),
-            // DW_OP_lit0 …
-            0x30..=0x4f => usize::from(operation - 0x30),
-            // DW_OP_breg0 …, DW_OP_bregx
-            0x70..=0x8f => {
-                let register = registers.get(usize::from(operation - 0x70))?;
-                register.wrapping_add_signed(code.signed()? as isize)
-            }
-            0x92 => {
-                let register = registers.get(code.unsigned()? as usize)?;
-                register.wrapping_add_signed(code.signed()? as isize)
-            }
-            // DW_OP_nop
-            0x96 => continue,
+            EvaluationResult::RequiresRelocatedAddress(address) => evaluation.resume_with_relocated_address(address),
             _ => return None,
-        };
-        stack.push(value)?;
+        }
     }
-    stack.pop()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::crash::registers::COUNT;
+
+    fn value_of(code: &[u8], registers: &Registers) -> Option<usize> {
+        let memory = Readable::default();
+        let code = Bytes::from(code.as_ptr().expose_provenance(), &memory).split(code.len()).unwrap();
+        value(Expression(code), None, registers, &memory)
+    }
 
     #[test]
     fn the_expression_of_a_procedure_linkage_table() {
@@ -110,12 +71,12 @@ mod tests {
         for (address, more) in [(0x1000_usize, 0), (0x100a, 0), (0x100b, 8), (0x100f, 8)] {
             let mut registers = Registers { pc: 0, values: [None; COUNT] };
             (registers.values[7], registers.values[0]) = (Some(0x5000), Some(address));
-            let value = value(Reader::new(&code, 0), None, &registers, &mut Readable::default());
-            assert_eq!(value, Some(0x5008 + more), "{address:#x}");
+            assert_eq!(value_of(&code, &registers), Some(0x5008 + more), "{address:#x}");
         }
         let registers = Registers { pc: 0, values: [None; COUNT] };
-        for bad in [&[0x22][..], &[0x13], &[0x70, 0], &[0x31, 0x06], &[0xff], &[0x30; DEPTH + 1]] {
-            assert_eq!(value(Reader::new(bad, 0), None, &registers, &mut Readable::default()), None, "{bad:x?}");
+        // The last jumps to itself.
+        for bad in [&[0x22][..], &[0x13], &[0x70, 0], &[0x31, 0x06], &[0xff], &[0x30; DEPTH + 1], &[0x2f, 0xfd, 0xff]] {
+            assert_eq!(value_of(bad, &registers), None, "{bad:x?}");
         }
     }
 }

@@ -1,21 +1,24 @@
 //! Memory that may not be there: it is read only if the kernel can read it.
 #![allow(unsafe_code, reason = "reads by address")]
 
+use std::cell::Cell;
+
 /// A page is not smaller.
 const PAGE: usize = 4096;
 
 /// The last pages that were asked for. Others may unmap them meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct Readable([usize; 2]);
+pub(super) struct Readable(Cell<[usize; 2]>);
 
 impl Readable {
     /// Returns whether a page can be read.
-    fn page(&mut self, page: usize) -> bool {
+    fn page(&self, page: usize) -> bool {
         // A page at 0 is none.
         if page == 0 {
             return false;
         }
-        if self.0.contains(&page) {
+        let known = self.0.get();
+        if known.contains(&page) {
             return true;
         }
         // The kernel reads the new mask, and then refuses the unknown operation (EINVAL): no signal is blocked.
@@ -25,37 +28,36 @@ impl Readable {
         if answer == 0 || unsafe { *libc::__errno_location() } == libc::EFAULT {
             return false;
         }
-        self.0 = [page, self.0[0]];
+        self.0.set([page, known[0]]);
         true
     }
 
-    fn all(&mut self, address: usize, len: usize) -> bool {
+    /// Returns whether bytes can be read.
+    pub(super) fn all(&self, address: usize, len: usize) -> bool {
         let Some(last) = address.checked_add(len.max(1) - 1) else { return false };
         (address / PAGE..=last / PAGE).all(|page| self.page(page * PAGE))
     }
 
     /// Returns the word at an address.
-    pub(super) fn word(&mut self, address: usize) -> Option<usize> {
-        let word = || std::ptr::with_exposed_provenance::<usize>(address);
-        // SAFETY: it can be read, and any bytes make a number.
-        self.all(address, size_of::<usize>()).then(|| unsafe { word().read_unaligned() })
+    pub(super) fn word(&self, address: usize) -> Option<usize> {
+        self.array(address).map(usize::from_ne_bytes)
     }
 
     /// Returns the four bytes at an address.
-    pub(super) fn half(&mut self, address: usize) -> Option<u32> {
-        let half = || std::ptr::with_exposed_provenance::<u32>(address);
-        // SAFETY: as above.
-        self.all(address, size_of::<u32>()).then(|| unsafe { half().read_unaligned() })
+    pub(super) fn half(&self, address: usize) -> Option<u32> {
+        self.array(address).map(u32::from_ne_bytes)
     }
 
-    /// Returns bytes at an address.
-    ///
-    /// # Safety
-    /// Nobody writes them as long as the result is used.
-    pub(super) unsafe fn bytes<'a>(&mut self, address: usize, len: usize) -> Option<&'a [u8]> {
-        let start = || std::ptr::with_exposed_provenance(address);
-        // SAFETY: they can be read, and by the caller stay as they are.
-        self.all(address, len).then(|| unsafe { std::slice::from_raw_parts(start(), len) })
+    fn array<const N: usize>(&self, address: usize) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        self.read(address, &mut bytes).map(|()| bytes)
+    }
+
+    /// Copies the bytes at an address.
+    pub(super) fn read(&self, address: usize, into: &mut [u8]) -> Option<()> {
+        let start = || std::ptr::with_exposed_provenance::<u8>(address);
+        // SAFETY: they can be read.
+        self.all(address, into.len()).then(|| unsafe { start().copy_to(into.as_mut_ptr(), into.len()) })
     }
 }
 
@@ -65,7 +67,7 @@ mod tests {
 
     #[test]
     fn only_memory_that_can_be_read_is() {
-        let mut readable = Readable::default();
+        let readable = Readable::default();
         let word = 0x1234_5678_9abc_usize;
         assert_eq!(readable.word((&raw const word).expose_provenance()), Some(word));
         for absent in [0, 8, usize::MAX - 3, usize::MAX, 1 << 63] {
@@ -79,8 +81,10 @@ mod tests {
             let end = pages.expose_provenance() + (1 << 16);
             assert_eq!(libc::mprotect(pages.byte_add(1 << 16), 1 << 16, libc::PROT_NONE), 0);
             assert_eq!((readable.word(end - 8), readable.word(end - 7), readable.word(end)), (Some(0), None, None));
-            assert_eq!(readable.bytes(end - 9, 9), Some(&[0; 9][..]));
-            assert_eq!(readable.bytes(end - 9, 10), None);
+            assert_eq!((readable.all(end - 9, 9), readable.all(end - 9, 10)), (true, false));
+            let mut bytes = [1; 10];
+            assert_eq!((readable.read(end - 9, &mut bytes), bytes), (None, [1; 10]));
+            assert_eq!((readable.read(end - 9, &mut bytes[..9]), bytes), (Some(()), [0, 0, 0, 0, 0, 0, 0, 0, 0, 1]));
             libc::munmap(pages, 2 << 16);
         }
     }

@@ -1,146 +1,123 @@
-//! Reads the encodings of unwind tables (LSB, "DWARF Extensions"; DWARF 5, 7.6).
+//! What gimli reads unwind tables from: memory, of which each byte is read only if it can be.
+
+use std::borrow::Cow;
+
+use gimli::{Error, LittleEndian, ReaderOffsetId, Result};
+
+use super::readable::Readable;
 
 /// Bytes from an address on.
+///
+/// Slices would not do: nothing says how long a module's table is, and its pages are too many to ask for all of them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-    /// The address of the first byte.
+pub(super) struct Bytes<'a> {
     address: usize,
+    len: usize,
+    memory: &'a Readable,
 }
 
-/// `DW_EH_PE_omit`.
-const OMITTED: u8 = 0xff;
+impl<'a> Bytes<'a> {
+    /// Returns all that is from an address on.
+    pub(super) fn from(address: usize, memory: &'a Readable) -> Self {
+        Self { address, len: usize::MAX - address, memory }
+    }
+}
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8], address: usize) -> Self {
-        Self { bytes, at: 0, address }
+impl gimli::Reader for Bytes<'_> {
+    type Endian = LittleEndian;
+    type Offset = usize;
+
+    fn endian(&self) -> LittleEndian {
+        LittleEndian
     }
 
-    /// Returns the address of the next byte.
-    pub(super) fn address(&self) -> usize {
-        self.address.wrapping_add(self.at)
+    fn len(&self) -> usize {
+        self.len
     }
 
-    pub(super) fn is_at_end(&self) -> bool {
-        self.at >= self.bytes.len()
+    fn empty(&mut self) {
+        self.len = 0;
     }
 
-    /// Takes the next bytes.
-    pub(super) fn take(&mut self, len: usize) -> Option<Self> {
-        let end = self.at.checked_add(len)?;
-        let taken = Self { bytes: self.bytes.get(self.at..end)?, at: 0, address: self.address() };
-        self.at = end;
-        Some(taken)
+    fn truncate(&mut self, len: usize) -> Result<()> {
+        *self = self.split(len)?;
+        Ok(())
     }
 
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let bytes = self.bytes.get(self.at..)?.first_chunk()?;
-        self.at += N;
-        Some(*bytes)
+    fn offset_from(&self, base: &Self) -> usize {
+        self.address.wrapping_sub(base.address)
     }
 
-    pub(super) fn u8(&mut self) -> Option<u8> {
-        self.array().map(u8::from_le_bytes)
+    fn offset_id(&self) -> ReaderOffsetId {
+        ReaderOffsetId(self.address as u64)
     }
 
-    pub(super) fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
+    fn lookup_offset_id(&self, id: ReaderOffsetId) -> Option<usize> {
+        (id.0 as usize).checked_sub(self.address).filter(|offset| *offset <= self.len)
     }
 
-    pub(super) fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
+    fn find(&self, byte: u8) -> Result<usize> {
+        let mut rest = *self;
+        while rest.read_u8()? != byte {}
+        Ok(self.len - rest.len - 1)
     }
 
-    pub(super) fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
+    fn skip(&mut self, len: usize) -> Result<()> {
+        self.split(len).map(drop)
     }
 
-    /// An unsigned LEB128.
-    pub(super) fn unsigned(&mut self) -> Option<u64> {
-        self.leb().map(|(value, ..)| value)
+    fn split(&mut self, len: usize) -> Result<Self> {
+        let rest = self.len.checked_sub(len).ok_or(Error::UnexpectedEof(self.offset_id()))?;
+        let taken = Self { len, ..*self };
+        (self.address, self.len) = (self.address + len, rest);
+        Ok(taken)
     }
 
-    /// A signed LEB128.
-    pub(super) fn signed(&mut self) -> Option<i64> {
-        let (value, bits, negative) = self.leb()?;
-        let sign = if negative && bits < 64 { u64::MAX << bits } else { 0 };
-        Some((value | sign).cast_signed())
+    fn read_slice(&mut self, into: &mut [u8]) -> Result<()> {
+        let taken = self.split(into.len())?;
+        taken.memory.read(taken.address, into).ok_or(Error::Io)
     }
 
-    fn leb(&mut self) -> Option<(u64, u32, bool)> {
-        let (mut value, mut bits) = (0, 0);
-        loop {
-            let byte = self.u8()?;
-            value |= u64::from(byte & 0x7f).checked_shl(bits).unwrap_or(0);
-            bits += 7;
-            if byte & 0x80 == 0 {
-                return Some((value, bits, byte & 0x40 != 0));
-            }
-        }
+    /// Names of debug information are read like this, not unwind tables: it would allocate.
+    fn to_slice(&self) -> Result<Cow<'_, [u8]>> {
+        Err(Error::Io)
     }
 
-    /// Takes the text up to a NUL.
-    pub(super) fn text(&mut self) -> Option<&'a [u8]> {
-        let rest = self.bytes.get(self.at..)?;
-        let text = rest.get(..rest.iter().position(|byte| *byte == 0)?)?;
-        self.at += text.len() + 1;
-        Some(text)
+    /// As above.
+    fn to_string(&self) -> Result<Cow<'_, str>> {
+        Err(Error::Io)
     }
 
-    /// A pointer, of which only the format counts.
-    pub(super) fn number(&mut self, encoding: u8) -> Option<u64> {
-        match encoding & 0x0f {
-            0x00 | 0x04 | 0x0c => self.u64(),
-            0x01 => self.unsigned(),
-            0x02 => self.u16().map(u64::from),
-            0x03 => self.u32().map(u64::from),
-            0x09 => self.signed().map(|value| value as u64),
-            0x0a => self.u16().map(|value| i64::from(value.cast_signed()) as u64),
-            0x0b => self.u32().map(|value| i64::from(value.cast_signed()) as u64),
-            _ => None,
-        }
-    }
-
-    /// A pointer that is absolute, or relative to itself or to `data`.
-    pub(super) fn pointer(&mut self, encoding: u8, data: usize) -> Option<usize> {
-        if encoding == OMITTED {
-            return None;
-        }
-        let base = match encoding & 0x70 {
-            0x00 => 0,
-            0x10 => self.address(),
-            0x30 => data,
-            _ => return None,
-        };
-        Some(base.wrapping_add(self.number(encoding)? as usize))
+    /// As above.
+    fn to_string_lossy(&self) -> Result<Cow<'_, str>> {
+        Err(Error::Io)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use gimli::Reader;
+
     use super::*;
 
     #[test]
-    fn numbers_are_read() {
-        // DWARF 5, 7.6: examples of LEB128.
-        for (bytes, unsigned, signed) in [
-            (&[0x02_u8][..], 2, 2),
-            (&[0x7e], 126, -2),
-            (&[0xff, 0x00], 127, 127),
-            (&[0x81, 0x7f], 16257, -127),
-            (&[0x80, 0x01], 128, 128),
-            (&[0x80, 0x7f], 16256, -128),
-        ] {
-            assert_eq!(Reader::new(bytes, 0).unsigned(), Some(unsigned));
-            assert_eq!(Reader::new(bytes, 0).signed(), Some(signed));
+    fn what_cannot_be_read_is_an_error() {
+        let (text, memory) = (*b"zR\0\x01\x02", Readable::default());
+        let mut bytes = Bytes::from(text.as_ptr().expose_provenance(), &memory).split(text.len()).unwrap();
+        let whole = bytes;
+        assert_eq!((bytes.read_null_terminated_slice().unwrap().len(), bytes.offset_from(&whole)), (2, 3));
+        assert_eq!(
+            (bytes.lookup_offset_id(whole.offset_id()), whole.lookup_offset_id(bytes.offset_id())),
+            (None, Some(3))
+        );
+        assert_eq!((bytes.find(2), bytes.find(3), bytes.split(3).is_err()), (Ok(1), Err(bytes_end(&whole)), true));
+        assert_eq!((bytes.read_u16(), bytes.is_empty(), bytes.read_u8()), (Ok(0x201), true, Err(bytes_end(&whole))));
+        for absent in [0, 8, usize::MAX - 3, usize::MAX] {
+            assert!(Bytes::from(absent, &memory).read_u8().is_err(), "{absent:#x}");
         }
-        assert_eq!(Reader::new(&[0x80; 3], 0).unsigned(), None);
-        let mut relative = Reader::new(&[0xff, 0xf0, 0xff, 0xff, 0xff, 4, 0, 0, 0], 0x1000);
-        assert_eq!((relative.u8(), relative.pointer(0x1b, 0)), (Some(0xff), Some(0xff1)));
-        assert_eq!((relative.pointer(0x3b, 0x5000), relative.is_at_end()), (Some(0x5004), true));
-        assert_eq!(Reader::new(&[0; 8], 0).pointer(OMITTED, 0), None);
-        let mut text = Reader::new(b"zR\0\x01", 0);
-        assert_eq!((text.text(), text.u8(), text.text()), (Some(&b"zR"[..]), Some(1), None));
+    }
+
+    fn bytes_end(whole: &Bytes<'_>) -> Error {
+        Error::UnexpectedEof(ReaderOffsetId((whole.address + whole.len) as u64))
     }
 }

@@ -1,6 +1,6 @@
 //! The calls that lead to an instruction, from its registers and the stack. It takes no lock and allocates nothing:
 //! libgcc's unwinder does both.
-#![allow(unsafe_code, reason = "reads tables of code that is being run")]
+#![allow(unsafe_code, reason = "reads what the kernel saved")]
 
 use super::frame_table;
 use super::modules::Module;
@@ -84,35 +84,33 @@ impl Walk {
         Next::Frame(Frame { address: caller.pc, is_return, is_guess: false }, caller)
     }
 
-    fn by_table(&mut self, frame: Frame, registers: &Registers) -> Found {
+    fn by_table(&self, frame: Frame, registers: &Registers) -> Found {
         if let Some(interrupted) = self.by_signal(frame, registers) {
             return Found::Caller(interrupted, false);
         }
         let address = frame.inside();
         let entry = match owner(address, false) {
-            // SAFETY: the object is not removed, and its code is being run.
-            Some(Owner::Arena(Some(Occupant { frames: table @ 1.., removed: None, .. }))) => unsafe {
-                frame_table::in_section(table as usize, address, &mut self.memory)
-            },
+            Some(Owner::Arena(Some(Occupant { frames: table @ 1.., removed: None, .. }))) => {
+                frame_table::in_section(table as usize, address, &self.memory)
+            }
             Some(Owner::Arena(Some(Occupant { removed: None, .. }))) => None,
             Some(_) => return Found::NoCode,
             None => match Module::at(address) {
-                // SAFETY: its code is being run.
-                Some(module) => unsafe { frame_table::in_module(&module, address, &mut self.memory) },
+                Some(module) => frame_table::in_module(&module, address, &self.memory),
                 None => return Found::NoCode,
             },
         };
         let Some(entry) = entry else { return Found::NoTable };
-        match rules::caller(&entry, address, registers, &mut self.memory) {
+        match rules::caller(&entry, address, registers, &self.memory) {
             None => Found::NoTable,
             Some(None) => Found::End,
-            Some(Some(caller)) => Found::Caller(caller, !entry.is_signal),
+            Some(Some(caller)) => Found::Caller(caller, !entry.function.is_signal_trampoline()),
         }
     }
 
     /// Returns what a signal interrupted, if the frame is the kernel's, which may have no table.
     #[cfg(target_arch = "aarch64")]
-    fn by_signal(&mut self, frame: Frame, registers: &Registers) -> Option<Registers> {
+    fn by_signal(&self, frame: Frame, registers: &Registers) -> Option<Registers> {
         // `mov x8, #__NR_rt_sigreturn; svc #0`
         const RETURNS: [u32; 2] = [0xd280_1168, 0xd400_0001];
         let address = frame.address;
@@ -120,8 +118,9 @@ impl Walk {
             return None;
         }
         let context = registers.stack().checked_add(size_of::<libc::siginfo_t>())?;
-        // SAFETY: nothing is read of it here.
-        unsafe { self.memory.bytes(context, size_of::<libc::ucontext_t>()) }?;
+        if !self.memory.all(context, size_of::<libc::ucontext_t>()) {
+            return None;
+        }
         // SAFETY: the kernel's frame has the signal's information, and then its context.
         Some(unsafe { Registers::of(std::ptr::with_exposed_provenance(context)) })
     }
@@ -130,12 +129,12 @@ impl Walk {
     /// library's, which has one.
     #[cfg(target_arch = "x86_64")]
     #[allow(clippy::unused_self, reason = "as on AArch64")]
-    fn by_signal(&mut self, _: Frame, _: &Registers) -> Option<Registers> {
+    fn by_signal(&self, _: Frame, _: &Registers) -> Option<Registers> {
         None
     }
 
     /// Returns the registers of a caller whose call has just been made.
-    fn by_call(&mut self, registers: &Registers) -> Option<Registers> {
+    fn by_call(&self, registers: &Registers) -> Option<Registers> {
         let mut caller = *registers;
         if cfg!(target_arch = "x86_64") {
             caller.pc = self.memory.word(registers.stack())?;
@@ -147,7 +146,7 @@ impl Walk {
     }
 
     /// Returns the registers of a caller by a frame pointer that looks like one.
-    fn by_pointer(&mut self, registers: &Registers) -> Option<Registers> {
+    fn by_pointer(&self, registers: &Registers) -> Option<Registers> {
         let frame = registers.get(FRAME)?;
         let distance = frame.checked_sub(registers.stack())?;
         if distance > LARGEST || !frame.is_multiple_of(size_of::<usize>()) {
@@ -161,7 +160,7 @@ impl Walk {
     }
 
     /// Returns the first return address of loaded code among words of the stack, and the place behind it.
-    fn by_words(&mut self, from: usize) -> Option<(Frame, usize)> {
+    fn by_words(&self, from: usize) -> Option<(Frame, usize)> {
         let from = from.next_multiple_of(size_of::<usize>());
         for at in (from..from.checked_add(SEARCHED)?).step_by(size_of::<usize>()) {
             let address = self.memory.word(at)?;
@@ -174,7 +173,7 @@ impl Walk {
     }
 
     /// Returns whether code is known that could return there.
-    fn is_call(&mut self, address: usize) -> bool {
+    fn is_call(&self, address: usize) -> bool {
         let Some(inside) = address.checked_sub(1) else { return false };
         let known = match owner(inside, false) {
             Some(Owner::Arena(occupant)) => occupant.is_some_and(|occupant| occupant.removed.is_none()),
@@ -184,7 +183,7 @@ impl Walk {
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn is_behind_call(&mut self, address: usize) -> bool {
+    fn is_behind_call(&self, address: usize) -> bool {
         // `call` has an opcode e8 and four bytes, or ff with a ModRM byte /2 and up to five more.
         let Some(start) = address.checked_sub(8) else { return false };
         let Some(bytes) = self.memory.word(start).map(usize::to_le_bytes) else { return false };
@@ -192,7 +191,7 @@ impl Walk {
     }
 
     #[cfg(target_arch = "aarch64")]
-    fn is_behind_call(&mut self, address: usize) -> bool {
+    fn is_behind_call(&self, address: usize) -> bool {
         let Some(call) = address.checked_sub(4).and_then(|at| self.memory.half(at)) else { return false };
         // BL; BLR, also with a check of the address.
         call >> 26 == 0b10_0101 || call & 0xfeff_f000 == 0xd63f_0000
