@@ -89,5 +89,9 @@ pub(crate) fn announce() {
     let mut changed = std::mem::take(&mut files.changed);
     changed.sort_unstable();
     changed.dedup();
-    changed.iter().filter_map(|region| Some(files.by_region.get_mut(region)?.tell())).count();
+    for region in changed {
+        if let Some(file) = files.by_region.get_mut(&region) {
+            file.tell();
+        }
+    }
 }
