@@ -703,7 +703,9 @@ fn run_reports_crashes_if_asked() {
     assert_eq!(outcome(&["run", "--crash-report", &path]), (Some(15), String::new(), String::new()));
     for (argument, function) in [("read", "reads"), ("deep", "deep")] {
         let silent = slabjit(&["run", &path, "--", argument]);
-        assert_eq!((silent.status.signal(), silent.stderr.as_slice()), (Some(libc::SIGSEGV), &b""[..]));
+        // qemu-user says it, too.
+        let said = String::from_utf8_lossy(&silent.stderr).lines().filter(|line| !line.starts_with("qemu: ")).count();
+        assert_eq!((silent.status.signal(), said), (Some(libc::SIGSEGV), 0));
         let reported = slabjit(&["run", "--crash-report", &path, "--", argument]);
         let stderr = String::from_utf8_lossy(&reported.stderr).into_owned();
         assert_eq!(reported.status.signal(), Some(libc::SIGSEGV), "{stderr}");
