@@ -50,7 +50,8 @@ impl Names {
         }
         let mut files = FILES.lock();
         for functions in functions.chunk_by(|a, b| region(a) == region(b)) {
-            let Some(key) = functions.first().map(region) else { continue };
+            // No address space of today has more regions.
+            let Some(key) = functions.first().map(region).filter(|key| u32::try_from(*key).is_ok()) else { continue };
             let bytes = functions.iter().map(|function| function.name.len() + 1).sum();
             let new = || NamesFile::new(key, functions.len(), bytes);
             pieces.extend(files.by_region.entry(key as u32).or_insert_with(new).add(functions));

@@ -1,5 +1,8 @@
-//! A relocatable file with the names of the functions in a region of addresses, which changes in place while it is
-//! registered. A debugger reads it when it attaches, at whatever moment that is.
+//! A file with the names of the functions that begin in a region of addresses, which changes in place while it is
+//! registered. Its section reaches from the first function to the end of the last one, which may be in another region:
+//! functions do not overlap, so neither do sections. A debugger reads it when it attaches, at whatever moment that is.
+
+use std::ops::Range;
 
 use object::elf;
 
@@ -21,7 +24,14 @@ const SECTION_NAMES: &[u8] = b"\0.text\0.symtab\0.strtab\0";
 /// Offsets in the header of the symbol table's section, and of that of names.
 const SYMBOL_TABLE: usize = HEADER + 2 * SECTION;
 const STRINGS: usize = HEADER + 3 * SECTION;
+/// The section with the functions.
+const CODE: usize = HEADER + SECTION;
+const SH_ADDR: usize = 16;
 const SH_SIZE: usize = 32;
+/// Offsets in a symbol.
+const ST_INFO: usize = 4;
+const ST_VALUE: usize = 8;
+const ST_SIZE: usize = 16;
 
 #[cfg(target_arch = "x86_64")]
 const MACHINE: u16 = elf::EM_X86_64.0;
@@ -34,6 +44,8 @@ pub(super) struct NamesFile {
     region: usize,
     slots: Room,
     strings: Room,
+    /// From its first function to the end of its last.
+    code: Range<u64>,
     /// Functions in it.
     live: usize,
 }
@@ -53,8 +65,8 @@ impl NamesFile {
     pub(super) fn new(region: usize, functions: usize, bytes: usize) -> Self {
         let slots = Room::new(1, functions);
         let strings = Room::new(SECTION_NAMES.len(), bytes);
-        let file = empty(region, &slots, &strings);
-        Self { registered: Registered::silently(file), region, slots, strings, live: 0 }
+        let file = empty(&slots, &strings);
+        Self { registered: Registered::silently(file), region, slots, strings, code: NOTHING, live: 0 }
     }
 
     /// Adds functions of one object.
@@ -73,7 +85,6 @@ impl NamesFile {
                 (self.slots.take(functions.len())?, self.strings.take(bytes)?)
             }
         };
-        let start = (self.region * REGION) as u64;
         let (mut at, mut name_at) = (SYMBOLS_AT + slot * SYMBOL, string);
         let strings_at = self.strings_at();
         let file = self.registered.file();
@@ -81,12 +92,16 @@ impl NamesFile {
             put(file, strings_at + name_at, function.name.as_bytes());
             put(file, strings_at + name_at + function.name.len(), &[0]);
             // The name comes last: a symbol without one is none.
-            put(file, at + 8, &(function.address - start).to_le_bytes());
-            put(file, at + 16, &u64::from(function.bytes).to_le_bytes());
-            put(file, at + 4, &[elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0, 0, 1, 0]);
+            put(file, at + ST_VALUE, &function.address.to_le_bytes());
+            put(file, at + ST_SIZE, &u64::from(function.bytes).to_le_bytes());
+            put(file, at + ST_INFO, &[elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0, 0, 1, 0]);
             put(file, at, &(name_at as u32).to_le_bytes());
             at += SYMBOL;
             name_at += function.name.len() + 1;
+        }
+        for function in functions {
+            self.code.start = self.code.start.min(function.address);
+            self.code.end = self.code.end.max(function.address + u64::from(function.bytes));
         }
         self.publish_sizes();
         self.live += functions.len();
@@ -98,8 +113,15 @@ impl NamesFile {
     pub(super) fn remove(&mut self, piece: Piece) -> bool {
         let (slot, slots) = (piece.slot as usize, piece.slots as usize);
         let range = SYMBOLS_AT + slot * SYMBOL..SYMBOLS_AT + (slot + slots) * SYMBOL;
+        let mut bounds = false;
         if let Some(symbols) = self.registered.file().get_mut(range) {
+            let gone = extent(symbols);
+            bounds = gone.start == self.code.start || gone.end == self.code.end;
             symbols.fill(0);
+        }
+        if bounds {
+            let all = SYMBOLS_AT..SYMBOLS_AT + self.slots.used() * SYMBOL;
+            self.code = self.registered.file().get(all).map_or(NOTHING, extent);
         }
         self.slots.give(slot, slots);
         self.strings.give(piece.string as usize, piece.strings as usize);
@@ -118,7 +140,7 @@ impl NamesFile {
         let (slots, strings) = (self.slots.capacity(), self.strings.capacity());
         self.slots.grow(functions.max(slots / 4));
         self.strings.grow(bytes.max(strings / 4));
-        let mut file = empty(self.region, &self.slots, &self.strings);
+        let mut file = empty(&self.slots, &self.strings);
         let before = SYMBOLS_AT + slots * SYMBOL;
         let old = self.registered.file();
         put(&mut file, SYMBOLS_AT, old.get(SYMBOLS_AT..before).unwrap_or_default());
@@ -132,19 +154,37 @@ impl NamesFile {
     }
 
     fn publish_sizes(&mut self) {
+        let code = if self.code.is_empty() { 0..0 } else { self.code.clone() };
+        put(self.registered.file(), CODE + SH_ADDR, &code.start.to_le_bytes());
+        put(self.registered.file(), CODE + SH_SIZE, &(code.end - code.start).to_le_bytes());
         let (slots, strings) = (self.slots.used() * SYMBOL, self.strings.used());
         put(self.registered.file(), STRINGS + SH_SIZE, &(strings as u64).to_le_bytes());
         put(self.registered.file(), SYMBOL_TABLE + SH_SIZE, &(slots as u64).to_le_bytes());
     }
 }
 
+/// The bounds of no functions.
+const NOTHING: Range<u64> = u64::MAX..0;
+
+/// Returns the bounds of the functions among symbols.
+fn extent(symbols: &[u8]) -> Range<u64> {
+    let word = |symbol: &[u8], at: usize| {
+        symbol.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    };
+    let named = symbols.chunks_exact(SYMBOL).filter(|symbol| symbol.iter().any(|byte| *byte != 0));
+    named.fold(NOTHING, |all, symbol| {
+        let (start, bytes) = (word(symbol, ST_VALUE), word(symbol, ST_SIZE));
+        all.start.min(start)..all.end.max(start + bytes)
+    })
+}
+
 /// A file with room, and no names yet.
-fn empty(region: usize, slots: &Room, strings: &Room) -> Vec<u8> {
+fn empty(slots: &Room, strings: &Room) -> Vec<u8> {
     let strings_at = SYMBOLS_AT + slots.capacity() * SYMBOL;
     let mut file = vec![0; strings_at + strings.capacity()];
     // ELFCLASS64, ELFDATA2LSB, EV_CURRENT
     put(&mut file, 0, &[0x7f, b'E', b'L', b'F', 2, 1, 1]);
-    put(&mut file, 16, &elf::ET_REL.0.to_le_bytes());
+    put(&mut file, 16, &elf::ET_EXEC.0.to_le_bytes());
     put(&mut file, 18, &MACHINE.to_le_bytes());
     put(&mut file, 20, &1_u32.to_le_bytes());
     put(&mut file, 40, &(HEADER as u64).to_le_bytes());
@@ -162,7 +202,7 @@ fn empty(region: usize, slots: &Room, strings: &Room) -> Vec<u8> {
         longs.iter().enumerate().for_each(|(i, long)| put(&mut file, at + 48 + i * 8, &long.to_le_bytes()));
     };
     let code = elf::SHF_ALLOC.0 | elf::SHF_EXECINSTR.0;
-    section(1, [1, elf::SHT_NOBITS.0, 0, 0], [code, (region * REGION) as u64, SYMBOLS_AT as u64, REGION as u64, 16, 0]);
+    section(1, [1, elf::SHT_NOBITS.0, 0, 0], [code, 0, SYMBOLS_AT as u64, 0, 1, 0]);
     // All symbols but the null symbol are global.
     let (at, size) = (SYMBOLS_AT as u64, (slots.used() * SYMBOL) as u64);
     section(2, [7, elf::SHT_SYMTAB.0, 3, 1], [0, 0, at, size, 8, SYMBOL as u64]);
@@ -181,7 +221,7 @@ fn put(file: &mut [u8], at: usize, bytes: &[u8]) {
 mod tests {
     use std::collections::BTreeSet;
 
-    use object::{Object as _, ObjectSymbol as _};
+    use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
     use rand::rngs::SmallRng;
     use rand::{Rng as _, SeedableRng as _};
 
@@ -191,11 +231,12 @@ mod tests {
     fn read(file: &NamesFile) -> BTreeSet<(String, u64, u64)> {
         let file = object::File::parse(file.registered.shown()).unwrap();
         let named = file.symbols().filter(|symbol| !symbol.name_bytes().unwrap().is_empty());
-        // They are offsets in the one section.
-        let base = |index| object::ObjectSection::address(&file.section_by_index(index).unwrap());
-        named
-            .map(|s| (s.name().unwrap().to_owned(), base(s.section_index().unwrap()) + s.address(), s.size()))
-            .collect()
+        let section = file.section_by_name(".text").unwrap();
+        let all: BTreeSet<_> = named.map(|s| (s.name().unwrap().to_owned(), s.address(), s.size())).collect();
+        let bounds = all.iter().map(|(_, start, size)| (*start, start + size));
+        let bounds = bounds.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1))).unwrap_or((0, 0));
+        assert_eq!((section.address(), section.address() + section.size()), bounds);
+        all
     }
 
     #[test]

@@ -221,6 +221,12 @@ fn loaded(engine: &JitEngine, name: &str) -> Library {
 }
 
 fn waits_with_engines() {
+    // Longer than what has one file of names.
+    let source = ".text\n.globl long_one\n.type long_one,%function\nlong_one: .rept 300000\nnop\n.endr\nret\n.size long_one, .-long_one\n";
+    let long = JitEngine::builder().slab_layout(SlabLayout::PerObject).build().unwrap();
+    let long_one = long.add_object(common::compile_bytes("long.s", source, &[])).unwrap();
+    // SAFETY: nothing runs.
+    unsafe { long_one.initialize().unwrap() };
     let engines = [
         (SlabLayout::PerObject, DebugInfo::Names, "of_pages"),
         (SlabLayout::Packed, DebugInfo::Names, "of_packed"),
@@ -234,7 +240,7 @@ fn waits_with_engines() {
         (engine, library)
     });
     say_ready_and_wait();
-    drop(engines);
+    drop((engines, long_one));
 }
 
 fn gdb_attaches_and_reads_a_core_file() {
@@ -251,6 +257,7 @@ fn gdb_attaches_and_reads_a_core_file() {
         "info symbol of_packed",
         "info symbol with_lines",
         "info line with_lines",
+        "info symbol (long)&long_one + 299996",
         "x/i of_pages",
     ];
     let removed =
@@ -265,7 +272,7 @@ fn gdb_attaches_and_reads_a_core_file() {
             assert!(seen.contains(&format!("No symbol \"removed_{name}\" in current context.")), "{how}: {seen}");
         }
         assert!(seen.contains("Line 1 of \"") && seen.contains("with_lines.c"), "{how}: {seen}");
-        assert!(seen.contains("<of_pages>"), "{how}: {seen}");
+        assert!(seen.contains("<of_pages>") && seen.contains("long_one + 299996 in section .text"), "{how}: {seen}");
     }
 }
 
