@@ -13,7 +13,7 @@ use slabjit::crash::{self, AlternateStack};
 use slabjit::{JitEngine, Library};
 
 use crate::common::{self, ChildEnd, Int, child, child_with, compile, compile_bytes, freed, int, tests};
-use crate::target::{by_qemu, not_under_qemu};
+use crate::target::{self, by_qemu, not_under_qemu};
 
 tests![
     each_signal_is_reported,
@@ -132,12 +132,16 @@ fn action(signal: c_int, handler: usize, flags: c_int, mask: &[c_int]) {
 /// A page of a file that has no bytes.
 fn behind_a_file() -> usize {
     let file = tempfile::tempfile().unwrap();
+    let bytes = target::page_size();
+    file.set_len(bytes as u64).unwrap();
     // SAFETY: a mapping of its own.
     let page = unsafe {
         let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
-        libc::mmap(null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, fd, 0)
+        libc::mmap(null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, fd, 0)
     };
     assert_ne!(page, libc::MAP_FAILED);
+    // qemu-user, with larger pages than the machine's, maps nothing behind a file's end.
+    file.set_len(0).unwrap();
     page.expose_provenance()
 }
 
