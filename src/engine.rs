@@ -11,7 +11,7 @@ use once_cell::sync::OnceCell;
 #[cfg(doc)]
 use crate::Error;
 use crate::debuggers;
-use crate::elf::{LinkPlan, ObjectPlugin, Preparation, Target};
+use crate::elf::{HOST_MACHINE, LinkPlan, ObjectPlugin, Preparation, Target};
 use crate::explanation::{Explanation, Symbolized};
 use crate::library::{Library, LibraryBuilder};
 #[cfg(feature = "llvm")]
@@ -220,7 +220,8 @@ impl JitEngine {
     }
 
     /// Returns the object, the function and, with [`DebugInfo::Lines`] or [`DebugInfo::Full`], the source lines at an
-    /// address of loaded code. A removed object has no lines any more. [`symbolize`](crate::symbolize) asks all engines.
+    /// address of loaded code. A removed object has no lines any more. [`symbolize`](crate::symbolize()) asks all
+    /// engines.
     ///
     /// Takes locks and allocates; the first lines of an object take milliseconds, as its debug information is read.
     pub fn symbolize(&self, address: *const ()) -> Option<Symbolized> {
@@ -418,10 +419,3 @@ impl fmt::Debug for JitEngineBuilder {
 
 /// The LLVM version that a build without LLVM checks objects for.
 const NEWEST_LLVM: u32 = 23;
-
-#[cfg(target_arch = "x86_64")]
-const HOST_MACHINE: u16 = object::elf::EM_X86_64.0;
-#[cfg(target_arch = "aarch64")]
-const HOST_MACHINE: u16 = object::elf::EM_AARCH64.0;
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("slabjit loads objects for x86-64 and AArch64 only");

@@ -20,8 +20,8 @@ struct Listed {
 }
 
 /// A table of functions. It begins with its length and the number of functions, 4 bytes each, and the address of their
-/// `.eh_frame` (8), or 0. Of each function then, sorted: address (8 bytes), size (4), the end of its name (4) behind the
-/// name before; then all names.
+/// `.eh_frame` (8), or 0. Of each function then, sorted: address (8 bytes), size (4), the end of its name (4) behind
+/// the name before; then all names.
 #[derive(Debug)]
 pub(crate) struct FunctionTable(Box<[u8]>);
 

@@ -379,8 +379,8 @@ void slabjit_session_dispose(slabjit_session *session) SLABJIT_NOEXCEPT;
 char *slabjit_graph_create(const char *bytes, size_t len, const char *name, size_t name_len, slabjit_graph **out)
     SLABJIT_NOEXCEPT;
 /* Asks `external`, `defined`, `retain_block` if `retain`, and `indirect` if `indirect`, about everything in the
- * graph and does what they decide. With `locate`, `located` is told of blocks. `object` is handed to all later callbacks of this graph, which are those of
- * `callbacks`; both are borrowed until the graph is gone. Cannot fail. */
+ * graph and does what they decide. With `locate`, `located` is told of blocks. `object` is handed to all later
+ * callbacks of this graph, which are those of `callbacks`; both are borrowed until the graph is gone. Cannot fail. */
 void slabjit_graph_bind(slabjit_graph *graph, const slabjit_callbacks *callbacks, void *object, int retain,
                         int indirect, int locate)
     SLABJIT_NOEXCEPT;

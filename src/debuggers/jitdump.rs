@@ -1,5 +1,5 @@
-//! A file in the format of `perf` (tools/perf/Documentation/jitdump-specification.txt), into which the code of loaded
-//! functions is written with the time of each: `perf inject --jit` knows from it what was where when a sample was taken.
+//! A file in the format of `perf` (tools/perf/Documentation/jitdump-specification.txt). It has the code of loaded
+//! functions and the time of each, so that `perf inject --jit` knows what was where when a sample was taken.
 #![allow(unsafe_code, reason = "a mapping by which perf finds the file, and code that is copied")]
 
 use std::fs::{self, File, OpenOptions};
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use object::elf;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::elf::HOST_MACHINE;
 use crate::fork_guard::{self, Mutex};
 use crate::functions::{Function, FunctionList};
 use crate::{Error, Result};
@@ -24,10 +24,6 @@ const HEADER: u32 = 40;
 const PREFIX: usize = 16;
 const LOAD: usize = 40;
 const JIT_CODE_LOAD: u32 = 0;
-#[cfg(target_arch = "x86_64")]
-const MACHINE: u16 = elf::EM_X86_64.0;
-#[cfg(target_arch = "aarch64")]
-const MACHINE: u16 = elf::EM_AARCH64.0;
 
 /// Whether there is a file.
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
@@ -77,7 +73,7 @@ fn create(path: &Path) -> io::Result<File> {
     }
     let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
     let mut header = Vec::with_capacity(HEADER as usize);
-    for word in [MAGIC, 1, HEADER, MACHINE.into(), 0, std::process::id()] {
+    for word in [MAGIC, 1, HEADER, HOST_MACHINE.into(), 0, std::process::id()] {
         header.extend(word.to_ne_bytes());
     }
     header.extend(now().to_ne_bytes());

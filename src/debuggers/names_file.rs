@@ -8,6 +8,7 @@ use object::elf;
 
 use super::jit_interface::Registered;
 use super::room::Room;
+use crate::elf::{HOST_MACHINE, put};
 use crate::functions::Function;
 
 /// Bytes of a region. Debuggers read files of some hundred functions fast, and ten thousand files slowly.
@@ -32,11 +33,6 @@ const SH_SIZE: usize = 32;
 const ST_INFO: usize = 4;
 const ST_VALUE: usize = 8;
 const ST_SIZE: usize = 16;
-
-#[cfg(target_arch = "x86_64")]
-const MACHINE: u16 = elf::EM_X86_64.0;
-#[cfg(target_arch = "aarch64")]
-const MACHINE: u16 = elf::EM_AARCH64.0;
 
 /// The names of a region.
 pub(super) struct NamesFile {
@@ -185,7 +181,7 @@ fn empty(slots: &Room, strings: &Room) -> Vec<u8> {
     // ELFCLASS64, ELFDATA2LSB, EV_CURRENT
     put(&mut file, 0, &[0x7f, b'E', b'L', b'F', 2, 1, 1]);
     put(&mut file, 16, &elf::ET_EXEC.0.to_le_bytes());
-    put(&mut file, 18, &MACHINE.to_le_bytes());
+    put(&mut file, 18, &HOST_MACHINE.to_le_bytes());
     put(&mut file, 20, &1_u32.to_le_bytes());
     put(&mut file, 40, &(HEADER as u64).to_le_bytes());
     let counts = [HEADER as u16, 0, 0, SECTION as u16, SECTIONS as u16, 3];
@@ -209,12 +205,6 @@ fn empty(slots: &Room, strings: &Room) -> Vec<u8> {
     section(3, [15, elf::SHT_STRTAB.0, 0, 0], [0, 0, strings_at as u64, strings.used() as u64, 1, 0]);
     put(&mut file, strings_at, SECTION_NAMES);
     file
-}
-
-fn put(file: &mut [u8], at: usize, bytes: &[u8]) {
-    if let Some(field) = file.get_mut(at..at + bytes.len()) {
-        field.copy_from_slice(bytes);
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use object::elf;
 
 use super::elf_view::View;
+use super::image_bytes::put;
 use crate::DebugInfo;
 use crate::elf::elf_abi::{
     EM_AARCH64, HEADER_SIZE, LE, RELA_SIZE, RawRela, RawSymbol, SECTION_SIZE, SHF_ALLOC, SHN_ABS, SHN_LORESERVE,
@@ -266,10 +267,3 @@ impl Form {
 
 /// Offset of a section header's address.
 const SH_ADDR: usize = 16;
-
-/// Writes bytes, unless they would leave the slice.
-fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
-    if let Some(field) = at.checked_add(bytes.len()).and_then(|end| out.get_mut(at..end)) {
-        field.copy_from_slice(bytes);
-    }
-}

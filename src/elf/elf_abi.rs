@@ -20,6 +20,14 @@ pub(crate) const EM_386: u16 = elf::EM_386.0;
 pub(crate) const EM_X86_64: u16 = elf::EM_X86_64.0;
 pub(crate) const EM_AARCH64: u16 = elf::EM_AARCH64.0;
 
+/// The machine of this process.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const HOST_MACHINE: u16 = EM_X86_64;
+#[cfg(target_arch = "aarch64")]
+pub(crate) const HOST_MACHINE: u16 = EM_AARCH64;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("slabjit loads objects for x86-64 and AArch64 only");
+
 pub(crate) const SHT_NULL: u32 = elf::SHT_NULL.0;
 pub(crate) const SHT_PROGBITS: u32 = elf::SHT_PROGBITS.0;
 pub(crate) const SHT_SYMTAB: u32 = elf::SHT_SYMTAB.0;

@@ -1,4 +1,4 @@
-//! Writes images for the dynamic loader: the file header, segments, and little-endian numbers.
+//! Writes images for the dynamic loader and for debuggers: the file header, segments, and little-endian numbers.
 
 use object::elf;
 
@@ -60,5 +60,12 @@ impl ImageBytes {
     pub(super) fn dynamic(&mut self, tag: i64, value: u64) {
         self.long(tag as u64);
         self.long(value);
+    }
+}
+
+/// Writes bytes, unless they would leave the slice.
+pub(crate) fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(field) = at.checked_add(bytes.len()).and_then(|end| out.get_mut(at..end)) {
+        field.copy_from_slice(bytes);
     }
 }

@@ -51,7 +51,7 @@ mod tests;
 
 pub(crate) use archive::{Archive, MemberId};
 pub(crate) use debug_image::debug_image;
-pub(crate) use elf_abi::{EM_AARCH64, EM_X86_64, SYMBOL_SIZE};
+pub(crate) use elf_abi::{EM_AARCH64, EM_X86_64, HOST_MACHINE, SYMBOL_SIZE};
 pub(crate) use elf_view::in_message;
 pub use error::ObjectError;
 #[cfg(slabjit_fuzzing)]
@@ -59,6 +59,7 @@ pub use exercise::exercise;
 pub(crate) use export_image::{Audience, DEFINED, ExportImage, SYMBOL_SECTION, SYMBOL_VALUE};
 pub(crate) use harmonize::is_c_identifier;
 pub(crate) use identity::machine_text;
+pub(crate) use image_bytes::put;
 pub(crate) use index::{
     ArrayKind, Binding, Definition, Group, Import, ObjectIndex, PLAIN_PRIORITY, Section, SymbolKind, Visibility,
 };

@@ -11,6 +11,8 @@ use object::{LittleEndian, ReadCache};
 
 use super::{LoadedLibrary, SharedLibrary, loaded_libraries};
 
+use crate::elf::HOST_MACHINE;
+
 /// The largest number of files to read in a folder.
 const MOST: usize = 4096;
 
@@ -69,7 +71,7 @@ fn exported(path: &Path, names: &BTreeSet<&str>) -> Option<Vec<String>> {
     }
     let file = ReadCache::new(File::open(path).ok()?);
     let elf = ElfFile64::<LittleEndian, _>::parse(&file).ok()?;
-    if elf.elf_header().e_machine.get(LittleEndian) != Machine(super::shared::MACHINE) {
+    if elf.elf_header().e_machine.get(LittleEndian) != Machine(HOST_MACHINE) {
         return None;
     }
     // Includes indirect functions and thread-local variables. Versions are in another table; any version of the name is

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL, RTLD_NOW};
 
 use super::process;
-use crate::elf::{EM_AARCH64, EM_X86_64, machine_text};
+use crate::elf::{HOST_MACHINE, machine_text};
 use crate::fault::{Call, check};
 use crate::{Error, FileKind, LibraryError, Result, fork_guard};
 
@@ -135,9 +135,6 @@ const ET_REL: u16 = object::elf::ET_REL.0;
 const ET_EXEC: u16 = object::elf::ET_EXEC.0;
 const ET_DYN: u16 = object::elf::ET_DYN.0;
 
-/// The machine of this process (`e_machine`).
-pub(super) const MACHINE: u16 = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
-
 fn has_slash(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().contains(&b'/')
 }
@@ -184,11 +181,11 @@ fn what_else(bytes: &[u8]) -> Option<FileKind> {
     }
     let kinds = (bytes.get(4).copied(), bytes.get(5).copied(), half(18), half(16));
     match kinds {
-        (Some(2), Some(1), Some(MACHINE), Some(ET_DYN)) => None,
-        (Some(2), Some(1), Some(MACHINE), Some(ET_REL)) => Some(FileKind::RelocatableObject),
-        (Some(2), Some(1), Some(MACHINE), Some(ET_EXEC)) => Some(FileKind::Executable),
+        (Some(2), Some(1), Some(HOST_MACHINE), Some(ET_DYN)) => None,
+        (Some(2), Some(1), Some(HOST_MACHINE), Some(ET_REL)) => Some(FileKind::RelocatableObject),
+        (Some(2), Some(1), Some(HOST_MACHINE), Some(ET_EXEC)) => Some(FileKind::Executable),
         (_, Some(2), ..) => Some(FileKind::BigEndian),
-        (Some(2), Some(1), Some(machine), _) if machine != MACHINE => {
+        (Some(2), Some(1), Some(machine), _) if machine != HOST_MACHINE => {
             Some(FileKind::OtherMachine { machine: machine_text(machine) })
         }
         (Some(1), ..) => Some(FileKind::ThirtyTwoBit),
@@ -199,6 +196,7 @@ fn what_else(bytes: &[u8]) -> Option<FileKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::elf::{EM_AARCH64, EM_X86_64};
 
     #[test]
     fn what_is_no_shared_library_is_named() {
@@ -208,19 +206,19 @@ mod tests {
             bytes.extend([0; 44]);
             bytes
         };
-        let (other, machine) = if MACHINE == EM_X86_64 { (EM_AARCH64, "AArch64") } else { (EM_X86_64, "x86-64") };
-        assert_eq!(what_else(&header(2, 1, ET_DYN, MACHINE)), None);
+        let (other, machine) = if HOST_MACHINE == EM_X86_64 { (EM_AARCH64, "AArch64") } else { (EM_X86_64, "x86-64") };
+        assert_eq!(what_else(&header(2, 1, ET_DYN, HOST_MACHINE)), None);
         let cases: [(Vec<u8>, FileKind); 11] = [
             (Vec::new(), FileKind::Empty),
             (b"!<arch>\n/".to_vec(), FileKind::Archive),
             (b"/* GNU ld script".to_vec(), FileKind::LinkerScript),
             (b"GROUP ( libx.so.1 )".to_vec(), FileKind::LinkerScript),
             (b"text".to_vec(), FileKind::NotElf),
-            (header(2, 1, ET_REL, MACHINE), FileKind::RelocatableObject),
-            (header(2, 1, ET_EXEC, MACHINE), FileKind::Executable),
+            (header(2, 1, ET_REL, HOST_MACHINE), FileKind::RelocatableObject),
+            (header(2, 1, ET_EXEC, HOST_MACHINE), FileKind::Executable),
             (header(2, 1, ET_DYN, other), FileKind::OtherMachine { machine }),
             (header(1, 1, ET_DYN, 3), FileKind::ThirtyTwoBit),
-            (header(2, 1, ET_DYN, MACHINE)[..18].to_vec(), FileKind::Damaged),
+            (header(2, 1, ET_DYN, HOST_MACHINE)[..18].to_vec(), FileKind::Damaged),
             (header(2, 2, 0x300, 0), FileKind::BigEndian),
         ];
         for (bytes, expected) in cases {
