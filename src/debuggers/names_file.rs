@@ -160,7 +160,7 @@ impl NamesFile {
 }
 
 /// The bounds of no functions.
-const NOTHING: Range<u64> = u64::MAX..0;
+const NOTHING: Range<u64> = Range { start: u64::MAX, end: 0 };
 
 /// Returns the bounds of the functions among symbols.
 fn extent(symbols: &[u8]) -> Range<u64> {
