@@ -20,7 +20,7 @@ pub const fn by_arch<T: Copy>(x86_64: T, aarch64: T) -> T {
 pub fn tool_command(program: &str) -> Command {
     let Ok(cross) = std::env::var("SLABJIT_TEST_CROSS") else { return Command::new(program) };
     match program.split('-').next() {
-        Some("gcc" | "g++" | "ld" | "ar") => Command::new(format!("{cross}-{program}")),
+        Some("gcc" | "g++" | "ld" | "ar" | "objcopy" | "strip") => Command::new(format!("{cross}-{program}")),
         Some("clang") => with_argument(program, &format!("--target={cross}")),
         Some("llc") => with_argument(program, &format!("-mtriple={cross}")),
         _ => Command::new(program),
