@@ -33,13 +33,15 @@ pub(crate) struct CodeRange {
 unsafe extern "C" {
     // libgcc: an array of sections that ends in a null pointer, and memory for its notes.
     fn __register_frame_info_table(sections: *const c_void, notes: *mut c_void);
+    // The record of the function that contains an address, and three addresses (`struct dwarf_eh_bases`).
+    fn _Unwind_Find_FDE(pc: *const c_void, bases: *mut [usize; 3]) -> *const c_void;
 }
 
 /// The size of merged groups: neighbours are merged where groups would have fewer than half of it on average.
 const SOME: usize = 8;
 /// The number of changes after which groups around the last one are merged.
 const CHANGES: usize = 64;
-/// The largest size of a group: the next throw sorts all changed groups again.
+/// The largest size of a group. One of at least half of it is sorted when it is made; others by the next throw.
 const MOST: usize = 256;
 
 /// Returns how many past groups bar a section from a group of `members`: notes stay until the section goes, and among
@@ -173,6 +175,9 @@ impl Groups {
         for (range, registered) in before {
             registered.end(merged.members.get_mut(range).unwrap_or_default());
         }
+        if total >= MOST / 2 {
+            merged.sort();
+        }
         self.put(merged);
     }
 
@@ -226,6 +231,15 @@ impl Group {
     fn register(members: Vec<Member>) -> Self {
         let registered = Registered::new(&members);
         Self { members, registered }
+    }
+
+    /// Has libgcc sort the group now, which was registered last, so that a throw need not do it for all groups at once.
+    fn sort(&self) {
+        let Some(member) = self.members.first() else { return };
+        let code = member.code.addresses.start as *const c_void;
+        let mut bases = [0; 3];
+        // SAFETY: the address is only looked up, and the result is not used.
+        unsafe { _Unwind_Find_FDE(code, &raw mut bases) };
     }
 }
 
