@@ -44,6 +44,11 @@ macro_rules! calls {
 calls! {
     Reserve = "mmap", "an arena's addresses";
     ReserveAt = "mmap", "an arena's addresses where it was placed";
+    ReserveTables = "mmap", "the tables of an arena's names, for the dynamic loader";
+    GrowTable = "mprotect", "room for names in such a table";
+    Release = "munmap", "an arena's addresses, which the dynamic loader gets";
+    MapArena = "mmap", "the arena in their place";
+    WriteModule = "mprotect", "the headers of the loader's module of an arena";
     MapWritable = "mmap", "a section outside the arena";
     Unmap = "munmap", "an arena, or a section outside";
     UnmapLater = "munmap", "the same that was refused before";

@@ -140,6 +140,7 @@ mod placement;
 pub mod program;
 mod read;
 mod removal;
+mod room;
 mod runtime;
 mod symbol;
 mod sync;

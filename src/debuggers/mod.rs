@@ -4,7 +4,6 @@
 //! ```text
 //! jit_interface.rs   the list, and how a debugger is told of a change
 //! names_file.rs      a file with the names of a region of addresses
-//! room.rs            parts of a file that are taken and given back
 //! names.rs           the names of an object, in such files
 //! debug_images.rs    objects' debug information, and the lines of an address
 //! jitdump.rs         a file for perf
@@ -15,7 +14,6 @@ mod jit_interface;
 pub(crate) mod jitdump;
 mod names;
 mod names_file;
-mod room;
 
 pub(crate) use debug_images::{DebugImage, Line, lines_of};
 pub(crate) use jit_interface::debugger_waits;

@@ -7,9 +7,9 @@ use std::ops::Range;
 use object::elf;
 
 use super::jit_interface::Registered;
-use super::room::Room;
 use crate::elf::{HOST_MACHINE, put};
 use crate::functions::Function;
+use crate::room::Room;
 
 /// Bytes of a region. Debuggers read files of some hundred functions fast, and ten thousand files slowly.
 pub(super) const REGION: usize = 256 << 10;
@@ -34,6 +34,9 @@ const ST_INFO: usize = 4;
 const ST_VALUE: usize = 8;
 const ST_SIZE: usize = 16;
 
+/// Symbols whose bounds are noted together.
+const BLOCK: usize = 64;
+
 /// The names of a region.
 pub(super) struct NamesFile {
     registered: Registered<Vec<u8>>,
@@ -42,6 +45,8 @@ pub(super) struct NamesFile {
     strings: Room,
     /// From its first function to the end of its last.
     code: Range<u64>,
+    /// The same of the functions in each [`BLOCK`] of symbols, so that a removal need not look at all.
+    blocks: Vec<Range<u64>>,
     /// Functions in it.
     live: usize,
 }
@@ -62,7 +67,15 @@ impl NamesFile {
         let slots = Room::new(1, functions);
         let strings = Room::new(SECTION_NAMES.len(), bytes);
         let file = empty(&slots, &strings);
-        Self { registered: Registered::silently(file), region, slots, strings, code: NOTHING, live: 0 }
+        Self {
+            registered: Registered::silently(file),
+            region,
+            slots,
+            strings,
+            code: NOTHING,
+            blocks: Vec::new(),
+            live: 0,
+        }
     }
 
     /// Adds functions of one object.
@@ -95,9 +108,13 @@ impl NamesFile {
             at += SYMBOL;
             name_at += function.name.len() + 1;
         }
-        for function in functions {
-            self.code.start = self.code.start.min(function.address);
-            self.code.end = self.code.end.max(function.address + u64::from(function.bytes));
+        self.blocks.resize(self.slots.used().div_ceil(BLOCK).max(self.blocks.len()), NOTHING);
+        for (function, slot) in functions.iter().zip(slot..) {
+            let bounds = function.address..function.address + u64::from(function.bytes);
+            if let Some(block) = self.blocks.get_mut(slot / BLOCK) {
+                *block = around(block, &bounds);
+            }
+            self.code = around(&self.code, &bounds);
         }
         self.publish_sizes();
         self.live += functions.len();
@@ -109,16 +126,17 @@ impl NamesFile {
     pub(super) fn remove(&mut self, piece: Piece) -> bool {
         let (slot, slots) = (piece.slot as usize, piece.slots as usize);
         let range = SYMBOLS_AT + slot * SYMBOL..SYMBOLS_AT + (slot + slots) * SYMBOL;
-        let mut bounds = false;
         if let Some(symbols) = self.registered.file().get_mut(range) {
-            let gone = extent(symbols);
-            bounds = gone.start == self.code.start || gone.end == self.code.end;
             symbols.fill(0);
         }
-        if bounds {
-            let all = SYMBOLS_AT..SYMBOLS_AT + self.slots.used() * SYMBOL;
-            self.code = self.registered.file().get(all).map_or(NOTHING, extent);
+        for block in slot / BLOCK..(slot + slots).div_ceil(BLOCK) {
+            let (from, end) = (SYMBOLS_AT + block * BLOCK * SYMBOL, self.strings_at());
+            let symbols = self.registered.file().get(from..end.min(from + BLOCK * SYMBOL));
+            if let (Some(bounds), Some(symbols)) = (self.blocks.get_mut(block), symbols) {
+                *bounds = extent(symbols);
+            }
         }
+        self.code = self.blocks.iter().fold(NOTHING, |all, block| around(&all, block));
         self.slots.give(slot, slots);
         self.strings.give(piece.string as usize, piece.strings as usize);
         self.publish_sizes();
@@ -162,15 +180,19 @@ impl NamesFile {
 /// The bounds of no functions.
 const NOTHING: Range<u64> = Range { start: u64::MAX, end: 0 };
 
+/// Returns the bounds of two ranges together.
+fn around(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
+    one.start.min(other.start)..one.end.max(other.end)
+}
+
 /// Returns the bounds of the functions among symbols.
 fn extent(symbols: &[u8]) -> Range<u64> {
     let word = |symbol: &[u8], at: usize| {
         symbol.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
     };
-    let named = symbols.chunks_exact(SYMBOL).filter(|symbol| symbol.iter().any(|byte| *byte != 0));
-    named.fold(NOTHING, |all, symbol| {
-        let (start, bytes) = (word(symbol, ST_VALUE), word(symbol, ST_SIZE));
-        all.start.min(start)..all.end.max(start + bytes)
+    symbols.chunks_exact(SYMBOL).fold(NOTHING, |all, symbol| match word(symbol, ST_VALUE) {
+        0 => all,
+        start => around(&all, &(start..start + word(symbol, ST_SIZE))),
     })
 }
 

@@ -50,10 +50,22 @@ impl ImageBytes {
     }
 
     /// Writes the header of a segment at one offset in file and memory, with its sizes there.
-    pub(super) fn segment(&mut self, kind: u32, flags: u32, offset: u64, [file, memory]: [u64; 2], alignment: u64) {
+    pub(super) fn segment(&mut self, kind: u32, flags: u32, offset: u64, sizes: [u64; 2], alignment: u64) {
+        self.segment_at(kind, flags, [offset, offset], sizes, alignment);
+    }
+
+    /// Writes the header of a segment at an offset in the file and an address, with its sizes there.
+    pub(super) fn segment_at(
+        &mut self,
+        kind: u32,
+        flags: u32,
+        [offset, address]: [u64; 2],
+        [file, memory]: [u64; 2],
+        alignment: u64,
+    ) {
         self.word(kind);
         self.word(flags);
-        [offset, offset, offset, file, memory, alignment].into_iter().for_each(|v| self.long(v));
+        [offset, address, address, file, memory, alignment].into_iter().for_each(|v| self.long(v));
     }
 
     /// Writes an entry of the dynamic section.

@@ -8,6 +8,7 @@
 //! The result is the bytes, borrowed if nothing had to be changed, and an index for the linker.
 
 mod archive;
+mod arena_image;
 mod bounds;
 mod builder;
 mod crel;
@@ -50,6 +51,7 @@ pub(crate) mod testing;
 mod tests;
 
 pub(crate) use archive::{Archive, MemberId};
+pub(crate) use arena_image::ArenaImage;
 pub(crate) use debug_image::debug_image;
 pub(crate) use elf_abi::{EM_AARCH64, EM_X86_64, HOST_MACHINE, SYMBOL_SIZE};
 pub(crate) use elf_view::in_message;

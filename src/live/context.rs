@@ -36,7 +36,7 @@ impl Context {
         linker: Option<Arc<dyn Linker>>,
     ) -> Result<Arc<Self>> {
         atexit::hook_process();
-        let arena = Arena::reserve(arena)?;
+        let arena = Arena::open(arena)?;
         let (registry, unnamed) = (Arc::default(), AtomicU32::new(0));
         Ok(Arc::new(Self { linker, arena, preparation, out_of_range, registry, unnamed }))
     }

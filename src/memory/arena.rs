@@ -8,8 +8,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::addresses::Addresses;
 use super::layout::Layout;
 use super::maps;
+use super::module_names::SymbolRange;
 use super::os::{self, Mapping};
 use super::outside::Outside;
 use super::packed::{Left, PackedRuns, Packing};
@@ -99,7 +101,7 @@ pub(crate) struct BlamedSection {
 pub(crate) struct Arena {
     /// Dropped before the addresses may be another arena's.
     history: Listed,
-    mapping: Mapping,
+    mapping: Addresses,
     page: usize,
     packs: bool,
     /// Whether the kernel knows MADV_POPULATE_WRITE (Linux 5.14), as far as seen.
@@ -140,8 +142,19 @@ impl fmt::Debug for Arena {
 }
 
 impl Arena {
-    /// Reserves the configured size, or half of it, and so on down to [`ArenaConfig::MIN`].
+    /// Reserves the configured size, or half of it, and so on down to [`ArenaConfig::MIN`]. The dynamic loader gets a
+    /// module for it if possible, and its lock is taken: no lock of ours may be held.
+    pub(crate) fn open(config: &ArenaConfig) -> Result<Arc<Self>> {
+        Ok(Self::new(config, Addresses::open(ArenaConfig::MIN, || Self::find(config))?))
+    }
+
+    /// Does the same without a module.
+    #[cfg(any(test, slabjit_llvm_suite))]
     pub(crate) fn reserve(config: &ArenaConfig) -> Result<Arc<Self>> {
+        Ok(Self::new(config, Addresses::without_module(Self::find(config)?)))
+    }
+
+    fn find(config: &ArenaConfig) -> Result<Mapping> {
         let page = os::page_size();
         let requested = config.size.clamp(ArenaConfig::MIN, ArenaConfig::MAX).next_multiple_of(page);
         let place = config.place.as_ref();
@@ -165,6 +178,11 @@ impl Arena {
                 })?
             }
         };
+        Ok(mapping)
+    }
+
+    fn new(config: &ArenaConfig, mapping: Addresses) -> Arc<Self> {
+        let page = os::page_size();
         let size = mapping.range().len();
         let stats = ArenaStats { reserved_bytes: size, ..ArenaStats::default() };
         let ranges = Ranges::new(mapping.range(), page);
@@ -180,7 +198,7 @@ impl Arena {
         let (packs, populates) = (config.packed.is_some(), AtomicBool::new(true));
         let exec_gain_refused = AtomicBool::new(os::refuses_to_make_executable());
         let state = Mutex::new(state);
-        Ok(Arc::new(Self { mapping, page, packs, populates, exec_gain_refused, history, state }))
+        Arc::new(Self { mapping, page, packs, populates, exec_gain_refused, history, state })
     }
 
     /// Returns the addresses.
@@ -192,7 +210,19 @@ impl Arena {
         let state = self.state();
         let packed = state.packing.as_ref().map(|packing| packing.mode());
         let exec_gain_refused = self.writes_code_elsewhere();
-        ArenaStats { quarantined_bytes: state.quarantine.bytes(), packed, exec_gain_refused, ..state.stats }
+        let known_to_loader = self.mapping.known_to_loader();
+        let quarantined_bytes = state.quarantine.bytes();
+        ArenaStats { quarantined_bytes, packed, exec_gain_refused, known_to_loader, ..state.stats }
+    }
+
+    /// Tells the dynamic loader of functions. Those outside the arena are left out.
+    pub(super) fn list(&self, functions: &FunctionList) -> Option<SymbolRange> {
+        self.mapping.list(functions)
+    }
+
+    /// Lets it forget functions that were [listed](Self::list).
+    pub(super) fn unlist(&self, listed: SymbolRange) {
+        self.mapping.unlist(listed);
     }
 
     /// Returns the present or last occupant of an address. Takes no lock and allocates nothing.

@@ -15,10 +15,12 @@
 //!
 //! Each file has one concern: `os` the system calls on memory (`deferred_unmap` the refused unmappings), `membarrier`
 //! the synchronisation of other threads' cores, `code_view` the writing of code that cannot become executable later,
-//! `place` and `maps` the search for the arena's addresses, `ranges` the free list, `layout` the arithmetic, `runs` its
-//! compact result, `map_count` the limit on mappings.
+//! `place` and `maps` the search for the arena's addresses, `addresses` and `module_names` what the dynamic loader knows
+//! of them, `ranges` the free list, `layout` the arithmetic, `runs` its compact result, `map_count` the limit on
+//! mappings.
 
 mod address_log;
+mod addresses;
 mod arena;
 mod code_view;
 mod deferred_unmap;
@@ -27,6 +29,7 @@ mod layout;
 mod map_count;
 mod maps;
 mod membarrier;
+mod module_names;
 mod os;
 mod outside;
 mod packed;
@@ -48,5 +51,5 @@ pub use packed::PackedMode;
 pub(crate) use place::Place;
 pub use protection::Protection;
 pub(crate) use runs::SlabRange;
-pub(crate) use slab::{PublishedSlab, WritableSlab};
+pub(crate) use slab::{ListedNames, PublishedSlab, WritableSlab};
 pub use stats::ArenaStats;

@@ -54,6 +54,36 @@ impl Mapping {
         Self::map(Call::Reserve, len, ProtFlags::empty())
     }
 
+    /// Reserves addresses for tables.
+    pub(super) fn reserve_tables(len: usize) -> io::Result<Self> {
+        Self::map(Call::ReserveTables, len, ProtFlags::empty())
+    }
+
+    /// Reserves addresses that a module of the dynamic loader's has there, and which the module owns.
+    ///
+    /// # Safety
+    /// Nobody uses them.
+    pub(super) unsafe fn over(range: &Range<usize>) -> io::Result<Self> {
+        check(Call::MapArena)?;
+        let at = ptr::with_exposed_provenance_mut(range.start);
+        // SAFETY: by the caller.
+        unsafe { mmap_anonymous(at, range.len(), ProtFlags::empty(), NONE | MapFlags::FIXED) }?;
+        Ok(Self { base: range.start, len: range.len() })
+    }
+
+    /// Unmaps a mapping that nobody uses, or returns it.
+    pub(super) fn give_up(self) -> Result<(), Self> {
+        let range = self.range();
+        // SAFETY: ours, whole and once: it is forgotten.
+        match unsafe { unmap(Call::Release, &range) } {
+            Ok(()) => {
+                self.forget();
+                Ok(())
+            }
+            Err(_) => Err(self),
+        }
+    }
+
     /// Reserves addresses without a certain page, which `skipped` finds in a range. Twice as many bytes and one page
     /// contain at most one such page.
     pub(super) fn reserve_without(len: usize, skipped: impl Fn(&Range<usize>) -> Option<usize>) -> io::Result<Self> {
@@ -126,12 +156,17 @@ impl Mapping {
 
     /// Sets the protection of whole pages.
     pub(super) fn protect(&self, range: &Range<usize>, protection: Protection) -> io::Result<()> {
+        self.protect_for(Call::Protect, range, protection)
+    }
+
+    /// Does the same for a purpose of its own.
+    pub(super) fn protect_for(&self, call: Call, range: &Range<usize>, protection: Protection) -> io::Result<()> {
         let flags = match protection {
             Protection::ReadExecute => MprotectFlags::READ | MprotectFlags::EXEC,
             Protection::Read => MprotectFlags::READ,
             Protection::ReadWrite => MprotectFlags::READ | MprotectFlags::WRITE,
         };
-        self.set_access(Call::Protect, range, flags)
+        self.set_access(call, range, flags)
     }
 
     /// Makes every access to whole pages trap; their contents stay.
@@ -320,6 +355,11 @@ impl Mapping {
 
     /// Forgets a mapping that does not exist: a child of `fork` did not inherit it, and its addresses may be reused.
     pub(super) fn forget(mut self) {
+        self.disown();
+    }
+
+    /// Leaves the mapping to somebody else, who unmaps it.
+    pub(super) fn disown(&mut self) {
         self.len = 0;
     }
 }

@@ -24,6 +24,9 @@ pub struct ArenaStats {
     /// SELinux's `execmem`), as seen when the engine was made or at the first refusal. All code is then written through
     /// a second view of its memory.
     pub exec_gain_refused: bool,
+    /// Whether the dynamic loader has a module for the arena, so that `dladdr`, `backtrace_symbols` and
+    /// `dl_iterate_phdr` know it and its functions. It needs glibc 2.36, `/proc` and memory files.
+    pub known_to_loader: bool,
     /// Bytes of addresses that are never reused: the system refused to clean them, or they come from before a fork.
     pub lost_bytes: usize,
 }

@@ -1,7 +1,7 @@
 //! The dynamic loader's handle of a module.
-#![allow(unsafe_code, reason = "dlclose, dlinfo")]
+#![allow(unsafe_code, reason = "dlclose, dlinfo, and the name of a module")]
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{self, NonNull};
 
 use crate::fork_guard;
@@ -15,6 +15,13 @@ unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
+/// The first fields of `struct link_map` (<link.h>).
+#[repr(C)]
+struct LinkMap {
+    base: usize,
+    name: *mut c_char,
+}
+
 impl Handle {
     pub(super) fn raw(self) -> *mut c_void {
         self.0.as_ptr()
@@ -22,11 +29,33 @@ impl Handle {
 
     /// Returns the difference between addresses in the file and in memory, if the loader knows the module.
     pub(super) fn base(self) -> Option<usize> {
-        let mut map: *const usize = ptr::null();
+        // SAFETY: the module is open.
+        self.map().map(|map| unsafe { map.as_ref().base })
+    }
+
+    /// Gives a module that was opened by a path with this prefix another name, no longer than the path. glibc has a copy
+    /// of the path as the module's name, in memory of its own, and another one to compare with (elf/dl-object.c). Whoever
+    /// reads the name meanwhile finds an end.
+    pub(super) fn rename(self, prefix: &str, to: &CStr) {
+        let Some(map) = self.map() else { return };
+        // SAFETY: the module is open.
+        let name = unsafe { map.as_ref().name };
+        // SAFETY: the loader's string.
+        let before = if name.is_null() { c"" } else { unsafe { CStr::from_ptr(name) } }.to_bytes();
+        if !before.starts_with(prefix.as_bytes()) || before.len() < to.to_bytes().len() {
+            return;
+        }
+        for (i, byte) in to.to_bytes_with_nul().iter().enumerate() {
+            // SAFETY: the name before was not shorter, and nobody else changes it.
+            unsafe { name.add(i).write_volatile(byte.cast_signed() as c_char) };
+        }
+    }
+
+    fn map(self) -> Option<NonNull<LinkMap>> {
+        let mut map: *mut LinkMap = ptr::null_mut();
         // SAFETY: the request writes one word (dlinfo(3)).
         let asked = unsafe { libc::dlinfo(self.raw(), libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
-        // SAFETY: the first field of `struct link_map` is that difference (<link.h>).
-        (asked == 0 && !map.is_null()).then(|| unsafe { *map })
+        NonNull::new(map).filter(|_| asked == 0)
     }
 
     /// Closes the module.

@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 
+use super::open_image::is_image;
 use crate::fork_guard;
 
 /// A shared library of the process.
@@ -15,9 +16,9 @@ pub(crate) struct LoadedLibrary {
     pub(crate) addresses: Range<usize>,
 }
 
-/// Returns every shared library that the dynamic loader has loaded. Left out are the executable, images
-/// that this crate, or a copy of it, has generated (without code, from a memory file), and the vDSO, which the kernel
-/// places.
+/// Returns every shared library that the dynamic loader has loaded. Left out are the executable, images that this crate,
+/// or a copy of it, has generated (also those that are being opened: without code, from a memory file), and the vDSO,
+/// which the kernel places.
 pub(crate) fn loaded_libraries() -> Vec<LoadedLibrary> {
     let mut libraries: Vec<LoadedLibrary> = Vec::new();
     // SAFETY: the callback gets the pointer to the list, which lives until the call returns and is not used meanwhile.
@@ -45,9 +46,9 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, list: *mut c_v
     let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
     let segments = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
     let has_code = segments.clone().any(|h| h.p_flags & libc::PF_X != 0);
-    let is_image = !has_code && name.to_bytes().starts_with(super::image_name::IMAGE_PREFIX.as_bytes());
+    let has_path_of_image = !has_code && name.to_bytes().starts_with(super::image_name::IMAGE_PREFIX.as_bytes());
     // The executable has an empty name (dl_iterate_phdr(3)).
-    if name.is_empty() || is_image {
+    if name.is_empty() || has_path_of_image || is_image(name) {
         return 0;
     }
     let at = |offset: u64| (info.dlpi_addr as usize).wrapping_add(offset as usize);

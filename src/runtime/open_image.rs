@@ -10,7 +10,7 @@ use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ftruncate, memfd_create, openat}
 use rustix::io::{Errno, fcntl_dupfd_cloexec, pwrite, retry_on_intr};
 
 use super::handle::Handle;
-use super::image_name::unique_path;
+use super::image_name::{IMAGE_PREFIX, unique_path};
 use crate::fault::{Call, check};
 use crate::{file_limit, fork_guard};
 
@@ -61,7 +61,18 @@ pub(super) fn open_image<'a>(
         Ok(()) => OpenError::Loader(message),
         Err(error) => OpenError::System("opening it under /proc/thread-self/fd", error.into()),
     })?;
-    Ok(Handle(handle))
+    let handle = Handle(handle);
+    handle.rename(IMAGE_PREFIX, NAME);
+    Ok(handle)
+}
+
+/// The loader's name of an open image, which `dladdr` and debuggers show: that of its file means nothing, and may soon be
+/// another file's. There is no such file. It is shorter than the names with which images are opened.
+const NAME: &CStr = c"/proc/self/slabjit";
+
+/// Returns whether a name of the loader's is that of an open image, of any copy of this crate.
+pub(crate) fn is_image(name: &CStr) -> bool {
+    name == NAME
 }
 
 /// The least number of an image's descriptor, if there may be so many.

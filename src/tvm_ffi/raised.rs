@@ -2,11 +2,12 @@
 #![allow(unsafe_code, reason = "functions that C calls, and what errors consist of")]
 
 use std::cell::Cell;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::{mem, ptr};
 
 use crate::fork_guard;
 use crate::guarded::guarded;
+use crate::runtime::is_image;
 use crate::tvm_ffi::abi::{TVMFFIByteArray, TVMFFIErrorCell, TVMFFIObject, TypeIndex};
 use crate::tvm_ffi::ffi_object::{Reference, Text, bytes_of, make};
 
@@ -75,14 +76,17 @@ pub(super) fn was_raised(what: TypeIndex) -> String {
 }
 
 /// Returns the start of the executable or shared library that contains an address. `None` for memory that the dynamic
-/// loader does not know, such as linked code and heaps.
+/// loader does not know, such as heaps, and for linked code.
 fn image(address: usize) -> Option<usize> {
     let mut info = mem::MaybeUninit::<libc::Dl_info>::uninit();
     let address = ptr::with_exposed_provenance(address);
     // SAFETY: a place for the result; the address is not dereferenced.
     let found = fork_guard::loading(|| unsafe { libc::dladdr(address, info.as_mut_ptr()) }) != 0;
     // SAFETY: it was found, and written.
-    found.then(|| unsafe { info.assume_init() }.dli_fbase.addr())
+    let info = found.then(|| unsafe { info.assume_init() })?;
+    // SAFETY: the loader's string; its module is not closed meanwhile.
+    let is_linked = !info.dli_fname.is_null() && is_image(unsafe { CStr::from_ptr(info.dli_fname) });
+    (!is_linked).then(|| info.dli_fbase.addr())
 }
 
 /// Raises an error in another runtime, as [`SET_RAISED`] for linked code; `function` is the runtime's own.

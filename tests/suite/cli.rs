@@ -641,6 +641,9 @@ fn version_says_what_the_machine_offers() {
         }
     }
     assert!(stdout.contains("debuggers: see loaded code"), "{stdout}");
+    let known = slabjit::JitEngine::new().unwrap().stats().arena.known_to_loader;
+    let loader = format!("dynamic loader: {}", if known { "knows" } else { "does not know" });
+    assert!(stdout.contains(&loader), "{stdout}");
     let stripped = temporary().join("stripped");
     std::fs::copy(env!("CARGO_BIN_EXE_slabjit"), &stripped).unwrap();
     tool("strip", &[&stripped]);

@@ -53,6 +53,7 @@ mod lazy_modules;
 mod lifetime;
 #[path = "../stock/lljit.rs"]
 mod lljit;
+mod loader;
 mod memory;
 mod names;
 mod no_execution;
@@ -123,6 +124,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("kernels_planner", kernels_planner::TESTS, kernels_planner::PARTS),
     ("large", large::TESTS, large::PARTS),
     ("lifetime", lifetime::TESTS, lifetime::PARTS),
+    ("loader", loader::TESTS, loader::PARTS),
     ("memory", memory::TESTS, memory::PARTS),
     ("names", names::TESTS, names::PARTS),
     ("no_execution", no_execution::TESTS, no_execution::PARTS),

@@ -81,7 +81,7 @@ fn neighbours_share_pages_and_are_told_apart() {
 
 /// The mappings through which code can be written.
 fn writable_views() -> Vec<Range<usize>> {
-    let ours = mappings().into_iter().filter(|m| m.name.contains("memfd:slabjit") && m.permissions.contains('w'));
+    let ours = mappings().into_iter().filter(|m| m.name.contains("memfd:slabjit ") && m.permissions.contains('w'));
     ours.map(|m| m.start..m.end).collect()
 }
 
@@ -381,7 +381,7 @@ fn attacks(code: usize) -> Vec<String> {
     for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
         let path = entry.unwrap().path();
         let name = std::fs::read_link(&path).unwrap_or_default();
-        if name.to_string_lossy().contains("memfd:slabjit") {
+        if name.to_string_lossy().contains("memfd:slabjit ") {
             let number: i32 = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
             let rwx = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
             // SAFETY: writes a byte of a file, and maps fresh addresses.
@@ -393,7 +393,7 @@ fn attacks(code: usize) -> Vec<String> {
             attack("open", std::fs::OpenOptions::new().write(true).open(&path).is_ok());
         }
     }
-    for mapping in mappings().iter().filter(|mapping| mapping.name.contains("memfd:slabjit")) {
+    for mapping in mappings().iter().filter(|mapping| mapping.name.contains("memfd:slabjit ")) {
         let path = format!("/proc/self/map_files/{:x}-{:x}", mapping.start, mapping.end);
         attack("map_files", std::fs::OpenOptions::new().write(true).open(&path).is_ok());
         attack("map_files, to read", std::fs::File::open(path).is_ok());

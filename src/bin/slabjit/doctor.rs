@@ -17,6 +17,12 @@ pub(crate) fn print() {
                 "ordinary"
             };
             line("code pages", gained);
+            let known = if arena.known_to_loader {
+                "knows loaded code (dladdr, backtrace_symbols)"
+            } else {
+                "does not know loaded code: it takes glibc 2.36, memory files and /proc"
+            };
+            line("dynamic loader", known);
         }
         Err(error) => line("memory", &error.to_string()),
     }

@@ -122,6 +122,7 @@ fn seen_as(call: Call) -> &'static [&'static str] {
         "madvise" => &["madvise"],
         "membarrier" => &["membarrier"],
         "read" => &["read"],
+        "readlink" => &["readlink", "readlinkat"],
         "memfd_create" => &["memfd_create"],
         "ftruncate" => &["ftruncate"],
         function => panic!("how is {function} seen?"),
@@ -142,6 +143,7 @@ const OF_OTHERS: &[&str] = &[
     "getcwd",
     "getpid",
     "getrandom",
+    "gettid",
     "lseek",
     "mremap",
     "newfstatat",
@@ -212,14 +214,21 @@ impl Witness {
             }
         }
         match (line.name.as_str(), line.result()) {
+            // An arena may be in the place of a module of the loader's.
             ("mmap", Some(start))
-                if line.has("MAP_NORESERVE") && !line.has("MAP_FIXED,") && !line.has("MAP_FIXED|") =>
+                if line.has("MAP_NORESERVE")
+                    && (!line.has("MAP_FIXED,") && !line.has("MAP_FIXED|")
+                        || matches!(self.announced, Some((Call::MapArena, _)))) =>
             {
                 let len = line.argument(1).unwrap();
                 self.has_multiple |= start.next_multiple_of(1 << 32) < start + len;
                 self.ours.push((start, len));
             }
-            ("munmap", Some(0)) => self.ours.retain(|(start, _)| Some(*start) != line.argument(0)),
+            ("munmap", Some(0)) => {
+                let start = line.argument(0).unwrap();
+                let unmapped = start..start + line.argument(1).unwrap();
+                self.ours.retain(|(start, _)| !unmapped.contains(start));
+            }
             _ => {}
         }
     }

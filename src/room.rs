@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A range of which parts are taken and given back.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(crate) struct Room {
     capacity: usize,
     /// Behind it nothing is taken.
     used: usize,
@@ -15,25 +15,25 @@ pub(super) struct Room {
 
 impl Room {
     /// Returns a range whose first part is taken for good, and another is free.
-    pub(super) fn new(taken: usize, free: usize) -> Self {
+    pub(crate) fn new(taken: usize, free: usize) -> Self {
         Self { capacity: taken + free, used: taken, holes: BTreeMap::new(), by_len: BTreeSet::new() }
     }
 
-    pub(super) fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
     /// Returns the end of what is taken.
-    pub(super) fn used(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         self.used
     }
 
-    pub(super) fn grow(&mut self, by: usize) {
+    pub(crate) fn grow(&mut self, by: usize) {
         self.capacity += by;
     }
 
     /// Takes a part, of the smallest hole that has room.
-    pub(super) fn take(&mut self, len: usize) -> Option<usize> {
+    pub(crate) fn take(&mut self, len: usize) -> Option<usize> {
         if let Some(&(found, at)) = self.by_len.range((len, 0)..).next() {
             self.forget(at, found);
             if found > len {
@@ -46,7 +46,7 @@ impl Room {
     }
 
     /// Gives a part back.
-    pub(super) fn give(&mut self, at: usize, len: usize) {
+    pub(crate) fn give(&mut self, at: usize, len: usize) {
         let (mut start, mut end) = (at, at + len);
         if let Some((&before, &len)) = self.holes.range(..at).next_back()
             && before + len == at

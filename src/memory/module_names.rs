@@ -1,0 +1,151 @@
+//! The tables of symbols and of names that the dynamic loader reads of an arena's module.
+//!
+//! They have places of their own, with room for more functions than fit into most arenas, and grow there: a reader may
+//! be in them at any moment. The loader reads both, and their sizes, for each question (glibc, elf/dl-addr.c), under a
+//! lock that nobody else can take. Whatever it finds in between, a symbol leads to a name within the table, and each
+//! name ends.
+#![allow(unsafe_code, reason = "tables that the dynamic loader reads")]
+
+use std::io;
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use object::elf;
+
+use super::Protection;
+use super::os::{self, Mapping};
+use crate::fault::Call;
+use crate::functions::Function;
+use crate::room::Room;
+use crate::runtime::ArenaModule;
+
+/// Bytes of a symbol (`Elf64_Sym`).
+const SYMBOL: usize = 24;
+/// A table grows by this much, or by half.
+const STEP: usize = 64 << 10;
+
+/// The tables of one arena.
+#[derive(Debug)]
+pub(super) struct ModuleNames {
+    memory: Mapping,
+    symbols: Table,
+    names: Table,
+}
+
+#[derive(Debug)]
+struct Table {
+    place: Range<usize>,
+    /// Bytes that can be written, from the start.
+    open: usize,
+    /// What is taken, in symbols or in bytes.
+    room: Room,
+}
+
+/// The symbols of an object's functions. Their names follow each other, too.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SymbolRange {
+    symbol: u32,
+    symbols: u32,
+}
+
+impl ModuleNames {
+    /// Reserves room for an arena of so many bytes.
+    pub(super) fn reserve(arena: usize) -> io::Result<Self> {
+        let page = os::page_size();
+        let symbols = (arena / 32).max(4 << 20).next_multiple_of(page);
+        let names = 2 * symbols;
+        let memory = Mapping::reserve_tables(symbols + names)?;
+        let start = memory.range().start;
+        // The null symbol comes first, and the empty name.
+        let table = |place| Table { place, open: 0, room: Room::new(1, 0) };
+        let symbols_end = start + symbols;
+        Ok(Self { symbols: table(start..symbols_end), names: table(symbols_end..memory.range().end), memory })
+    }
+
+    /// Returns the addresses of both tables.
+    pub(super) fn places(&self) -> [usize; 2] {
+        [self.symbols.place.start, self.names.place.start]
+    }
+
+    /// Adds functions of one object, unless there is no room.
+    pub(super) fn add(&mut self, module: &ArenaModule, functions: &[Function<'_>]) -> Option<SymbolRange> {
+        let bytes: usize = functions.iter().map(|function| function.name.len() + 1).sum();
+        let symbol = self.symbols.take(&self.memory, functions.len(), SYMBOL)?;
+        let Some(name) = self.names.take(&self.memory, bytes, 1) else {
+            self.symbols.room.give(symbol, functions.len());
+            return None;
+        };
+        let mut name_at = name;
+        for (function, at) in functions.iter().zip(symbol..) {
+            let name = function.name.as_bytes().iter().chain(&[0]);
+            for (byte, at) in name.zip(name_at..) {
+                self.name_byte(at).store(*byte, Ordering::Relaxed);
+            }
+            // Offset of the name, kind, visibility and section, in the order of memory. The loader passes over a symbol
+            // whose name is behind the table's end, or whose kind is none.
+            let kind = u32::from(elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0) | 1 << 16;
+            let head = u64::from(name_at as u32) | u64::from(kind) << 32;
+            self.word(at, 1).store(function.address, Ordering::Relaxed);
+            self.word(at, 2).store(u64::from(function.bytes), Ordering::Relaxed);
+            self.word(at, 0).store(head, Ordering::Release);
+            name_at += function.name.len() + 1;
+        }
+        self.publish_sizes(module);
+        Some(SymbolRange { symbol: symbol as u32, symbols: functions.len() as u32 })
+    }
+
+    /// Removes the functions of one object.
+    pub(super) fn remove(&mut self, module: &ArenaModule, listed: SymbolRange) {
+        let (symbol, symbols) = (listed.symbol as usize, listed.symbols as usize);
+        let name_of = |symbol| (self.word(symbol, 0).load(Ordering::Relaxed) & u64::from(u32::MAX)) as usize;
+        let (name, last) = (name_of(symbol), name_of(symbol + symbols - 1));
+        let end = (last..).find(|at| self.name_byte(*at).load(Ordering::Relaxed) == 0).unwrap_or(last) + 1;
+        for at in symbol..symbol + symbols {
+            (0..3).for_each(|word| self.word(at, word).store(0, Ordering::Release));
+        }
+        self.symbols.room.give(symbol, symbols);
+        self.names.room.give(name, end - name);
+        self.publish_sizes(module);
+    }
+
+    /// The table of names does not become smaller: an old symbol may still be read.
+    fn publish_sizes(&self, module: &ArenaModule) {
+        let names = self.names.room.used() as u64;
+        module.names_size().fetch_max(names, Ordering::Release);
+        module.symbols().store(self.symbols.room.used() as u32, Ordering::Release);
+    }
+
+    /// A word of a symbol.
+    fn word(&self, symbol: usize, word: usize) -> &AtomicU64 {
+        let at = ptr::with_exposed_provenance_mut(self.symbols.place.start + symbol * SYMBOL + word * 8);
+        // SAFETY: `take` has given the symbol, so that its memory can be written; it is ours alone but for atomic words
+        // and whatever the loader reads.
+        unsafe { AtomicU64::from_ptr(at) }
+    }
+
+    fn name_byte(&self, at: usize) -> &AtomicU8 {
+        // SAFETY: as above.
+        unsafe { AtomicU8::from_ptr(ptr::with_exposed_provenance_mut(self.names.place.start + at)) }
+    }
+}
+
+impl Table {
+    /// Takes a part of the table, whose memory can then be written. Behind the last byte that is taken there is a zero.
+    fn take(&mut self, memory: &Mapping, count: usize, size: usize) -> Option<usize> {
+        if let Some(at) = self.room.take(count) {
+            return Some(at);
+        }
+        let (page, all) = (os::page_size(), self.place.len());
+        let least = (self.room.used() + count) * size + 1;
+        let open = least.max(self.open + STEP.max(self.open / 2)).next_multiple_of(page).min(all);
+        if open < least {
+            return None;
+        }
+        let range = self.place.start + self.open..self.place.start + open;
+        memory.protect_for(Call::GrowTable, &range, Protection::ReadWrite).ok()?;
+        self.open = open;
+        self.room.grow((open - 1) / size - self.room.capacity());
+        self.room.take(count)
+    }
+}
