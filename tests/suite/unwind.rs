@@ -2,11 +2,12 @@
 
 use std::backtrace::Backtrace;
 use std::cell::RefCell;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use std::time::Duration;
-
-use crate::common::{self, Checked, compile, compile_with, thread_time};
+use crate::common::{self, Checked, Random, compile, compile_with, thread_time};
 use crate::target::{by_qemu, not_under_qemu, page_size};
 use slabjit::{JitEngine, Library, SlabLayout, Symbol};
 
@@ -18,7 +19,8 @@ common::tests![
     frames_are_gone_after_removal,
     exceptions_with_many_objects,
     frames_behind_discarded_ones_are_found;
-    alone: throws_with_a_hundred_thousand_objects,
+    alone: throws_with_a_hundred_thousand_objects, throws_while_others_come_and_go;
+    parts: throw_while_others_come_and_go,
 ];
 
 extern "C-unwind" fn host_panics(value: i32) -> i32 {
@@ -228,6 +230,101 @@ fn throws_with_a_hundred_thousand_objects() {
     more.iter().enumerate().step_by(97).for_each(|(i, library)| throw(i, &through(library)));
     drop(more);
     assert_eq!(engine.stats().libraries, before);
+}
+
+/// In both layouts, for two seconds each, or for SLABJIT_THROW_SECONDS.
+fn throws_while_others_come_and_go() {
+    for layout in ["per_object", "packed"] {
+        let end = common::child_with("throw_while_others_come_and_go", &[("SLABJIT_TEST_LAYOUT", layout)]);
+        print!("{layout}: {}", end.stdout);
+        // What finds no handler ends the process.
+        assert_eq!((end.code, end.signal), (Some(0), None), "{end:?}");
+    }
+}
+
+/// Four threads throw through code that stays, two load and remove at addresses that are used again, and children do
+/// both. No thread throws at the moment of a fork: libgcc before 13 has a lock then, which the child does not get back.
+fn throw_while_others_come_and_go() {
+    let seconds = std::env::var("SLABJIT_THROW_SECONDS").map_or(2, |text| text.parse().unwrap());
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let source = "extern \"C\" int through(int x) { try { throw x; } catch (int e) { return e + 1; } }";
+    let bytes = std::fs::read(compile_with("g++", "one_of_many.cc", source, &[])).unwrap();
+    let engine = JitEngine::builder().quarantine(0).arena_size(64 << 20).build().unwrap();
+    let load = || {
+        let library = engine.add_object(&bytes).unwrap();
+        assert_eq!(thrown(&through(&library), 1), 2);
+        library
+    };
+    // Those that stay have others between them, also some that go.
+    let (stay, gone): (Vec<_>, Vec<_>) = (0..300).map(|_| load()).enumerate().partition(|(i, _)| i % 3 == 0);
+    drop(gone);
+    let functions: Vec<Symbol<Through>> = stay.iter().map(|(_, library)| through(library)).collect();
+    let come_and_go = |random: &mut Random| {
+        let mut some: Vec<Library> = (0..1 + random.below(60)).map(|_| load()).collect();
+        while !some.is_empty() {
+            common::freed(&some.swap_remove(random.below(some.len())));
+        }
+    };
+    let (throws, changes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let gate = RwLock::new(());
+    let mut children = 0;
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let (functions, throws, gate) = (&functions, &throws, &gate);
+            scope.spawn(move || {
+                let mut random = Random::new(seed);
+                while Instant::now() < end {
+                    let _gate = gate.read().unwrap();
+                    let number = random.below(1000) as i32;
+                    assert_eq!(thrown(&functions[random.below(functions.len())], number), number + 1);
+                    throws.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for seed in 4..6 {
+            let (come_and_go, changes) = (&come_and_go, &changes);
+            scope.spawn(move || {
+                let mut random = Random::new(seed);
+                while Instant::now() < end {
+                    come_and_go(&mut random);
+                    changes.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut random = Random::new(6);
+        while Instant::now() < end {
+            let closed = gate.write().unwrap();
+            // SAFETY: the child ends without unwinding into what is the parent's.
+            let child = unsafe { libc::fork() };
+            if child != 0 {
+                drop(closed);
+            } else {
+                // SAFETY: plain calls.
+                unsafe { libc::alarm(by_qemu(60, 600) as u32) };
+                let passed = catch_unwind(AssertUnwindSafe(|| {
+                    functions.iter().for_each(|function| assert_eq!(thrown(function, 3), 4));
+                    come_and_go(&mut random);
+                    functions.iter().for_each(|function| assert_eq!(thrown(function, 5), 6));
+                }));
+                // SAFETY: as above.
+                unsafe { libc::_exit(i32::from(passed.is_err())) };
+            }
+            let mut status = -1;
+            // SAFETY: a child of this process, and a place for the status.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0);
+            children += 1;
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    });
+    let (throws, changes) = (throws.into_inner(), changes.into_inner());
+    println!("{throws} throws, {changes} changes, {children} children");
+    assert!(throws > 100 && changes > 1 && children > 1);
+}
+
+fn thrown(function: &Symbol<Through>, number: i32) -> i32 {
+    // SAFETY: `int through(int)`, which catches what it throws.
+    unsafe { function(number) }
 }
 
 type Through = unsafe extern "C" fn(i32) -> i32;
