@@ -313,7 +313,11 @@ fn refused_by_strace(call: Call, system_calls: &[&str], errno: i32) -> bool {
     let inject = format!("--inject={system_call}:error={errno}:when={number}");
     let (output, lines) = traced(&[&format!("-etrace={system_call},access,faccessat"), &inject]);
     let injected = lines.iter().position(|line| line.has("(INJECTED)"));
-    let hit = injected.is_some_and(|at| lines[..at].iter().rev().find_map(Line::mark) == Some(&name));
+    // Not a later one, which may be the dynamic loader's.
+    let hit = injected.is_some_and(|at| {
+        let since = lines[..at].iter().rev().take_while(|line| line.name != *system_call);
+        since.into_iter().find_map(Line::mark) == Some(&name)
+    });
     assert!(!hit || output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     hit
 }
