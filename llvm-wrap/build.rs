@@ -72,6 +72,10 @@ fn main() {
     if ask("--assertion-mode") != "ON" {
         build.define("NDEBUG", None);
     }
+    // Tests may have it compare what it makes with what LLVM makes.
+    if env::var_os("CARGO_CFG_SLABJIT_FAULTS").is_some() {
+        build.define("SLABJIT_COMPARES_GRAPHS", None);
+    }
     if ask("--has-rtti") == "NO" {
         build.flag("-fno-rtti");
     }

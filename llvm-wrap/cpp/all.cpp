@@ -5,6 +5,8 @@
 #include "order.cpp"
 #include "reach.cpp"
 #include "indirect.cpp"
+#include "plain.cpp"
+#include "compare.cpp"
 #include "graph.cpp"
 #include "link.cpp"
 #include "orc.cpp"

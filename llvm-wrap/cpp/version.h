@@ -134,6 +134,23 @@ createLinkGraph(llvm::MemoryBufferRef Object) {
   return Graph;
 }
 
+/// Whether plain.cpp knows how the graphs of this version are made.
+#define SLABJIT_KNOWS_GRAPHS (LLVM_VERSION_MAJOR >= 19)
+
+#if SLABJIT_KNOWS_GRAPHS
+/// An empty graph for little-endian 64-bit code, with names of its own as above.
+inline std::unique_ptr<llvm::jitlink::LinkGraph> emptyGraph(llvm::StringRef Name, const llvm::Triple &Target,
+                                                            const char *(*KindName)(llvm::jitlink::Edge::Kind)) {
+#if LLVM_VERSION_MAJOR >= 20
+  auto Pool = std::make_shared<llvm::orc::SymbolStringPool>();
+  return std::make_unique<llvm::jitlink::LinkGraph>(Name.str(), std::move(Pool), Target, llvm::SubtargetFeatures(),
+                                                    KindName);
+#else
+  return std::make_unique<llvm::jitlink::LinkGraph>(Name.str(), Target, KindName);
+#endif
+}
+#endif
+
 /// LinkGraph::makeAbsolute forgets the address of an external symbol in 15.
 inline void makeAbsolute(llvm::jitlink::LinkGraph &G, llvm::jitlink::Symbol &S, llvm::orc::ExecutorAddr Address) {
   G.makeAbsolute(S, Address);

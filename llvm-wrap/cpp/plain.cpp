@@ -1,0 +1,355 @@
+// Graphs of plain objects, made without LLVM's builder, which reads each header and each name several times. What it makes
+// is written down in ELFLinkGraphBuilder.h (graphifySections, graphifySymbols); compare.cpp compares.
+#include "internal.h"
+
+#include "llvm/BinaryFormat/ELF.h"
+#include "llvm/Object/ELFTypes.h"
+#include "llvm/Support/Endian.h"
+
+using namespace llvm;
+using namespace llvm::jitlink;
+using namespace llvm::orc;
+
+#if SLABJIT_KNOWS_GRAPHS
+
+namespace {
+
+using ELFT = object::ELF64LE;
+
+/// The edge that JITLink makes of a relocation.
+struct Meaning {
+  Edge::Kind Kind;
+  int64_t Addend;
+};
+
+/// As ELF_x86_64.cpp, addSingleRelocation.
+bool meaningOnX86_64(uint32_t Relocation, int64_t Addend, Meaning &M) {
+  switch (Relocation) {
+  case ELF::R_X86_64_PC32:
+    M = {x86_64::Delta32, Addend};
+    return true;
+  case ELF::R_X86_64_PC64:
+    M = {x86_64::Delta64, Addend};
+    return true;
+  case ELF::R_X86_64_32:
+    M = {x86_64::Pointer32, Addend};
+    return true;
+  case ELF::R_X86_64_32S:
+    M = {x86_64::Pointer32Signed, Addend};
+    return true;
+  case ELF::R_X86_64_64:
+    M = {x86_64::Pointer64, Addend};
+    return true;
+  case ELF::R_X86_64_PLT32:
+    // It counts from the end of the field.
+    M = {x86_64::BranchPCRel32, Addend + 4};
+    return true;
+  case ELF::R_X86_64_GOTPCREL:
+    M = {x86_64::RequestGOTAndTransformToDelta32, Addend};
+    return true;
+  case ELF::R_X86_64_GOTPCRELX:
+    M = {x86_64::RequestGOTAndTransformToPCRel32GOTLoadRelaxable, 0};
+    return true;
+  case ELF::R_X86_64_REX_GOTPCRELX:
+    M = {x86_64::RequestGOTAndTransformToPCRel32GOTLoadREXRelaxable, 0};
+    return true;
+  default:
+    return false;
+  }
+}
+
+/// As ELF_aarch64.cpp, addSingleRelocation, which looks at some instructions.
+bool meaningOnAArch64(uint32_t Relocation, int64_t Addend, ArrayRef<char> At, Meaning &M) {
+  auto IsAccess = [&](unsigned Shift) {
+    if (At.size() < 4)
+      return false;
+    auto Instruction = support::endian::read32le(At.data());
+    M = {aarch64::PageOffset12, Addend};
+    return aarch64::isLoadStoreImm12(Instruction) && aarch64::getPageOffset12Shift(Instruction) == Shift;
+  };
+  switch (Relocation) {
+  case ELF::R_AARCH64_CALL26:
+  case ELF::R_AARCH64_JUMP26:
+    M = {aarch64::Branch26PCRel, Addend};
+    return true;
+  case ELF::R_AARCH64_ADR_PREL_PG_HI21:
+    M = {aarch64::Page21, Addend};
+    return true;
+  case ELF::R_AARCH64_ADD_ABS_LO12_NC:
+    M = {aarch64::PageOffset12, Addend};
+    return true;
+  case ELF::R_AARCH64_LDST8_ABS_LO12_NC:
+    return IsAccess(0);
+  case ELF::R_AARCH64_LDST16_ABS_LO12_NC:
+    return IsAccess(1);
+  case ELF::R_AARCH64_LDST32_ABS_LO12_NC:
+    return IsAccess(2);
+  case ELF::R_AARCH64_LDST64_ABS_LO12_NC:
+    return IsAccess(3);
+  case ELF::R_AARCH64_LDST128_ABS_LO12_NC:
+    return IsAccess(4);
+  case ELF::R_AARCH64_ABS32:
+    M = {aarch64::Pointer32, Addend};
+    return true;
+  case ELF::R_AARCH64_ABS64:
+    M = {aarch64::Pointer64, Addend};
+    return true;
+  case ELF::R_AARCH64_PREL32:
+    M = {aarch64::Delta32, Addend};
+    return true;
+  case ELF::R_AARCH64_PREL64:
+    M = {aarch64::Delta64, Addend};
+    return true;
+  case ELF::R_AARCH64_ADR_GOT_PAGE:
+    M = {aarch64::RequestGOTAndTransformToPage21, Addend};
+    return true;
+  case ELF::R_AARCH64_LD64_GOT_LO12_NC:
+    M = {aarch64::RequestGOTAndTransformToPageOffset12, Addend};
+    return true;
+  default:
+    return false;
+  }
+}
+
+/// Reads an object, and gives up at whatever it does not know.
+class Plain {
+public:
+  Plain(MemoryBufferRef Object) : Bytes(Object.getBuffer()), Name(Object.getBufferIdentifier()) {}
+
+  std::unique_ptr<LinkGraph> build() {
+    if (!readHeaders())
+      return nullptr;
+    // Not freed at the end of the process, where objects may still be linked.
+    static const Triple &X86_64 = *new Triple("x86_64-unknown-linux"), &AArch64 = *new Triple("aarch64-unknown-linux");
+    G = slabjit::emptyGraph(Name, IsAArch64 ? AArch64 : X86_64,
+                            IsAArch64 ? aarch64::getEdgeKindName : x86_64::getEdgeKindName);
+    Blocks.resize(Headers.size());
+    for (size_t I = 0; I != Headers.size(); ++I)
+      if (!addSection(I))
+        return nullptr;
+    if (!addSymbols())
+      return nullptr;
+    for (auto &Header : Headers)
+      if (Header.sh_type == ELF::SHT_RELA && !addReferences(Header))
+        return nullptr;
+    return std::move(G);
+  }
+
+private:
+  /// Entries of a table that lies in the object.
+  template <typename T> bool table(uint64_t At, uint64_t Count, ArrayRef<T> &Entries) const {
+    if (At > Bytes.size() || Count > (Bytes.size() - At) / sizeof(T))
+      return false;
+    Entries = ArrayRef<T>(reinterpret_cast<const T *>(Bytes.data() + At), Count);
+    return true;
+  }
+
+  /// The text at an offset of a string table.
+  static bool text(StringRef Of, uint64_t At, StringRef &Text) {
+    if (At >= Of.size())
+      return false;
+    Text = StringRef(Of.data() + At);
+    return true;
+  }
+
+  /// A string table, which ends with a zero.
+  bool strings(uint32_t Section, StringRef &Of) const {
+    ArrayRef<char> Content;
+    if (Section >= Headers.size() || Headers[Section].sh_type != ELF::SHT_STRTAB ||
+        !table(Headers[Section].sh_offset, Headers[Section].sh_size, Content))
+      return false;
+    Of = StringRef(Content.data(), Content.size());
+    return !Of.empty() && Of.back() == '\0';
+  }
+
+  bool readHeaders() {
+    ArrayRef<ELFT::Ehdr> File;
+    if (!table(0, 1, File) || !File[0].checkMagic() || File[0].getFileClass() != ELF::ELFCLASS64 ||
+        File[0].getDataEncoding() != ELF::ELFDATA2LSB || File[0].e_type != ELF::ET_REL ||
+        (File[0].e_machine != ELF::EM_X86_64 && File[0].e_machine != ELF::EM_AARCH64) || File[0].e_shentsize != sizeof(ELFT::Shdr) ||
+        !table(File[0].e_shoff, File[0].e_shnum, Headers) || !strings(File[0].e_shstrndx, Names))
+      return false;
+    IsAArch64 = File[0].e_machine == ELF::EM_AARCH64;
+    for (size_t I = 0; I != Headers.size(); ++I)
+      switch (Headers[I].sh_type) {
+      case ELF::SHT_SYMTAB:
+        if (SymbolTable)
+          return false;
+        SymbolTable = I;
+        break;
+      case ELF::SHT_REL:
+      case ELF::SHT_SYMTAB_SHNDX:
+        return false;
+      }
+    return true;
+  }
+
+  /// Makes a block of a section. Those without memory, and the empty ones that assemblers always write, have none unless
+  /// something refers to them; nobody asks for the bounds of a section whose name begins with a dot.
+  bool addSection(size_t I) {
+    auto &Header = Headers[I];
+    StringRef Section;
+    if (Header.sh_name >= Names.size())
+      return false;
+    if (!(Header.sh_flags & ELF::SHF_ALLOC) || Header.sh_type == ELF::SHT_NULL || !text(Names, Header.sh_name, Section))
+      return true;
+    return (Header.sh_size == 0 && Section.starts_with(".")) || makeBlock(I);
+  }
+
+  bool makeBlock(size_t I) {
+    auto &Header = Headers[I];
+    StringRef Section;
+    if (!(Header.sh_flags & ELF::SHF_ALLOC) || !text(Names, Header.sh_name, Section))
+      return false;
+    auto Prot = MemProt::Read;
+    if (Header.sh_flags & ELF::SHF_EXECINSTR)
+      Prot |= MemProt::Exec;
+    if (Header.sh_flags & ELF::SHF_WRITE)
+      Prot |= MemProt::Write;
+    auto *In = G->findSectionByName(Section);
+    if (!In)
+      In = &G->createSection(Section, Prot);
+    else if (In->getMemProt() != Prot)
+      return false;
+    ExecutorAddr Address(Header.sh_addr);
+    if (Header.sh_type == ELF::SHT_NOBITS) {
+      Blocks[I] = &G->createZeroFillBlock(*In, Header.sh_size, Address, Header.sh_addralign, 0);
+      return true;
+    }
+    ArrayRef<char> Content;
+    if (!table(Header.sh_offset, Header.sh_size, Content))
+      return false;
+    Blocks[I] = &G->createContentBlock(*In, Content, Address, Header.sh_addralign, 0);
+    return true;
+  }
+
+  bool addSymbols() {
+    if (!SymbolTable)
+      return true;
+    auto &Header = Headers[SymbolTable];
+    if (!table(Header.sh_offset, Header.sh_size / sizeof(ELFT::Sym), Table) || !strings(Header.sh_link, SymbolNames))
+      return false;
+    Symbols.resize(Table.size());
+    for (size_t I = 1; I < Table.size(); ++I) {
+      auto &S = Table[I];
+      // Those of sections, when something refers to them.
+      if (S.getType() == ELF::STT_FILE || (S.getType() == ELF::STT_SECTION && S.st_name == 0))
+        continue;
+      if (!addSymbol(I))
+        return false;
+    }
+    return true;
+  }
+
+  bool addSymbol(size_t I) {
+    auto &S = Table[I];
+    StringRef Named;
+    if (!text(SymbolNames, S.st_name, Named))
+      return false;
+    if (S.st_shndx == ELF::SHN_UNDEF) {
+      bool IsWeak = S.getBinding() == ELF::STB_WEAK;
+      if (!IsWeak && S.getBinding() != ELF::STB_GLOBAL)
+        return false;
+      Symbols[I] = &G->addExternalSymbol(Named, S.st_size, IsWeak);
+      return true;
+    }
+    if (S.st_shndx >= Headers.size() || S.st_shndx >= ELF::SHN_LORESERVE)
+      return false;
+    switch (S.getType()) {
+    case ELF::STT_NOTYPE:
+    case ELF::STT_FUNC:
+    case ELF::STT_OBJECT:
+    case ELF::STT_SECTION:
+    case ELF::STT_TLS:
+      break;
+    default:
+      return false;
+    }
+    // What is in no memory, nothing that has some may refer to.
+    if (!(Headers[S.st_shndx].sh_flags & ELF::SHF_ALLOC))
+      return true;
+    if (!Blocks[S.st_shndx] && !makeBlock(S.st_shndx))
+      return false;
+    auto &B = *Blocks[S.st_shndx];
+    if (S.st_value > B.getSize() || S.st_size > B.getSize() - S.st_value)
+      return false;
+    if (Named.empty()) {
+      Symbols[I] = &G->addAnonymousSymbol(B, S.st_value, S.st_size, false, false);
+      return true;
+    }
+    auto L = Linkage::Strong;
+    auto In = Scope::Default;
+    switch (S.getBinding()) {
+    case ELF::STB_LOCAL:
+      In = Scope::Local;
+      break;
+    case ELF::STB_GLOBAL:
+      break;
+    case ELF::STB_WEAK:
+    case ELF::STB_GNU_UNIQUE:
+      L = Linkage::Weak;
+      break;
+    default:
+      return false;
+    }
+    if (S.getVisibility() == ELF::STV_INTERNAL)
+      return false;
+    if (S.getVisibility() == ELF::STV_HIDDEN && In == Scope::Default)
+      In = Scope::Hidden;
+    Symbols[I] = &G->addDefinedSymbol(B, S.st_value, Named, S.st_size, L, In, S.getType() == ELF::STT_FUNC, false);
+    return true;
+  }
+
+  bool addReferences(const ELFT::Shdr &Header) {
+    if (Header.sh_info >= Headers.size())
+      return false;
+    // Those of what is in no memory.
+    if (!(Headers[Header.sh_info].sh_flags & ELF::SHF_ALLOC))
+      return true;
+    auto *B = Blocks[Header.sh_info];
+    ArrayRef<ELFT::Rela> References;
+    if (!B || Header.sh_link != SymbolTable ||
+        !table(Header.sh_offset, Header.sh_size / sizeof(ELFT::Rela), References))
+      return false;
+    for (auto &R : References) {
+      auto Type = R.getType(false);
+      if (!IsAArch64 && Type == ELF::R_X86_64_NONE)
+        continue;
+      Meaning M;
+      size_t I = R.getSymbol(false);
+      // A reference to nothing is one to an absolute symbol, which LLVM's builder makes.
+      if (I == 0 || I >= Symbols.size() || !meaningOf(R, *B, M) || (!Symbols[I] && !addSymbol(I)) || !Symbols[I])
+        return false;
+      B->addEdge(M.Kind, R.r_offset, *Symbols[I], M.Addend);
+    }
+    return true;
+  }
+
+  bool meaningOf(const ELFT::Rela &R, Block &B, Meaning &M) const {
+    if (!IsAArch64)
+      return meaningOnX86_64(R.getType(false), R.r_addend, M);
+    bool IsInside = !B.isZeroFill() && R.r_offset <= B.getSize();
+    return meaningOnAArch64(R.getType(false), R.r_addend,
+                            IsInside ? B.getContent().drop_front(R.r_offset) : ArrayRef<char>(), M);
+  }
+
+  StringRef Bytes, Name, Names, SymbolNames;
+  bool IsAArch64 = false;
+  ArrayRef<ELFT::Shdr> Headers;
+  ArrayRef<ELFT::Sym> Table;
+  size_t SymbolTable = 0;
+  std::unique_ptr<LinkGraph> G;
+  /// By the numbers of sections and of symbols.
+  SmallVector<Block *, 32> Blocks;
+  SmallVector<Symbol *, 32> Symbols;
+};
+
+} // namespace
+
+std::unique_ptr<LinkGraph> slabjit::buildPlain(MemoryBufferRef Object) { return Plain(Object).build(); }
+
+#else
+
+std::unique_ptr<LinkGraph> slabjit::buildPlain(MemoryBufferRef) { return nullptr; }
+
+#endif
