@@ -210,7 +210,8 @@ fn say_ready_and_wait() {
 }
 
 fn engine(layout: SlabLayout, debug: DebugInfo) -> JitEngine {
-    JitEngine::builder().slab_layout(layout).debug_info(debug).build().unwrap()
+    // A core file by GDB has all reserved addresses.
+    JitEngine::builder().slab_layout(layout).debug_info(debug).arena_size(32 << 20).build().unwrap()
 }
 
 fn loaded(engine: &JitEngine, name: &str) -> Library {
@@ -223,7 +224,7 @@ fn loaded(engine: &JitEngine, name: &str) -> Library {
 fn waits_with_engines() {
     // Longer than what has one file of names.
     let source = ".text\n.globl long_one\n.type long_one,%function\nlong_one: .rept 300000\nnop\n.endr\nret\n.size long_one, .-long_one\n";
-    let long = JitEngine::builder().slab_layout(SlabLayout::PerObject).build().unwrap();
+    let long = engine(SlabLayout::PerObject, DebugInfo::Names);
     let long_one = long.add_object(common::compile_bytes("long.s", source, &[])).unwrap();
     // SAFETY: nothing runs.
     unsafe { long_one.initialize().unwrap() };

@@ -90,8 +90,8 @@ impl Ground {
         const PERIOD: usize = 12;
         /// malloc does not split what would leave less.
         const ROUNDING: isize = 64;
-        let mut lowest = [isize::MAX; 2];
-        for low in &mut lowest {
+        let mut lowest = [isize::MAX; 4];
+        for i in 0..lowest.len() {
             for _ in 0..PERIOD {
                 self.calls.clear();
                 {
@@ -104,18 +104,24 @@ impl Ground {
                 if let Some(difference) = difference {
                     panic!("{what}: {difference}");
                 }
-                *low = more.min(*low);
+                lowest[i] = more.min(lowest[i]);
                 if more <= ROUNDING {
                     self.before.accept(more.min(0));
                     return;
                 }
             }
+            // A table has grown for good.
+            if i != 0 && lowest[i] <= lowest[0] + ROUNDING {
+                self.before.accept(lowest[i]);
+                return;
+            }
         }
-        let [first, then] = lowest;
-        // A block that each run left would be one of at least 32 bytes: twice as much as this.
-        assert!(then <= first + PERIOD as isize * 16, "{what}: malloc has given {first} bytes more, then {then}");
-        // A table has grown for good.
-        self.before.accept(then);
+        // What tables keep differs from run to run. A block that each run left would be one of at least 32 bytes, and all
+        // of them twice as much as this.
+        let [first, .., last] = lowest;
+        let runs = (PERIOD * (lowest.len() - 1)) as isize;
+        assert!(last <= first + runs * 16, "{what}: malloc has given more each time: {lowest:?}");
+        self.before.accept(last);
     }
 
     /// Runs it with some refusals.
