@@ -100,10 +100,14 @@ impl NamesFile {
         for function in functions {
             put(file, strings_at + name_at, function.name.as_bytes());
             put(file, strings_at + name_at + function.name.len(), &[0]);
-            // The name comes last: a symbol without one is none.
-            put(file, at + ST_VALUE, &function.address.to_le_bytes());
-            put(file, at + ST_SIZE, &u64::from(function.bytes).to_le_bytes());
-            put(file, at + ST_INFO, &[elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0, 0, 1, 0]);
+            // Kind, visibility and section, value, size. The name comes last: a symbol without one is none.
+            let mut symbol = [0; SYMBOL - ST_INFO];
+            let (head, rest) = symbol.split_at_mut(ST_VALUE - ST_INFO);
+            let (value, size) = rest.split_at_mut(ST_SIZE - ST_VALUE);
+            head.copy_from_slice(&[elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0, 0, 1, 0]);
+            value.copy_from_slice(&function.address.to_le_bytes());
+            size.copy_from_slice(&u64::from(function.bytes).to_le_bytes());
+            put(file, at + ST_INFO, &symbol);
             put(file, at, &(name_at as u32).to_le_bytes());
             at += SYMBOL;
             name_at += function.name.len() + 1;

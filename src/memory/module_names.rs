@@ -78,10 +78,7 @@ impl ModuleNames {
         };
         let mut name_at = name;
         for (function, at) in functions.iter().zip(symbol..) {
-            let name = function.name.as_bytes().iter().chain(&[0]);
-            for (byte, at) in name.zip(name_at..) {
-                self.name_byte(at).store(*byte, Ordering::Relaxed);
-            }
+            self.put_name(name_at, function.name);
             // Offset of the name, kind, visibility and section, in the order of memory. The loader passes over a symbol
             // whose name is behind the table's end, or whose kind is none.
             let kind = u32::from(elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0) | 1 << 16;
@@ -122,6 +119,15 @@ impl ModuleNames {
         // SAFETY: `take` has given the symbol, so that its memory can be written; it is ours alone but for atomic words
         // and whatever the loader reads.
         unsafe { AtomicU64::from_ptr(at) }
+    }
+
+    /// Writes a name and its end.
+    fn put_name(&self, at: usize, name: &str) {
+        let to = ptr::with_exposed_provenance_mut::<u8>(self.names.place.start + at);
+        // SAFETY: `take` has given these bytes, so that they can be written, and no Rust code reads them meanwhile. The
+        // loader may read them by an old symbol; whatever it finds ends at the table's last byte that is taken.
+        unsafe { ptr::copy_nonoverlapping(name.as_ptr(), to, name.len()) };
+        self.name_byte(at + name.len()).store(0, Ordering::Relaxed);
     }
 
     fn name_byte(&self, at: usize) -> &AtomicU8 {
