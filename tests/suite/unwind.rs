@@ -250,23 +250,28 @@ fn throw_while_others_come_and_go() {
     let source = "extern \"C\" int through(int x) { try { throw x; } catch (int e) { return e + 1; } }";
     let bytes = std::fs::read(compile_with("g++", "one_of_many.cc", source, &[])).unwrap();
     let engine = JitEngine::builder().quarantine(0).arena_size(64 << 20).build().unwrap();
-    let load = || {
+    let gate = RwLock::new(());
+    let add = || {
         let library = engine.add_object(&bytes).unwrap();
-        assert_eq!(thrown(&through(&library), 1), 2);
+        (through(&library), library)
+    };
+    let load = || {
+        let (function, library) = add();
+        let _gate = gate.read().unwrap();
+        assert_eq!(thrown(&function, 1), 2);
         library
     };
     // Those that stay have others between them, also some that go.
     let (stay, gone): (Vec<_>, Vec<_>) = (0..300).map(|_| load()).enumerate().partition(|(i, _)| i % 3 == 0);
     drop(gone);
     let functions: Vec<Symbol<Through>> = stay.iter().map(|(_, library)| through(library)).collect();
-    let come_and_go = |random: &mut Random| {
+    let come_and_go = |random: &mut Random, load: &dyn Fn() -> Library| {
         let mut some: Vec<Library> = (0..1 + random.below(60)).map(|_| load()).collect();
         while !some.is_empty() {
             common::freed(&some.swap_remove(random.below(some.len())));
         }
     };
     let (throws, changes) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let gate = RwLock::new(());
     let mut children = 0;
     std::thread::scope(|scope| {
         for seed in 0..4 {
@@ -282,11 +287,11 @@ fn throw_while_others_come_and_go() {
             });
         }
         for seed in 4..6 {
-            let (come_and_go, changes) = (&come_and_go, &changes);
+            let (come_and_go, load, changes) = (&come_and_go, &load, &changes);
             scope.spawn(move || {
                 let mut random = Random::new(seed);
                 while Instant::now() < end {
-                    come_and_go(&mut random);
+                    come_and_go(&mut random, load);
                     changes.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -303,7 +308,12 @@ fn throw_while_others_come_and_go() {
                 unsafe { libc::alarm(by_qemu(60, 600) as u32) };
                 let passed = catch_unwind(AssertUnwindSafe(|| {
                     functions.iter().for_each(|function| assert_eq!(thrown(function, 3), 4));
-                    come_and_go(&mut random);
+                    // Nobody else throws here, and the gate is the parent's.
+                    come_and_go(&mut random, &|| {
+                        let (function, library) = add();
+                        assert_eq!(thrown(&function, 1), 2);
+                        library
+                    });
                     functions.iter().for_each(|function| assert_eq!(thrown(function, 5), 6));
                 }));
                 // SAFETY: as above.
