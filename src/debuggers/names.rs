@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::names_file::{NamesFile, Piece, REGION};
+use super::names_file::{NamesFile, Piece, region_bits};
 use crate::fork_guard::Mutex;
 use crate::functions::{Function, FunctionList};
 
@@ -43,7 +43,8 @@ impl Names {
     /// Adds functions, which are sorted. Debuggers that are attached see them after [`announce`].
     pub(crate) fn add(list: &FunctionList) -> Self {
         let functions: Vec<Function<'_>> = list.iter().collect();
-        let region = |function: &Function<'_>| function.address as usize / REGION;
+        let bits = region_bits();
+        let region = |function: &Function<'_>| function.address as usize >> bits;
         let mut pieces: Vec<Piece> = Vec::new();
         if functions.is_empty() {
             return Self::default();

@@ -11,8 +11,11 @@ use crate::elf::{HOST_MACHINE, put};
 use crate::functions::Function;
 use crate::room::Room;
 
-/// Bytes of a region. Debuggers read files of some hundred functions fast, and ten thousand files slowly.
-pub(super) const REGION: usize = 256 << 10;
+/// Returns the binary logarithm of a region's bytes: 64 pages, as objects may have pages of their own, and not more than
+/// a mebibyte. Debuggers read files of some hundred functions fast, and ten thousand files slowly.
+pub(super) fn region_bits() -> u32 {
+    (64 * rustix::param::page_size()).min(1 << 20).ilog2()
+}
 
 const HEADER: usize = 64;
 const SECTIONS: usize = 4;
@@ -258,7 +261,7 @@ mod tests {
     #[test]
     fn a_file_has_what_was_added_and_not_removed() {
         let mut random = SmallRng::seed_from_u64(1);
-        let region = 0x7f00_1234_0000 / REGION;
+        let region = 0x7f00_1230_0000 >> region_bits();
         let mut file = NamesFile::new(region, 1, 10);
         let (mut objects, mut expected) = (Vec::new(), BTreeSet::new());
         for round in 0..5000 {
@@ -266,8 +269,8 @@ mod tests {
                 let functions: Vec<(String, u64, u32)> = (0..random.random_range(1..9))
                     .map(|i| {
                         let name = format!("f{round}_{i}{}", "x".repeat(random.random_range(0..40)));
-                        let offset = random.random_range(0..REGION as u64);
-                        (name, (region * REGION) as u64 + offset, random.random_range(1..100))
+                        let offset = random.random_range(0..1_u64 << region_bits());
+                        (name, (region << region_bits()) as u64 + offset, random.random_range(1..100))
                     })
                     .collect();
                 let given: Vec<Function<'_>> = functions
