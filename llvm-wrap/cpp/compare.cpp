@@ -86,8 +86,4 @@ void slabjit::compareWithLLVMs(LinkGraph &Plain, MemoryBufferRef Object) {
   std::abort();
 }
 
-#elif defined(SLABJIT_COMPARES_GRAPHS)
-
-void slabjit::compareWithLLVMs(LinkGraph &, MemoryBufferRef) {}
-
 #endif

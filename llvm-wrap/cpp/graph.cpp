@@ -124,17 +124,11 @@ void noteBlocks(slabjit::Link &Link, LinkGraph &G) {
 extern "C" char *slabjit_graph_create(const char *Bytes, size_t Len, const char *Name, size_t NameLen,
                                       slabjit_graph **Out) noexcept {
   MemoryBufferRef Buffer(StringRef(Bytes, Len), StringRef(Name, NameLen));
-  if (auto Plain = slabjit::buildPlain(Buffer)) {
-#ifdef SLABJIT_COMPARES_GRAPHS
-    slabjit::compareWithLLVMs(*Plain, Buffer);
-#endif
-    *Out = new slabjit_graph{std::move(Plain)};
-  } else {
-    auto Graph = slabjit::createLinkGraph(Buffer);
-    if (!Graph)
-      return slabjit::takeText(Graph.takeError());
-    *Out = new slabjit_graph{std::move(*Graph)};
-  }
+  auto Plain = slabjit::buildPlain(Buffer);
+  auto Graph = Plain ? std::move(Plain) : slabjit::createLinkGraph(Buffer);
+  if (!Graph)
+    return slabjit::takeText(Graph.takeError());
+  *Out = new slabjit_graph{std::move(*Graph)};
   (*Out)->Link->Bytes = Buffer.getBuffer();
   return nullptr;
 }

@@ -106,13 +106,11 @@ private:
   std::vector<Finished> *Keep;
 };
 
-/// Makes the graph of an object that has only what this knows, or returns nothing: LLVM's builder then makes it. It does
-/// without what prunes away anyway: sections without memory, and symbols of sections to which nothing refers.
+/// Makes the graph of an object, or returns nothing where the object has what this does not know. It leaves out what
+/// JITLink prunes anyway: sections without memory, and symbols of sections to which nothing refers.
 std::unique_ptr<llvm::jitlink::LinkGraph> buildPlain(llvm::MemoryBufferRef Object);
-#ifdef SLABJIT_COMPARES_GRAPHS
-/// Ends the process unless LLVM's builder makes the same, if the environment has SLABJIT_COMPARE_GRAPHS.
+/// For tests: ends the process unless LLVM's builder makes the same, if the environment has SLABJIT_COMPARE_GRAPHS.
 void compareWithLLVMs(llvm::jitlink::LinkGraph &Plain, llvm::MemoryBufferRef Object);
-#endif
 
 /// Adds what is done for every link to JITLink's passes. `L` lives as long as they.
 void addPasses(Link &L, llvm::jitlink::LinkGraph &Graph, llvm::jitlink::PassConfiguration &Config);

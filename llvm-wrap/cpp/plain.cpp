@@ -1,5 +1,5 @@
-// Graphs of plain objects, made without LLVM's builder, which reads each header and each name several times. What it makes
-// is written down in ELFLinkGraphBuilder.h (graphifySections, graphifySymbols); compare.cpp compares.
+// Graphs of plain objects, made without LLVM's builder, which reads each header and each name several times. What that
+// makes of an object is in LLVM's ELFLinkGraphBuilder.h (graphifySections, graphifySymbols); compare.cpp compares both.
 #include "internal.h"
 
 #include "llvm/BinaryFormat/ELF.h"
@@ -16,98 +16,86 @@ namespace {
 
 using ELFT = object::ELF64LE;
 
-/// The edge that JITLink makes of a relocation.
-struct Meaning {
-  Edge::Kind Kind;
-  int64_t Addend;
-};
-
-/// As ELF_x86_64.cpp, addSingleRelocation.
-bool meaningOnX86_64(uint32_t Relocation, int64_t Addend, Meaning &M) {
+/// The kind of edge that JITLink makes of a relocation (ELF_x86_64.cpp, addSingleRelocation), or Edge::Invalid.
+Edge::Kind kindOnX86_64(uint32_t Relocation) {
   switch (Relocation) {
   case ELF::R_X86_64_PC32:
-    M = {x86_64::Delta32, Addend};
-    return true;
+    return x86_64::Delta32;
   case ELF::R_X86_64_PC64:
-    M = {x86_64::Delta64, Addend};
-    return true;
+    return x86_64::Delta64;
   case ELF::R_X86_64_32:
-    M = {x86_64::Pointer32, Addend};
-    return true;
+    return x86_64::Pointer32;
   case ELF::R_X86_64_32S:
-    M = {x86_64::Pointer32Signed, Addend};
-    return true;
+    return x86_64::Pointer32Signed;
   case ELF::R_X86_64_64:
-    M = {x86_64::Pointer64, Addend};
-    return true;
+    return x86_64::Pointer64;
   case ELF::R_X86_64_PLT32:
-    // It counts from the end of the field.
-    M = {x86_64::BranchPCRel32, Addend + 4};
-    return true;
+    return x86_64::BranchPCRel32;
   case ELF::R_X86_64_GOTPCREL:
-    M = {x86_64::RequestGOTAndTransformToDelta32, Addend};
-    return true;
+    return x86_64::RequestGOTAndTransformToDelta32;
   case ELF::R_X86_64_GOTPCRELX:
-    M = {x86_64::RequestGOTAndTransformToPCRel32GOTLoadRelaxable, 0};
-    return true;
+    return x86_64::RequestGOTAndTransformToPCRel32GOTLoadRelaxable;
   case ELF::R_X86_64_REX_GOTPCRELX:
-    M = {x86_64::RequestGOTAndTransformToPCRel32GOTLoadREXRelaxable, 0};
-    return true;
+    return x86_64::RequestGOTAndTransformToPCRel32GOTLoadREXRelaxable;
   default:
-    return false;
+    return Edge::Invalid;
   }
 }
 
-/// As ELF_aarch64.cpp, addSingleRelocation, which looks at some instructions.
-bool meaningOnAArch64(uint32_t Relocation, int64_t Addend, ArrayRef<char> At, Meaning &M) {
-  auto IsAccess = [&](unsigned Shift) {
+/// What it adds to the addend there: the field of a call is counted from its end, and GOT loads have none.
+int64_t addendOnX86_64(uint32_t Relocation, int64_t Addend) {
+  switch (Relocation) {
+  case ELF::R_X86_64_PLT32:
+    return Addend + 4;
+  case ELF::R_X86_64_GOTPCRELX:
+  case ELF::R_X86_64_REX_GOTPCRELX:
+    return 0;
+  default:
+    return Addend;
+  }
+}
+
+/// The same of ELF_aarch64.cpp, which looks at the instructions that load and store.
+Edge::Kind kindOnAArch64(uint32_t Relocation, ArrayRef<char> At) {
+  auto IfAccessOf = [&](unsigned Shift) -> Edge::Kind {
     if (At.size() < 4)
-      return false;
+      return Edge::Invalid;
     auto Instruction = support::endian::read32le(At.data());
-    M = {aarch64::PageOffset12, Addend};
-    return aarch64::isLoadStoreImm12(Instruction) && aarch64::getPageOffset12Shift(Instruction) == Shift;
+    bool Fits = aarch64::isLoadStoreImm12(Instruction) && aarch64::getPageOffset12Shift(Instruction) == Shift;
+    return Fits ? Edge::Kind(aarch64::PageOffset12) : Edge::Kind(Edge::Invalid);
   };
   switch (Relocation) {
   case ELF::R_AARCH64_CALL26:
   case ELF::R_AARCH64_JUMP26:
-    M = {aarch64::Branch26PCRel, Addend};
-    return true;
+    return aarch64::Branch26PCRel;
   case ELF::R_AARCH64_ADR_PREL_PG_HI21:
-    M = {aarch64::Page21, Addend};
-    return true;
+    return aarch64::Page21;
   case ELF::R_AARCH64_ADD_ABS_LO12_NC:
-    M = {aarch64::PageOffset12, Addend};
-    return true;
+    return aarch64::PageOffset12;
   case ELF::R_AARCH64_LDST8_ABS_LO12_NC:
-    return IsAccess(0);
+    return IfAccessOf(0);
   case ELF::R_AARCH64_LDST16_ABS_LO12_NC:
-    return IsAccess(1);
+    return IfAccessOf(1);
   case ELF::R_AARCH64_LDST32_ABS_LO12_NC:
-    return IsAccess(2);
+    return IfAccessOf(2);
   case ELF::R_AARCH64_LDST64_ABS_LO12_NC:
-    return IsAccess(3);
+    return IfAccessOf(3);
   case ELF::R_AARCH64_LDST128_ABS_LO12_NC:
-    return IsAccess(4);
+    return IfAccessOf(4);
   case ELF::R_AARCH64_ABS32:
-    M = {aarch64::Pointer32, Addend};
-    return true;
+    return aarch64::Pointer32;
   case ELF::R_AARCH64_ABS64:
-    M = {aarch64::Pointer64, Addend};
-    return true;
+    return aarch64::Pointer64;
   case ELF::R_AARCH64_PREL32:
-    M = {aarch64::Delta32, Addend};
-    return true;
+    return aarch64::Delta32;
   case ELF::R_AARCH64_PREL64:
-    M = {aarch64::Delta64, Addend};
-    return true;
+    return aarch64::Delta64;
   case ELF::R_AARCH64_ADR_GOT_PAGE:
-    M = {aarch64::RequestGOTAndTransformToPage21, Addend};
-    return true;
+    return aarch64::RequestGOTAndTransformToPage21;
   case ELF::R_AARCH64_LD64_GOT_LO12_NC:
-    M = {aarch64::RequestGOTAndTransformToPageOffset12, Addend};
-    return true;
+    return aarch64::RequestGOTAndTransformToPageOffset12;
   default:
-    return false;
+    return Edge::Invalid;
   }
 }
 
@@ -166,7 +154,8 @@ private:
     ArrayRef<ELFT::Ehdr> File;
     if (!table(0, 1, File) || !File[0].checkMagic() || File[0].getFileClass() != ELF::ELFCLASS64 ||
         File[0].getDataEncoding() != ELF::ELFDATA2LSB || File[0].e_type != ELF::ET_REL ||
-        (File[0].e_machine != ELF::EM_X86_64 && File[0].e_machine != ELF::EM_AARCH64) || File[0].e_shentsize != sizeof(ELFT::Shdr) ||
+        (File[0].e_machine != ELF::EM_X86_64 && File[0].e_machine != ELF::EM_AARCH64) ||
+        File[0].e_shentsize != sizeof(ELFT::Shdr) ||
         !table(File[0].e_shoff, File[0].e_shnum, Headers) || !strings(File[0].e_shstrndx, Names))
       return false;
     IsAArch64 = File[0].e_machine == ELF::EM_AARCH64;
@@ -184,8 +173,8 @@ private:
     return true;
   }
 
-  /// Makes a block of a section. Those without memory, and the empty ones that assemblers always write, have none unless
-  /// something refers to them; nobody asks for the bounds of a section whose name begins with a dot.
+  /// Makes a block of a section. Sections without memory get none, and neither do the empty ones that assemblers always
+  /// write, unless something refers to them. Nobody asks for the bounds of a section whose name begins with a dot.
   bool addSection(size_t I) {
     auto &Header = Headers[I];
     StringRef Section;
@@ -315,22 +304,20 @@ private:
       auto Type = R.getType(false);
       if (!IsAArch64 && Type == ELF::R_X86_64_NONE)
         continue;
-      Meaning M;
+      auto Kind = IsAArch64 ? kindOnAArch64(Type, contentFrom(*B, R.r_offset)) : kindOnX86_64(Type);
+      auto Addend = IsAArch64 ? int64_t(R.r_addend) : addendOnX86_64(Type, R.r_addend);
       size_t I = R.getSymbol(false);
       // A reference to nothing is one to an absolute symbol, which LLVM's builder makes.
-      if (I == 0 || I >= Symbols.size() || !meaningOf(R, *B, M) || (!Symbols[I] && !addSymbol(I)) || !Symbols[I])
+      if (Kind == Edge::Invalid || I == 0 || I >= Symbols.size() || (!Symbols[I] && !addSymbol(I)) || !Symbols[I])
         return false;
-      B->addEdge(M.Kind, R.r_offset, *Symbols[I], M.Addend);
+      B->addEdge(Kind, R.r_offset, *Symbols[I], Addend);
     }
     return true;
   }
 
-  bool meaningOf(const ELFT::Rela &R, Block &B, Meaning &M) const {
-    if (!IsAArch64)
-      return meaningOnX86_64(R.getType(false), R.r_addend, M);
-    bool IsInside = !B.isZeroFill() && R.r_offset <= B.getSize();
-    return meaningOnAArch64(R.getType(false), R.r_addend,
-                            IsInside ? B.getContent().drop_front(R.r_offset) : ArrayRef<char>(), M);
+  static ArrayRef<char> contentFrom(Block &B, uint64_t Offset) {
+    bool IsInside = !B.isZeroFill() && Offset <= B.getSize();
+    return IsInside ? B.getContent().drop_front(Offset) : ArrayRef<char>();
   }
 
   StringRef Bytes, Name, Names, SymbolNames;
@@ -346,7 +333,14 @@ private:
 
 } // namespace
 
-std::unique_ptr<LinkGraph> slabjit::buildPlain(MemoryBufferRef Object) { return Plain(Object).build(); }
+std::unique_ptr<LinkGraph> slabjit::buildPlain(MemoryBufferRef Object) {
+  auto Graph = Plain(Object).build();
+#ifdef SLABJIT_COMPARES_GRAPHS
+  if (Graph)
+    compareWithLLVMs(*Graph, Object);
+#endif
+  return Graph;
+}
 
 #else
 

@@ -1,5 +1,5 @@
-//! The addresses of an arena, and the dynamic loader's module for them: with it `dladdr`, `backtrace_symbols` and whoever asks the loader know the
-//! arena and its functions.
+//! The addresses of an arena, and the dynamic loader's module for them: with it, `dladdr` and whoever else asks the
+//! loader know the arena and its functions.
 //!
 //! The loader chooses a module's addresses, and takes those that it is asked for if they are free. So an arena is
 //! reserved first, where it is to be, and then given up for the module. Whoever takes the addresses in between gets

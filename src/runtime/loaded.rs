@@ -29,19 +29,25 @@ pub(crate) fn loaded_libraries() -> Vec<LoadedLibrary> {
     libraries
 }
 
+/// Returns a module's program headers.
+///
+/// # Safety
+/// dl_iterate_phdr has given the record to a callback that has not returned.
+pub(super) unsafe fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
+    match info.dlpi_phdr.is_null() {
+        true => &[],
+        // SAFETY: the dynamic loader's, which keeps them while it iterates.
+        false => unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) },
+    }
+}
+
 /// # Safety
 /// Called by dl_iterate_phdr, with a pointer to a list.
 unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, list: *mut c_void) -> c_int {
-    // SAFETY: by the caller's contract. The headers and the name are the dynamic loader's, which keeps them while it
-    // iterates.
-    let (info, list, headers) = unsafe {
-        let info = &*info;
-        let headers: &[libc::Elf64_Phdr] = match info.dlpi_phdr.is_null() {
-            true => &[],
-            false => std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()),
-        };
-        (info, &mut *list.cast::<Vec<LoadedLibrary>>(), headers)
-    };
+    // SAFETY: by the caller's contract. The name is the dynamic loader's, which keeps it while it iterates.
+    let (info, list) = unsafe { (&*info, &mut *list.cast::<Vec<LoadedLibrary>>()) };
+    // SAFETY: as above.
+    let headers = unsafe { headers(info) };
     // SAFETY: as above.
     let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
     let segments = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);

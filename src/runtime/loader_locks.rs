@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::loaded::headers;
 use crate::fork_guard;
 
 /// The first words of `pthread_mutex_t` (sysdeps/nptl/bits/struct_mutex.h): lock, count, owner, number of users, kind.
@@ -120,19 +121,13 @@ fn find() -> Option<usize> {
 /// # Safety
 /// Called by dl_iterate_phdr, with a pointer to a search.
 unsafe extern "C" fn find_data(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
-    // SAFETY: by the caller's contract. The headers are the dynamic loader's, which keeps them while it iterates.
-    let (info, search, headers) = unsafe {
-        let info = &*info;
-        let headers: &[libc::Elf64_Phdr] = match info.dlpi_phdr.is_null() {
-            true => &[],
-            false => std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()),
-        };
-        (info, &mut *search.cast::<Search>(), headers)
-    };
+    // SAFETY: by the caller's contract.
+    let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
     if info.dlpi_addr as usize != search.loader {
         return 0;
     }
-    let data = headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_W != 0);
+    // SAFETY: as above.
+    let data = unsafe { headers(info) }.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_W != 0);
     search.data = data
         .map(|h| {
             (search.loader + h.p_vaddr as usize).next_multiple_of(8)..search.loader + (h.p_vaddr + h.p_memsz) as usize

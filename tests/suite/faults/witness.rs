@@ -122,7 +122,6 @@ fn seen_as(call: Call) -> &'static [&'static str] {
         "madvise" => &["madvise"],
         "membarrier" => &["membarrier"],
         "read" => &["read"],
-        "readlink" => &["readlink", "readlinkat"],
         "memfd_create" => &["memfd_create"],
         "ftruncate" => &["ftruncate"],
         function => panic!("how is {function} seen?"),
