@@ -13,12 +13,12 @@ namespace {
 /// A line for each block, symbol and edge that does not prune away by itself.
 class Lines {
 public:
-  Lines(LinkGraph &G, StringRef Object) : Object(Object) {
+  Lines(LinkGraph &G, const slabjit::Link &Link) : Link(Link) {
     for (auto &Sec : G.sections()) {
       if (!slabjit::isAllocated(Sec))
         continue;
       for (auto *B : Sec.blocks()) {
-        if (B->getSize() != 0 || !Sec.getName().starts_with("."))
+        if (B->getSize() != 0 || !slabjit::sectionName(Link, *B).starts_with("."))
           All.push_back("block " + of(*B));
         for (auto &E : B->edges())
           All.push_back(("edge " + of(*B) + "+" + Twine(E.getOffset()) + " kind " + Twine(unsigned(E.getKind())) + " " +
@@ -47,12 +47,13 @@ public:
 
 private:
   std::string of(Block &B) const {
-    auto &Sec = B.getSection();
-    std::string Text = Sec.getName().str();
-    for (uint64_t Number : {uint64_t(Sec.getMemProt()), uint64_t(B.getSize()), B.getAlignment(), B.getAlignmentOffset(),
-                            B.getAddress().getValue()})
+    std::string Text = slabjit::sectionName(Link, B).str();
+    // Plain objects have no addresses: theirs are the numbers of sections.
+    uint64_t Address = Link.IsPlain ? 0 : B.getAddress().getValue();
+    for (uint64_t Number : {uint64_t(B.getSection().getMemProt()), uint64_t(B.getSize()), B.getAlignment(),
+                            B.getAlignmentOffset(), Address})
       Text += ", " + std::to_string(Number);
-    return Text + (B.isZeroFill() ? ", zeros" : ", at " + std::to_string(B.getContent().data() - Object.data()));
+    return Text + (B.isZeroFill() ? ", zeros" : ", at " + std::to_string(B.getContent().data() - Link.Bytes.data()));
   }
 
   std::string of(Symbol &S) const {
@@ -61,22 +62,24 @@ private:
     return (of(S.getBlock()) + "+" + Twine(S.getOffset())).str();
   }
 
-  StringRef Object;
+  const slabjit::Link &Link;
 };
 
 } // namespace
 
 void slabjit::compareWithLLVMs(LinkGraph &Plain, MemoryBufferRef Object) {
-  static const bool IsWanted = std::getenv("SLABJIT_COMPARE_GRAPHS") != nullptr;
-  // Texts of more take too long.
-  if (!IsWanted || Object.getBufferSize() > (256 << 10))
+  static const char *Most = std::getenv("SLABJIT_COMPARE_GRAPHS");
+  if (!Most || Object.getBufferSize() > std::strtoull(Most, nullptr, 10))
     return;
   auto LLVMs = createLinkGraph(Object);
   if (!LLVMs) {
     errs() << Object.getBufferIdentifier() << ": LLVM's builder refuses it: " << LLVMs.takeError() << "\n";
     std::abort();
   }
-  Lines Ours(Plain, Object.getBuffer()), Theirs(**LLVMs, Object.getBuffer());
+  slabjit::Link OfOurs, OfTheirs;
+  OfOurs.Bytes = OfTheirs.Bytes = Object.getBuffer();
+  OfOurs.IsPlain = true;
+  Lines Ours(Plain, OfOurs), Theirs(**LLVMs, OfTheirs);
   auto [Our, Their] = std::mismatch(Ours.All.begin(), Ours.All.end(), Theirs.All.begin(), Theirs.All.end());
   if (Our == Ours.All.end() && Their == Theirs.All.end())
     return;

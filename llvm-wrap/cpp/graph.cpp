@@ -115,7 +115,7 @@ void noteBlocks(slabjit::Link &Link, LinkGraph &G) {
       for (auto *B : Sec.blocks()) {
         auto *Content = B->isZeroFill() ? nullptr : B->getContent().data();
         bool IsOfObject = Content >= Link.Bytes.begin() && Content < Link.Bytes.end();
-        Link.Located.push_back({B, IsOfObject ? Content : nullptr});
+        Link.Located.push_back({B, slabjit::sectionName(Link, *B), IsOfObject ? Content : nullptr});
       }
 }
 
@@ -125,11 +125,13 @@ extern "C" char *slabjit_graph_create(const char *Bytes, size_t Len, const char 
                                       slabjit_graph **Out) noexcept {
   MemoryBufferRef Buffer(StringRef(Bytes, Len), StringRef(Name, NameLen));
   auto Plain = slabjit::buildPlain(Buffer);
-  auto Graph = Plain ? std::move(Plain) : slabjit::createLinkGraph(Buffer);
+  bool IsPlain = Plain != nullptr;
+  auto Graph = IsPlain ? std::move(Plain) : slabjit::createLinkGraph(Buffer);
   if (!Graph)
     return slabjit::takeText(Graph.takeError());
   *Out = new slabjit_graph{std::move(*Graph)};
   (*Out)->Link->Bytes = Buffer.getBuffer();
+  (*Out)->Link->IsPlain = IsPlain;
   return nullptr;
 }
 
@@ -151,7 +153,8 @@ extern "C" void slabjit_graph_bind(slabjit_graph *Graph, const slabjit_callbacks
       continue;
     for (auto *B : Sec.blocks()) {
       auto *Content = B->isZeroFill() ? nullptr : B->getContent().data();
-      auto Cookie = Callbacks->retain_block(Object, Sec.getName().data(), Sec.getName().size(), Content);
+      auto Name = slabjit::sectionName(*Graph->Link, *B);
+      auto Cookie = Callbacks->retain_block(Object, Name.data(), Name.size(), Content);
       if (!Cookie)
         continue;
       if (Cookie & SLABJIT_APART) {

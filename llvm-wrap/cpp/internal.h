@@ -44,12 +44,15 @@ struct Link {
   llvm::SmallVector<Function, 4> Functions;
   struct Located {
     llvm::jitlink::Block *Block;
+    llvm::StringRef Section;
     const char *Origin;
   };
   /// Mapped blocks as the object has them, if the caller wants to know where they are; some may be pruned since.
   std::vector<Located> Located;
   /// The object that the graph was made of.
   llvm::StringRef Bytes;
+  /// Whether `buildPlain` made it.
+  bool IsPlain = false;
   /// Addresses that LLVM is told, less those of the memory. Only LLVM's own tests have another than 0 (ci/llvm-suite):
   /// they link for addresses of their choosing, and nothing of that runs.
   uint64_t Displacement = 0;
@@ -59,6 +62,7 @@ struct Link {
   const char *Refused = nullptr;
   struct Source {
     llvm::jitlink::Block *Block;
+    llvm::StringRef Section;
     /// Its bytes as the graph was made with them.
     const char *Origin;
   };
@@ -109,7 +113,10 @@ private:
 /// Makes the graph of an object, or returns nothing where the object has what this does not know. It leaves out what
 /// JITLink prunes anyway: sections without memory, and symbols of sections to which nothing refers.
 std::unique_ptr<llvm::jitlink::LinkGraph> buildPlain(llvm::MemoryBufferRef Object);
-/// For tests: ends the process unless LLVM's builder makes the same, if the environment has SLABJIT_COMPARE_GRAPHS.
+/// The name of a block's section in the object, until the block has its final address.
+llvm::StringRef sectionName(const Link &L, const llvm::jitlink::Block &B);
+/// For tests: ends the process unless LLVM's builder makes the same, of objects of no more bytes than
+/// SLABJIT_COMPARE_GRAPHS in the environment says.
 void compareWithLLVMs(llvm::jitlink::LinkGraph &Plain, llvm::MemoryBufferRef Object);
 
 /// Adds what is done for every link to JITLink's passes. `L` lives as long as they.

@@ -24,7 +24,7 @@ bool relaxesTooFar(Block &B, Edge &E, Symbol &Target) {
 /// a prefix means nothing, and AMD's processors take 66 e8 for a call with a field of 16 bits. Without relaxation a GOT
 /// load is a Delta32 to the GOT entry.
 void keepWhatMustNotRelax(slabjit::Link &Link) {
-  for (auto &[B, Origin] : Link.Referring)
+  for (auto &[B, Section, Origin] : Link.Referring)
     for (auto &E : B->edges()) {
       if (E.getKind() == x86_64::BranchPCRel32ToPtrJumpStubBypassable &&
           relaxesTooFar(*B, E, behind(behind(E.getTarget()))))
@@ -171,11 +171,9 @@ void reportFunctionsAndBlocks(slabjit::Link &Link, LinkGraph &G) {
   if (Link.Located.empty())
     return;
   std::vector<slabjit_located> Located;
-  for (auto &[B, Origin] : Link.Located)
-    if (Blocks.count(B)) {
-      auto Name = B->getSection().getName();
-      Located.push_back({Name.data(), Name.size(), Origin, B->getAddress().getValue(), B->getSize()});
-    }
+  for (auto &[B, Section, Origin] : Link.Located)
+    if (Blocks.count(B))
+      Located.push_back({Section.data(), Section.size(), Origin, B->getAddress().getValue(), B->getSize()});
   Link.Callbacks->located(Link.Object, Located.data(), Located.size());
 }
 

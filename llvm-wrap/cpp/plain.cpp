@@ -16,6 +16,12 @@ namespace {
 
 using ELFT = object::ELF64LE;
 
+/// Blocks that share a section of the graph have addresses until there are final ones: the number of the object's
+/// section times this, so that they keep its order, and none reaches into the next. Others have 0, as LLVM's.
+constexpr uint64_t Apart = uint64_t(1) << 40;
+/// So that there are that many.
+constexpr uint64_t MostSections = uint64_t(1) << 22;
+
 /// The kind of edge that JITLink makes of a relocation (ELF_x86_64.cpp, addSingleRelocation), or Edge::Invalid.
 Edge::Kind kindOnX86_64(uint32_t Relocation) {
   switch (Relocation) {
@@ -123,7 +129,19 @@ public:
     return std::move(G);
   }
 
+  /// The name of a section of an object of which a graph was built.
+  static StringRef nameOf(StringRef Object, size_t Section) {
+    auto At = [&](uint64_t Offset) { return Object.data() + Offset; };
+    auto &File = *reinterpret_cast<const ELFT::Ehdr *>(Object.data());
+    auto *Headers = reinterpret_cast<const ELFT::Shdr *>(At(File.e_shoff));
+    return At(Headers[tableOfNames(File, *Headers)].sh_offset + Headers[Section].sh_name);
+  }
+
 private:
+  static uint32_t tableOfNames(const ELFT::Ehdr &File, const ELFT::Shdr &First) {
+    return File.e_shstrndx == ELF::SHN_XINDEX ? uint32_t(First.sh_link) : uint32_t(File.e_shstrndx);
+  }
+
   /// Entries of a table that lies in the object.
   template <typename T> bool table(uint64_t At, uint64_t Count, ArrayRef<T> &Entries) const {
     if (At > Bytes.size() || Count > (Bytes.size() - At) / sizeof(T))
@@ -155,8 +173,12 @@ private:
     if (!table(0, 1, File) || !File[0].checkMagic() || File[0].getFileClass() != ELF::ELFCLASS64 ||
         File[0].getDataEncoding() != ELF::ELFDATA2LSB || File[0].e_type != ELF::ET_REL ||
         (File[0].e_machine != ELF::EM_X86_64 && File[0].e_machine != ELF::EM_AARCH64) ||
-        File[0].e_shentsize != sizeof(ELFT::Shdr) ||
-        !table(File[0].e_shoff, File[0].e_shnum, Headers) || !strings(File[0].e_shstrndx, Names))
+        File[0].e_shentsize != sizeof(ELFT::Shdr) || !table(File[0].e_shoff, 1, Headers))
+      return false;
+    // Numbers that have no room in the header are in the first section's (gABI, "Sections", e_shnum and e_shstrndx).
+    uint64_t Count = File[0].e_shnum ? uint64_t(File[0].e_shnum) : uint64_t(Headers[0].sh_size);
+    if (Count == 0 || Count > MostSections || !table(File[0].e_shoff, Count, Headers) ||
+        !strings(tableOfNames(File[0], Headers[0]), Names))
       return false;
     IsAArch64 = File[0].e_machine == ELF::EM_AARCH64;
     for (size_t I = 0; I != Headers.size(); ++I)
@@ -166,11 +188,33 @@ private:
           return false;
         SymbolTable = I;
         break;
-      case ELF::SHT_REL:
       case ELF::SHT_SYMTAB_SHNDX:
+        if (NumberTable || !table(Headers[I].sh_offset, Headers[I].sh_size / sizeof(ELFT::Word), Numbers))
+          return false;
+        NumberTable = I;
+        break;
+      case ELF::SHT_REL:
         return false;
       }
     return true;
+  }
+
+  /// The graph's section for one of the object. A section of a graph takes two tables of 512 bytes and more, which many
+  /// passes go through, and an object may have thousands. All of one protection are one here, but for those that
+  /// JITLink or the caller look for by name, or that may lie elsewhere.
+  Section &sectionFor(const ELFT::Shdr &Header, StringRef Name, MemProt Prot, bool &Shares) {
+    Shares = Name.starts_with(".") && Name != ".eh_frame" &&
+             (IsAArch64 || !(Header.sh_flags & ELF::SHF_X86_64_LARGE));
+    if (!Shares) {
+      auto *Own = G->findSectionByName(Name);
+      return Own ? *Own : G->createSection(Name, Prot);
+    }
+    // The names that the passes of ours have no use for.
+    static const char *const Names[] = {"", "$r", "$w", "$rw", "$x", "$rx", "$wx", "$rwx"};
+    auto *&Shared = Common[static_cast<unsigned>(Prot)];
+    if (!Shared)
+      Shared = &G->createSection(Names[static_cast<unsigned>(Prot)], Prot);
+    return *Shared;
   }
 
   /// Makes a block of a section. Sections without memory get none, and neither do the empty ones that assemblers always
@@ -195,20 +239,19 @@ private:
       Prot |= MemProt::Exec;
     if (Header.sh_flags & ELF::SHF_WRITE)
       Prot |= MemProt::Write;
-    auto *In = G->findSectionByName(Section);
-    if (!In)
-      In = &G->createSection(Section, Prot);
-    else if (In->getMemProt() != Prot)
+    bool Shares;
+    auto &In = sectionFor(Header, Section, Prot, Shares);
+    if (In.getMemProt() != Prot || Header.sh_addr != 0 || Header.sh_size >= Apart)
       return false;
-    ExecutorAddr Address(Header.sh_addr);
+    ExecutorAddr Address(Shares ? I * Apart : 0);
     if (Header.sh_type == ELF::SHT_NOBITS) {
-      Blocks[I] = &G->createZeroFillBlock(*In, Header.sh_size, Address, Header.sh_addralign, 0);
+      Blocks[I] = &G->createZeroFillBlock(In, Header.sh_size, Address, Header.sh_addralign, 0);
       return true;
     }
     ArrayRef<char> Content;
     if (!table(Header.sh_offset, Header.sh_size, Content))
       return false;
-    Blocks[I] = &G->createContentBlock(*In, Content, Address, Header.sh_addralign, 0);
+    Blocks[I] = &G->createContentBlock(In, Content, Address, Header.sh_addralign, 0);
     return true;
   }
 
@@ -217,6 +260,8 @@ private:
       return true;
     auto &Header = Headers[SymbolTable];
     if (!table(Header.sh_offset, Header.sh_size / sizeof(ELFT::Sym), Table) || !strings(Header.sh_link, SymbolNames))
+      return false;
+    if (NumberTable && (Headers[NumberTable].sh_link != SymbolTable || Numbers.size() != Table.size()))
       return false;
     Symbols.resize(Table.size());
     for (size_t I = 1; I < Table.size(); ++I) {
@@ -242,7 +287,12 @@ private:
       Symbols[I] = &G->addExternalSymbol(Named, S.st_size, IsWeak);
       return true;
     }
-    if (S.st_shndx >= Headers.size() || S.st_shndx >= ELF::SHN_LORESERVE)
+    size_t Of = S.st_shndx;
+    if (Of == ELF::SHN_XINDEX && NumberTable)
+      Of = Numbers[I];
+    else if (Of >= ELF::SHN_LORESERVE)
+      return false;
+    if (Of >= Headers.size())
       return false;
     switch (S.getType()) {
     case ELF::STT_NOTYPE:
@@ -255,11 +305,11 @@ private:
       return false;
     }
     // What is in no memory, nothing that has some may refer to.
-    if (!(Headers[S.st_shndx].sh_flags & ELF::SHF_ALLOC))
+    if (!(Headers[Of].sh_flags & ELF::SHF_ALLOC))
       return true;
-    if (!Blocks[S.st_shndx] && !makeBlock(S.st_shndx))
+    if (!Blocks[Of] && !makeBlock(Of))
       return false;
-    auto &B = *Blocks[S.st_shndx];
+    auto &B = *Blocks[Of];
     if (S.st_value > B.getSize() || S.st_size > B.getSize() - S.st_value)
       return false;
     if (Named.empty()) {
@@ -324,8 +374,12 @@ private:
   bool IsAArch64 = false;
   ArrayRef<ELFT::Shdr> Headers;
   ArrayRef<ELFT::Sym> Table;
-  size_t SymbolTable = 0;
+  /// Sections of symbols whose numbers have no room in the symbols.
+  ArrayRef<ELFT::Word> Numbers;
+  size_t SymbolTable = 0, NumberTable = 0;
   std::unique_ptr<LinkGraph> G;
+  /// Sections of the graph by their protections.
+  jitlink::Section *Common[8] = {};
   /// By the numbers of sections and of symbols.
   SmallVector<Block *, 32> Blocks;
   SmallVector<Symbol *, 32> Symbols;
@@ -342,8 +396,17 @@ std::unique_ptr<LinkGraph> slabjit::buildPlain(MemoryBufferRef Object) {
   return Graph;
 }
 
+StringRef slabjit::sectionName(const Link &Link, const Block &B) {
+  uint64_t Number = Link.IsPlain ? B.getAddress().getValue() / Apart : 0;
+  // The end that JITLink puts behind an unwind table has an address near the last.
+  bool Shares = Number != 0 && Number < MostSections;
+  return Shares ? Plain::nameOf(Link.Bytes, Number) : B.getSection().getName();
+}
+
 #else
 
 std::unique_ptr<LinkGraph> slabjit::buildPlain(MemoryBufferRef) { return nullptr; }
+
+StringRef slabjit::sectionName(const Link &, const Block &B) { return B.getSection().getName(); }
 
 #endif

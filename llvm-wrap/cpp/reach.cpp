@@ -84,12 +84,12 @@ slabjit_edge describe(const slabjit::Link &L, const Edge &E, Block &B, Triple::A
   return R;
 }
 
-slabjit_block describe(Block &B, const char *Origin) {
+slabjit_block describe(const slabjit::Link::Source &Source) {
   slabjit_block R{};
-  auto Section = B.getSection().getName();
-  R.section = Section.data();
-  R.section_len = Section.size();
-  R.origin = Origin;
+  auto &B = *Source.Block;
+  R.section = Source.Section.data();
+  R.section_len = Source.Section.size();
+  R.origin = Source.Origin;
   R.size = B.getSize();
   R.executable = (B.getSection().getMemProt() & orc::MemProt::Exec) != orc::MemProt::None;
   return R;
@@ -102,8 +102,9 @@ template <typename Visitor> void visitReferences(slabjit::Link &L, LinkGraph &G,
   auto Arch = G.getTargetTriple().getArch();
   SmallVector<slabjit_edge, AtATime> Shown;
   SmallVector<Edge *, AtATime> Edges;
-  for (auto &[B, Origin] : L.Referring) {
-    auto Described = describe(*B, Origin);
+  for (auto &Source : L.Referring) {
+    auto *B = Source.Block;
+    auto Described = describe(Source);
     for (auto I = B->edges().begin(), End = B->edges().end(); I != End;) {
       Shown.clear();
       Edges.clear();
@@ -143,7 +144,7 @@ Error slabjit::surveyReferences(Link &L, LinkGraph &G) {
     for (auto *B : slabjit::blocksInOrder(*Sec)) {
       Bytes += B->getSize() + B->getAlignment() - 1;
       if (slabjit::isAllocated(*Sec) && !B->isZeroFill() && !B->edges_empty())
-        L.Referring.push_back({B, B->getContent().data()});
+        L.Referring.push_back({B, slabjit::sectionName(L, *B), B->getContent().data()});
     }
   visitReferences(L, G, false, [&](Block &, slabjit_block &Shown, ArrayRef<slabjit_edge> Edges, ArrayRef<Edge *>) {
     L.Callbacks->survey(L.Object, Bytes, &Shown, Edges.data(), Edges.size());

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use slabjit::{Error, JitEngine, Library, LinkError};
 
-use crate::common::{Checked, call, compile, compile_bytes, freed, link_shared, temporary, tests, tool};
+use crate::common::{Checked, call, child_with, compile, compile_bytes, freed, link_shared, temporary, tests, tool};
 use crate::target::by_arch;
 
 tests![
@@ -20,6 +20,8 @@ tests![
     empty_sections_begin_where_initialisers_do,
     what_only_libgcc_has_is_said_to_be_there,
     split_stacks_and_decimal_floats_work_with_libgcc,
+    more_sections_than_a_header_counts;
+    parts: many_sections_part,
 ];
 
 fn library(engine: &JitEngine) -> Library {
@@ -345,4 +347,35 @@ fn split_stacks_and_decimal_floats_work_with_libgcc() {
         freed(&library);
     }
     engine.finish();
+}
+
+/// Each function calls the next, in a section of its own; so does each variable.
+fn many_sections_part() {
+    use std::fmt::Write as _;
+    const MANY: usize = 40_000;
+    let mut source = String::new();
+    for i in 0..MANY {
+        let next = (i + 1) % MANY;
+        writeln!(source, ".section .text.f{i},\"ax\"\n.globl f{i}\n.type f{i}, %function\nf{i}: ret").unwrap();
+        writeln!(source, ".section .data.d{i},\"aw\"\n.quad d{next} - .\n.globl d{i}\nd{i}: .quad f{next}").unwrap();
+    }
+    let object = assembled(&source);
+    let sections = u16::from_le_bytes([object[60], object[61]]);
+    assert_eq!(sections, 0, "the header counts them");
+    let library = load(&JitEngine::new().unwrap(), "many.o", &object).unwrap();
+    // SAFETY: nothing is called.
+    let at = |name: &str| unsafe { library.get::<*const u64>(name).unwrap().address() as u64 };
+    for i in (0..MANY).step_by(997) {
+        let next = (i + 1) % MANY;
+        let place = at(&format!("d{i}"));
+        // SAFETY: 16 bytes there are the variable, and nobody writes to them.
+        let [distance, function] = unsafe { [place - 8, place].map(|at| (at as *const u64).read()) };
+        assert_eq!(function, at(&format!("f{next}")));
+        assert_eq!(distance, at(&format!("d{next}")).wrapping_sub(place - 8));
+    }
+}
+
+fn more_sections_than_a_header_counts() {
+    let end = child_with("many_sections_part", &[("SLABJIT_COMPARE_GRAPHS", "67108864")]);
+    assert_eq!(end.code, Some(0), "{end:?}");
 }
