@@ -70,23 +70,21 @@ void bindExternal(slabjit_graph &G, Symbol &S, Given &Given) {
   }
 }
 
+bool isLocal(const Symbol &S) { return S.isDefined() && S.getScope() == Scope::Local; }
+
 // JITLink's GOT and stub tables are keyed by name (TableManager.h), but a merged object may have several local symbols
 // of one name, or a local one beside an external one.
-void makeLocalNamesUnique(LinkGraph &G) {
+void makeLocalNamesUnique(LinkGraph &G, const slabjit::NamedSymbols &Named) {
   SmallVector<Symbol *, 8> Locals;
   DenseSet<StringRef> Names;
-  for (auto *S : G.defined_symbols()) {
-    if (!S->hasName())
-      continue;
-    if (S->getScope() == Scope::Local)
+  for (auto *S : Named)
+    if (isLocal(*S))
       Locals.push_back(S);
-    else
-      Names.insert(slabjit::symbolName(*S));
-  }
   if (Locals.empty())
     return;
-  for (auto *S : G.external_symbols())
-    Names.insert(slabjit::symbolName(*S));
+  for (auto *S : Named)
+    if (!isLocal(*S))
+      Names.insert(slabjit::symbolName(*S));
   unsigned N = 0;
   for (auto *S : Locals)
     if (!Names.insert(slabjit::symbolName(*S)).second)
@@ -94,18 +92,18 @@ void makeLocalNamesUnique(LinkGraph &G) {
 }
 
 /// Notes the names of functions. Mapping symbols (AAELF64, 5.5.4) and labels of compilers are none.
-void noteFunctions(slabjit::Link &Link, LinkGraph &G) {
-  for (auto &Sec : G.sections()) {
-    if ((Sec.getMemProt() & MemProt::Exec) == MemProt::None || !slabjit::isAllocated(Sec))
+void noteFunctions(slabjit::Link &Link, LinkGraph &G, const slabjit::NamedSymbols &Named) {
+  for (auto *S : Named) {
+    if (!S->isDefined())
       continue;
-    for (auto *S : Sec.symbols()) {
-      auto Name = slabjit::symbolName(*S);
-      if (Name.empty() || Name[0] == '$' || Name.take_front(2) == ".L")
-        continue;
-      auto &B = S->getBlock();
-      if (auto Bytes = S->getSize() ? S->getSize() : B.getSize() - S->getOffset())
-        Link.Functions.push_back({slabjit::keptName(G, *S), &B, S->getOffset(), Bytes});
-    }
+    auto &B = S->getBlock();
+    auto &Sec = B.getSection();
+    auto Name = slabjit::symbolName(*S);
+    if ((Sec.getMemProt() & MemProt::Exec) == MemProt::None || !slabjit::isAllocated(Sec) || Name.empty() ||
+        Name[0] == '$' || Name.take_front(2) == ".L")
+      continue;
+    if (auto Bytes = S->getSize() ? S->getSize() : B.getSize() - S->getOffset())
+      Link.Functions.push_back({slabjit::keptName(G, *S), &B, S->getOffset(), Bytes});
   }
 }
 
@@ -124,14 +122,21 @@ void noteBlocks(slabjit::Link &Link, LinkGraph &G) {
 extern "C" char *slabjit_graph_create(const char *Bytes, size_t Len, const char *Name, size_t NameLen,
                                       slabjit_graph **Out) noexcept {
   MemoryBufferRef Buffer(StringRef(Bytes, Len), StringRef(Name, NameLen));
-  auto Plain = slabjit::buildPlain(Buffer);
-  bool IsPlain = Plain != nullptr;
-  auto Graph = IsPlain ? std::move(Plain) : slabjit::createLinkGraph(Buffer);
-  if (!Graph)
-    return slabjit::takeText(Graph.takeError());
-  *Out = new slabjit_graph{std::move(*Graph)};
-  (*Out)->Link->Bytes = Buffer.getBuffer();
-  (*Out)->Link->IsPlain = IsPlain;
+  auto Made = std::make_unique<slabjit_graph>();
+  Made->Graph = slabjit::buildPlain(Buffer, Made->Named);
+  Made->Link->IsPlain = Made->Graph != nullptr;
+  if (!Made->Graph) {
+    auto LLVMs = slabjit::createLinkGraph(Buffer);
+    if (!LLVMs)
+      return slabjit::takeText(LLVMs.takeError());
+    Made->Graph = std::move(*LLVMs);
+    for (auto *S : Made->Graph->defined_symbols())
+      if (S->hasName())
+        Made->Named.push_back(S);
+    Made->Named.append(Made->Graph->external_symbols().begin(), Made->Graph->external_symbols().end());
+  }
+  Made->Link->Bytes = Buffer.getBuffer();
+  *Out = Made.release();
   return nullptr;
 }
 
@@ -143,10 +148,10 @@ extern "C" void slabjit_graph_bind(slabjit_graph *Graph, const slabjit_callbacks
 
   if (Indirect)
     slabjit::noteIndirectFunctions(*Graph->Link, G);
-  noteFunctions(*Graph->Link, G);
+  noteFunctions(*Graph->Link, G, Graph->Named);
   if (Locate)
     noteBlocks(*Graph->Link, G);
-  makeLocalNamesUnique(G);
+  makeLocalNamesUnique(G, Graph->Named);
   for (auto &Sec : G.sections()) {
     // Sections without memory are left to be pruned.
     if (!Retain || !slabjit::isAllocated(Sec))
@@ -167,21 +172,18 @@ extern "C" void slabjit_graph_bind(slabjit_graph *Graph, const slabjit_callbacks
   for (auto &R : Graph->Link->Blocks)
     G.addAnonymousSymbol(*R.Block, 0, 0, false, true);
 
-  // Decisions change the graph's symbol sets, so collect first.
-  SmallVector<Symbol *, 8> Defined, Discarded;
-  for (auto *S : G.defined_symbols())
-    if (S->hasName() && S->getScope() != Scope::Local)
-      Defined.push_back(S);
-  for (auto *S : Defined)
-    bindDefined(*Graph, *S, Discarded);
+  SmallVector<Symbol *, 8> Discarded;
+  for (auto *S : Graph->Named)
+    if (S->isDefined() && S->getScope() != Scope::Local)
+      bindDefined(*Graph, *S, Discarded);
   for (auto *S : Discarded) {
     S->setLinkage(Linkage::Strong);
     G.makeExternal(*S);
   }
-  SmallVector<Symbol *, 8> Externals(G.external_symbols().begin(), G.external_symbols().end());
   Given Given;
-  for (auto *S : Externals)
-    bindExternal(*Graph, *S, Given);
+  for (auto *S : Graph->Named)
+    if (S->isExternal())
+      bindExternal(*Graph, *S, Given);
   retarget(G, Given.Second);
 }
 

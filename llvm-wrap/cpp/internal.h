@@ -22,6 +22,8 @@ namespace slabjit {
 
 llvm::Error refused(const char *What);
 
+using NamedSymbols = llvm::SmallVector<llvm::jitlink::Symbol *, 16>;
+
 /// One object from the moment its graph is made until its link has ended.
 struct Link {
   const slabjit_callbacks *Callbacks = nullptr;
@@ -111,8 +113,9 @@ private:
 };
 
 /// Makes the graph of an object, or returns nothing where the object has what this does not know. It leaves out what
-/// JITLink prunes anyway: sections without memory, and symbols of sections to which nothing refers.
-std::unique_ptr<llvm::jitlink::LinkGraph> buildPlain(llvm::MemoryBufferRef Object);
+/// JITLink prunes anyway: sections without memory, and symbols of sections to which nothing refers. `Named` gets its
+/// symbols that have names, in the order of the file.
+std::unique_ptr<llvm::jitlink::LinkGraph> buildPlain(llvm::MemoryBufferRef Object, NamedSymbols &Named);
 /// The name of a block's section in the object, until the block has its final address.
 llvm::StringRef sectionName(const Link &L, const llvm::jitlink::Block &B);
 /// For tests: ends the process unless LLVM's builder makes the same, of objects of no more bytes than
@@ -161,6 +164,8 @@ void setUpPlatform(llvm::orc::LLJIT &JIT, const slabjit_orc &Caller);
 struct slabjit_graph {
   std::unique_ptr<llvm::jitlink::LinkGraph> Graph;
   std::unique_ptr<slabjit::Link> Link = std::make_unique<slabjit::Link>();
+  /// Its symbols that have names, until it is bound.
+  slabjit::NamedSymbols Named;
 };
 
 struct slabjit_actions {

@@ -108,7 +108,8 @@ Edge::Kind kindOnAArch64(uint32_t Relocation, ArrayRef<char> At) {
 /// Reads an object, and gives up at whatever it does not know.
 class Plain {
 public:
-  Plain(MemoryBufferRef Object) : Bytes(Object.getBuffer()), Name(Object.getBufferIdentifier()) {}
+  Plain(MemoryBufferRef Object, slabjit::NamedSymbols &Named)
+      : Bytes(Object.getBuffer()), Name(Object.getBufferIdentifier()), Named(Named) {}
 
   std::unique_ptr<LinkGraph> build() {
     if (!readHeaders())
@@ -277,14 +278,15 @@ private:
 
   bool addSymbol(size_t I) {
     auto &S = Table[I];
-    StringRef Named;
-    if (!text(SymbolNames, S.st_name, Named))
+    StringRef Text;
+    if (!text(SymbolNames, S.st_name, Text))
       return false;
     if (S.st_shndx == ELF::SHN_UNDEF) {
       bool IsWeak = S.getBinding() == ELF::STB_WEAK;
       if (!IsWeak && S.getBinding() != ELF::STB_GLOBAL)
         return false;
-      Symbols[I] = &G->addExternalSymbol(Named, S.st_size, IsWeak);
+      Symbols[I] = &G->addExternalSymbol(Text, S.st_size, IsWeak);
+      Named.push_back(Symbols[I]);
       return true;
     }
     size_t Of = S.st_shndx;
@@ -312,7 +314,7 @@ private:
     auto &B = *Blocks[Of];
     if (S.st_value > B.getSize() || S.st_size > B.getSize() - S.st_value)
       return false;
-    if (Named.empty()) {
+    if (Text.empty()) {
       Symbols[I] = &G->addAnonymousSymbol(B, S.st_value, S.st_size, false, false);
       return true;
     }
@@ -335,7 +337,8 @@ private:
       return false;
     if (S.getVisibility() == ELF::STV_HIDDEN && In == Scope::Default)
       In = Scope::Hidden;
-    Symbols[I] = &G->addDefinedSymbol(B, S.st_value, Named, S.st_size, L, In, S.getType() == ELF::STT_FUNC, false);
+    Symbols[I] = &G->addDefinedSymbol(B, S.st_value, Text, S.st_size, L, In, S.getType() == ELF::STT_FUNC, false);
+    Named.push_back(Symbols[I]);
     return true;
   }
 
@@ -371,6 +374,7 @@ private:
   }
 
   StringRef Bytes, Name, Names, SymbolNames;
+  slabjit::NamedSymbols &Named;
   bool IsAArch64 = false;
   ArrayRef<ELFT::Shdr> Headers;
   ArrayRef<ELFT::Sym> Table;
@@ -387,8 +391,10 @@ private:
 
 } // namespace
 
-std::unique_ptr<LinkGraph> slabjit::buildPlain(MemoryBufferRef Object) {
-  auto Graph = Plain(Object).build();
+std::unique_ptr<LinkGraph> slabjit::buildPlain(MemoryBufferRef Object, NamedSymbols &Named) {
+  auto Graph = Plain(Object, Named).build();
+  if (!Graph)
+    Named.clear();
 #ifdef SLABJIT_COMPARES_GRAPHS
   if (Graph)
     compareWithLLVMs(*Graph, Object);
@@ -405,7 +411,7 @@ StringRef slabjit::sectionName(const Link &Link, const Block &B) {
 
 #else
 
-std::unique_ptr<LinkGraph> slabjit::buildPlain(MemoryBufferRef) { return nullptr; }
+std::unique_ptr<LinkGraph> slabjit::buildPlain(MemoryBufferRef, NamedSymbols &) { return nullptr; }
 
 StringRef slabjit::sectionName(const Link &, const Block &B) { return B.getSection().getName(); }
 

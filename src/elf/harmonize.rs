@@ -3,8 +3,7 @@
 //! JITLink merges sections by name, and takes permissions and lifetime from the first. LLVM 19 and later refuse an
 //! object whose same-named sections differ in permissions, LLVM 14 to 16 link it wrongly, and none compares ALLOC.
 
-use std::collections::HashMap;
-use std::collections::HashSet;
+use hashbrown::{HashMap, HashSet};
 
 use super::patch::{Patch, Value};
 use super::plugin::ObjectReport;
@@ -117,7 +116,7 @@ fn families<'a>(view: &View<'a>) -> Result<Vec<Family<'a>>> {
             }
         }
     } else {
-        let mut seen = HashMap::new();
+        let mut seen = HashMap::with_capacity(view.count() as usize);
         let mut clashes = HashSet::new();
         for (section, header) in view.sections().filter(|(_, h)| h.kind != SHT_NULL) {
             let name = view.name_of(&header)?;

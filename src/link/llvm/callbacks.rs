@@ -191,7 +191,7 @@ unsafe fn edge(raw: &shim::slabjit_edge) -> Edge<'static> {
         addend: raw.addend,
         target: raw.target,
         // SAFETY: by the caller's contract.
-        symbol: unsafe { text(raw.symbol, raw.symbol_len) },
+        symbol: unsafe { slice(raw.symbol.cast::<u8>(), raw.symbol_len) },
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Edge<'a> {
     pub place: Place,
     pub addend: i64,
     pub target: u64,
-    pub symbol: &'a str,
+    pub symbol: &'a [u8],
 }
 
 /// The target of a reference: an offset in the block, an address, or unknown.
@@ -207,7 +207,7 @@ impl Reach {
             Operation::ThreadLocal(tls) => match self.thread_local(tls, edge, at, local) {
                 Ok(value) => Some(value),
                 Err(missing) => {
-                    self.missing.get_or_insert_with(|| (kind.name, edge.symbol.to_owned(), missing));
+                    self.missing.get_or_insert_with(|| (kind.name, String::from_utf8_lossy(edge.symbol).into_owned(), missing));
                     return false;
                 }
             },
@@ -321,7 +321,7 @@ impl Reach {
             function: location.function,
             instruction: self.instruction(kind, block.content, edge.offset),
             relocation: kind.name.to_owned(),
-            symbol: in_message(edge.symbol.as_bytes()),
+            symbol: in_message(edge.symbol),
             target: Some(edge.target.wrapping_add_signed(edge.addend)),
             value,
             limit: (clamp(least), clamp(greatest)),

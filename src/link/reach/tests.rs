@@ -77,7 +77,7 @@ fn run_aarch64(memory: &Memory<'_>, pc: u64, taken: bool) -> (u64, u64) {
 }
 
 fn edge(relocation: u32, offset: usize, target: u64, addend: i64) -> Edge<'static> {
-    Edge { relocation, offset, place: Place::AtAddress, addend, target, symbol: "far" }
+    Edge { relocation, offset, place: Place::AtAddress, addend, target, symbol: b"far" }
 }
 
 proptest! {

@@ -1,6 +1,8 @@
 //! An object that is prepared and waits to be linked.
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 
 use crate::elf::ObjectIndex;
 use crate::live::resolve::section_lookup::Lookup;
@@ -17,28 +19,26 @@ pub(crate) struct PreparedObject {
     pub(crate) kept_name: Name,
     pub(crate) bytes: Box<[u8]>,
     pub(crate) index: ObjectIndex,
-    /// Definitions and imports, each sorted by name where there are many.
-    definitions_by_name: Vec<u32>,
-    imports_by_name: Vec<u32>,
+    definitions: Searched,
+    imports: Searched,
     lookup: Lookup,
 }
 
 impl PreparedObject {
     pub(crate) fn new(name: Arc<str>, kept_name: Name, bytes: Box<[u8]>, index: ObjectIndex) -> Self {
-        let definitions_by_name = sorted(index.definitions.len(), |i| index.name(index.definitions[i].name));
-        let imports_by_name = sorted(index.imports.len(), |i| index.name(index.imports[i].name));
         let lookup = Lookup::new(&index);
-        Self { name, kept_name, bytes, index, definitions_by_name, imports_by_name, lookup }
+        let (definitions, imports) = Default::default();
+        Self { name, kept_name, bytes, index, definitions, imports, lookup }
     }
 
     pub(crate) fn definition_named(&self, name: &str) -> Option<usize> {
-        search(&self.definitions_by_name, self.index.definitions.len(), name, |i| {
-            self.index.name(self.index.definitions[i].name)
-        })
+        let definitions = &self.index.definitions;
+        self.definitions.find(definitions.len(), name, |i| self.index.name(definitions[i].name))
     }
 
     pub(crate) fn import_named(&self, name: &str) -> Option<usize> {
-        search(&self.imports_by_name, self.index.imports.len(), name, |i| self.index.name(self.index.imports[i].name))
+        let imports = &self.index.imports;
+        self.imports.find(imports.len(), name, |i| self.index.name(imports[i].name))
     }
 
     /// Returns the initialiser or finaliser section of this name whose contents begin at this offset.
@@ -70,18 +70,31 @@ impl PreparedObject {
 /// Up to here, names are searched one by one.
 const FEW: usize = 8;
 
-fn sorted<'n>(n: usize, name: impl Fn(usize) -> &'n str) -> Vec<u32> {
-    if n <= FEW {
-        return Vec::new();
-    }
-    let mut order: Vec<u32> = (0..n as u32).collect();
-    order.sort_unstable_by_key(|i| name(*i as usize));
-    order
+/// Names that are asked for in the order of the file, or in any order.
+#[derive(Debug, Default)]
+struct Searched {
+    /// The one behind the last that was found.
+    next: AtomicUsize,
+    /// All, sorted by name: made when one is asked for that is not the next.
+    by_name: OnceLock<Vec<u32>>,
 }
 
-fn search<'n>(order: &[u32], n: usize, wanted: &str, name: impl Fn(usize) -> &'n str) -> Option<usize> {
-    if order.is_empty() {
-        return (0..n).find(|i| name(*i) == wanted);
+impl Searched {
+    fn find<'n>(&self, n: usize, wanted: &str, name: impl Fn(usize) -> &'n str) -> Option<usize> {
+        let next = self.next.load(Relaxed);
+        let found = if next < n && name(next) == wanted {
+            next
+        } else if n <= FEW {
+            (0..n).find(|i| name(*i) == wanted)?
+        } else {
+            let by_name = self.by_name.get_or_init(|| {
+                let mut all: Vec<u32> = (0..n as u32).collect();
+                all.sort_unstable_by_key(|i| name(*i as usize));
+                all
+            });
+            by_name[by_name.binary_search_by_key(&wanted, |i| name(*i as usize)).ok()?] as usize
+        };
+        self.next.store(found + 1, Relaxed);
+        Some(found)
     }
-    order.binary_search_by_key(&wanted, |i| name(*i as usize)).ok().map(|i| order[i] as usize)
 }
