@@ -1,7 +1,11 @@
-//! Names of an object's functions, by address: one piece of memory, which a signal handler can read.
+//! Names of an object's functions, by address, which a signal handler can read: symbols that the dynamic loader reads,
+//! too, or else a table of their own.
 #![allow(unsafe_code, reason = "tables are published as thin pointers")]
 
+use std::ffi::CStr;
 use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Functions of an object.
 #[derive(Debug, Default)]
@@ -19,15 +23,37 @@ struct Listed {
     name: Range<usize>,
 }
 
-/// A table of functions. It begins with its length and the number of functions, 4 bytes each, and the address of their
-/// `.eh_frame` (8), or 0. Of each function then, sorted: address (8 bytes), size (4), the end of its name (4) behind
-/// the name before; then all names.
+/// The functions of an object that are kept, sorted by address.
 #[derive(Debug)]
-pub(crate) struct FunctionTable(Box<[u8]>);
+pub(crate) enum FunctionTable {
+    /// A table of its own. It begins with its length and the number of functions, 4 bytes each. Of each function then:
+    /// address (8 bytes), size (4), the end of its name (4) behind the name before; then all names.
+    Own(Box<[u8]>),
+    /// Symbols that the dynamic loader reads.
+    Symbols(SymbolRange),
+}
 
-/// A table that somebody else keeps.
+/// Symbols of one object in an arena's [`SymbolTables`]. Their names follow each other, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SymbolRange {
+    /// Below 2³¹.
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+}
+
+/// The addresses of a table of symbols (`Elf64_Sym`) and of the table of their names; 0 if there are none.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SymbolTables {
+    pub(crate) symbols: usize,
+    pub(crate) names: usize,
+}
+
+/// Functions that somebody else keeps.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Functions<'a>(&'a [u8]);
+pub(crate) enum Functions<'a> {
+    Table(&'a [u8]),
+    Symbols(SymbolTables, SymbolRange),
+}
 
 /// A function of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +63,7 @@ pub(crate) struct Function<'a> {
     pub(crate) bytes: u32,
 }
 
-const HEADER: usize = 16;
+const HEADER: usize = 8;
 const ENTRY: usize = 16;
 /// So many functions that begin before an address are looked at: functions seldom lie in each other.
 const NESTED: usize = 16;
@@ -64,19 +90,16 @@ impl FunctionList {
         self.names.get(listed.name.clone()).unwrap_or_default()
     }
 
-    /// Returns the table of those in a range of addresses, if there are some, or an unwind
-    /// table. They were [sorted](Self::sort).
+    /// Returns a table of those in a range of addresses, if there are some. They were [sorted](Self::sort).
     pub(crate) fn table(&self, range: &Range<usize>) -> Option<FunctionTable> {
         let within: Vec<&Listed> =
             self.all.iter().filter(|listed| range.contains(&(listed.address as usize))).collect();
         let names: usize = within.iter().map(|listed| listed.name.len()).sum();
-        let len = u32::try_from(HEADER + within.len() * ENTRY + names)
-            .ok()
-            .filter(|_| !within.is_empty() || self.frames != 0)?;
+        let len = HEADER + within.len() * ENTRY + names;
+        let len = u32::try_from(len).ok().filter(|_| !within.is_empty())?;
         let mut table = Vec::with_capacity(len as usize);
         table.extend(len.to_ne_bytes());
         table.extend((within.len() as u32).to_ne_bytes());
-        table.extend(self.frames.to_ne_bytes());
         let mut end = 0;
         for listed in &within {
             end += listed.name.len() as u32;
@@ -85,21 +108,35 @@ impl FunctionList {
             table.extend(end.to_ne_bytes());
         }
         within.iter().for_each(|listed| table.extend(self.name(listed).as_bytes()));
-        Some(FunctionTable(table.into_boxed_slice()))
+        Some(FunctionTable::Own(table.into_boxed_slice()))
     }
 }
 
 impl FunctionTable {
-    /// Returns a pointer for [`from_raw`](Self::from_raw).
+    /// Returns a word for [`from_raw`](Self::from_raw). Only symbols set its lowest bit.
     pub(crate) fn into_raw(self) -> *mut u8 {
-        Box::into_raw(self.0).cast()
+        match self {
+            Self::Own(table) => Box::into_raw(table).cast(),
+            Self::Symbols(range) => {
+                ptr::without_provenance_mut((range.count as usize) << 32 | (range.first as usize) << 1 | 1)
+            }
+        }
+    }
+
+    /// Returns the symbols, if the word is theirs.
+    pub(crate) fn symbols_of_raw(raw: *const u8) -> Option<SymbolRange> {
+        let word = raw.addr();
+        (word & 1 == 1).then_some(SymbolRange { first: (word as u32) >> 1, count: (word >> 32) as u32 })
     }
 
     /// # Safety
-    /// The pointer is of [`into_raw`](Self::into_raw), and given back once.
+    /// The word is of [`into_raw`](Self::into_raw), and given back once.
     pub(crate) unsafe fn from_raw(raw: *mut u8) -> Self {
+        if let Some(symbols) = Self::symbols_of_raw(raw) {
+            return Self::Symbols(symbols);
+        }
         // SAFETY: by the caller; a table begins with its length.
-        unsafe { Self(Box::from_raw(std::ptr::slice_from_raw_parts_mut(raw, len(raw)))) }
+        unsafe { Self::Own(Box::from_raw(ptr::slice_from_raw_parts_mut(raw, len(raw)))) }
     }
 }
 
@@ -110,44 +147,70 @@ unsafe fn len(table: *const u8) -> usize {
     unsafe { table.cast::<u32>().read_unaligned() as usize }
 }
 
+impl SymbolTables {
+    /// Bytes of a symbol.
+    pub(crate) const SYMBOL: usize = 24;
+
+    /// Returns a word of a symbol: what it is, its address, or its size.
+    ///
+    /// # Safety
+    /// The tables are there, the symbol is taken, and nobody writes it but by this.
+    pub(crate) unsafe fn word<'a>(self, symbol: usize, word: usize) -> &'a AtomicU64 {
+        // SAFETY: by the caller.
+        unsafe { AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(self.symbols + symbol * Self::SYMBOL + word * 8)) }
+    }
+}
+
 impl<'a> Functions<'a> {
     /// # Safety
-    /// The pointer is of [`FunctionTable::into_raw`], and the table stays as long as this is used.
-    pub(crate) unsafe fn at(raw: *const u8) -> Self {
-        // SAFETY: by the caller.
-        unsafe { Self(std::slice::from_raw_parts(raw, len(raw))) }
-    }
-
-    fn word(&self, at: usize) -> u32 {
-        let bytes = self.0.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-        bytes.map_or(0, u32::from_ne_bytes)
-    }
-
-    fn long(&self, at: usize) -> u64 {
-        let bytes = self.0.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-        bytes.map_or(0, u64::from_ne_bytes)
-    }
-
-    /// Returns the address of the unwind table, or 0.
-    pub(crate) fn frames(&self) -> u64 {
-        self.long(8)
+    /// The word is of [`FunctionTable::into_raw`], symbols are of these tables, and what it means stays as long as this
+    /// is used.
+    pub(crate) unsafe fn at(raw: *const u8, tables: SymbolTables) -> Self {
+        match FunctionTable::symbols_of_raw(raw) {
+            Some(range) => Self::Symbols(tables, range),
+            // SAFETY: by the caller.
+            None => unsafe { Self::Table(std::slice::from_raw_parts(raw, len(raw))) },
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.word(4) as usize
+        match self {
+            Self::Table(table) => word(table, 4) as usize,
+            Self::Symbols(_, range) => range.count as usize,
+        }
     }
 
     fn address(&self, i: usize) -> u64 {
-        self.long(HEADER + i * ENTRY)
+        match self {
+            Self::Table(table) => long(table, HEADER + i * ENTRY),
+            Self::Symbols(..) => self.symbol(i, 1),
+        }
+    }
+
+    /// Returns a word of a symbol.
+    fn symbol(&self, i: usize, word: usize) -> u64 {
+        let Self::Symbols(tables, range) = self else { return 0 };
+        // SAFETY: by `at`.
+        unsafe { tables.word(range.first as usize + i, word).load(Ordering::Relaxed) }
     }
 
     pub(crate) fn get(&self, i: usize) -> Function<'a> {
-        let at = HEADER + i * ENTRY;
-        let names = HEADER + self.len() * ENTRY;
-        let start = if i == 0 { 0 } else { self.word(at - 4) as usize };
-        let name = self.0.get(names + start..names + self.word(at + 12) as usize);
-        let name = name.and_then(|name| str::from_utf8(name).ok()).unwrap_or_default();
-        Function { name, address: self.address(i), bytes: self.word(at + 8) }
+        let (name, bytes) = match self {
+            Self::Table(table) => {
+                let at = HEADER + i * ENTRY;
+                let names = HEADER + self.len() * ENTRY;
+                let start = if i == 0 { 0 } else { word(table, at - 4) as usize };
+                let name = table.get(names + start..names + word(table, at + 12) as usize).unwrap_or_default();
+                (name, word(table, at + 8))
+            }
+            Self::Symbols(tables, _) => {
+                let name = tables.names + self.symbol(i, 0) as u32 as usize;
+                // SAFETY: by `at`; names end, and stay as long as their symbols.
+                let name = unsafe { CStr::from_ptr(ptr::with_exposed_provenance(name)) };
+                (name.to_bytes(), self.symbol(i, 2) as u32)
+            }
+        };
+        Function { name: str::from_utf8(name).unwrap_or_default(), address: self.address(i), bytes }
     }
 
     /// Returns the function that has an address: of several, the one that begins last.
@@ -175,6 +238,16 @@ impl<'a> Functions<'a> {
     }
 }
 
+fn word(table: &[u8], at: usize) -> u32 {
+    let bytes = table.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, u32::from_ne_bytes)
+}
+
+fn long(table: &[u8], at: usize) -> u64 {
+    let bytes = table.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, u64::from_ne_bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,8 +263,9 @@ mod tests {
     fn an_address_is_found_as_if_one_by_one() {
         let functions =
             [("outer", 100, 50), ("long_alias", 100, 50), ("inner", 120, 10), ("behind", 150, 5), ("far", 1 << 40, 9)];
-        let table = list(&functions).table(&(0..usize::MAX)).unwrap();
-        let functions_of = Functions(&table.0);
+        let raw = list(&functions).table(&(0..usize::MAX)).unwrap().into_raw();
+        // SAFETY: of `into_raw`; it is given back below.
+        let functions_of = unsafe { Functions::at(raw, SymbolTables::default()) };
         assert_eq!(functions_of.len(), 5);
         for address in (90..170).chain((1 << 40) - 1..(1 << 40) + 12) {
             let covers = |f: &&(&str, u64, u64)| (f.1..f.1 + f.2).contains(&address);
@@ -199,6 +273,8 @@ mod tests {
             let found = functions_of.find(address).map(|function| (function.name, function.address));
             assert_eq!(found, expected.map(|f| (f.0, f.1)), "{address}");
         }
+        // SAFETY: as above, once.
+        drop(unsafe { FunctionTable::from_raw(raw) });
     }
 
     #[test]
@@ -207,17 +283,10 @@ mod tests {
         assert!(list.table(&(11..20)).is_none());
         let raw = list.table(&(11..40)).unwrap().into_raw();
         // SAFETY: of `into_raw`; it is given back below.
-        let functions = unsafe { Functions::at(raw) };
+        let functions = unsafe { Functions::at(raw, SymbolTables::default()) };
         let all: Vec<_> = (0..functions.len()).map(|i| functions.get(i)).map(|f| (f.name, f.address)).collect();
-        assert_eq!((all, functions.frames()), (vec![("b", 20), ("ü", 30)], 0));
+        assert_eq!(all, [("b", 20), ("ü", 30)]);
         // SAFETY: as above, once.
         drop(unsafe { FunctionTable::from_raw(raw) });
-    }
-
-    #[test]
-    fn an_unwind_table_is_known_without_functions_too() {
-        let nameless = FunctionList { frames: 1 << 40, ..FunctionList::default() };
-        let table = nameless.table(&(11..40)).unwrap();
-        assert_eq!((Functions(&table.0).frames(), Functions(&table.0).find(12)), (1 << 40, None));
     }
 }

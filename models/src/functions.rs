@@ -6,6 +6,11 @@ use crate::sync::Arc;
 /// A text, so that its use after it was freed is seen.
 pub(crate) struct FunctionTable(Box<Arc<str>>);
 
+pub(crate) struct SymbolRange;
+
+#[derive(Clone, Copy)]
+pub(crate) struct SymbolTables;
+
 pub(crate) struct Functions<'a>(&'a Arc<str>);
 
 pub(crate) struct Function<'a> {
@@ -23,6 +28,10 @@ impl FunctionTable {
         Box::into_raw(self.0).cast()
     }
 
+    pub(crate) fn symbols_of_raw(_: *const u8) -> Option<SymbolRange> {
+        None
+    }
+
     /// # Safety
     /// The pointer is of `into_raw`, and given back once.
     pub(crate) unsafe fn from_raw(raw: *mut u8) -> Self {
@@ -34,17 +43,13 @@ impl FunctionTable {
 impl<'a> Functions<'a> {
     /// # Safety
     /// The pointer is of `into_raw`, and its target stays.
-    pub(crate) unsafe fn at(raw: *const u8) -> Self {
+    pub(crate) unsafe fn at(raw: *const u8, _: SymbolTables) -> Self {
         // SAFETY: by the caller.
         Self(unsafe { &*raw.cast() })
     }
 
     pub(crate) fn len(&self) -> usize {
         1
-    }
-
-    pub(crate) fn frames(&self) -> u64 {
-        self.0.parse().unwrap()
     }
 
     pub(crate) fn get(&self, _: usize) -> Function<'a> {

@@ -7,7 +7,7 @@ use loom::thread;
 
 use self::occupant::Occupant;
 use self::record::{Readers, Record, Seen};
-use crate::functions::{FunctionTable, number};
+use crate::functions::{FunctionTable, SymbolTables, number};
 use crate::model;
 use crate::name::Name;
 
@@ -56,23 +56,23 @@ impl Known {
         let text = || Name::Given(generation.to_string().into());
         let number = || Name::Number(generation as u32);
         let (library, object) = if generation.is_multiple_of(2) { (number(), text()) } else { (text(), number()) };
-        let functions = Some(FunctionTable::new(generation));
+        let functions = (Some(FunctionTable::new(generation)), generation);
         self.record.write(seen, &range(generation), generation, (library, object), functions);
     }
 
     /// As `History::forget`.
     fn forget(&self, seen: &mut Seen) {
-        self.record.clear(seen, &self.readers);
+        drop(self.record.clear(seen, &self.readers));
     }
 
     fn read(&self) -> Option<Occupant> {
         let reading = self.readers.enter();
-        let known = self.record.read(ADDRESS, &reading)?;
+        let known = self.record.read(ADDRESS, SymbolTables, &reading)?;
         assert_eq!(known.start, range(known.generation).start);
         assert_eq!((known.library.0, known.object.0), (known.generation, known.generation));
         assert_eq!((number(known.function), known.frames), (known.generation, known.generation));
         // Another may be there now, or none.
-        self.record.functions(&reading).iter().for_each(|(name, _)| assert!(name.parse::<u64>().is_ok()));
+        self.record.functions(SymbolTables, &reading).iter().for_each(|(name, _)| assert!(name.parse::<u64>().is_ok()));
         Some(known)
     }
 }

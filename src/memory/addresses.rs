@@ -7,12 +7,13 @@
 #![allow(unsafe_code, reason = "closes modules")]
 
 use std::ops::{Deref, Range};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::module_names::{ModuleNames, SymbolRange};
+use super::module_names::ModuleNames;
 use super::os::{self, Mapping};
 use crate::fork_guard::Mutex;
-use crate::functions::{Function, FunctionList};
+use crate::functions::{Function, FunctionList, SymbolRange, SymbolTables};
 use crate::runtime::{ArenaModule, NotOpened, may_open};
 
 /// How often the loader is asked for the same addresses, and how often for others.
@@ -89,7 +90,7 @@ impl Addresses {
             if let Err(arena) = reserved.give_up() {
                 return without(arena);
             }
-            let again = match ArenaModule::open(headers.clone(), end, names.places()) {
+            let again = match ArenaModule::open(headers.clone(), end, names.tables().0) {
                 // SAFETY: nobody knows of the module's addresses yet.
                 Ok(module) => match unsafe { Mapping::over(&(headers.end..end)) } {
                     Ok(mapping) => {
@@ -121,19 +122,31 @@ impl Addresses {
         without(reserved)
     }
 
-    /// Tells the dynamic loader of those functions that are in the arena.
-    pub(super) fn list(&self, functions: &FunctionList) -> Option<SymbolRange> {
-        let arena = self.mapping.range();
-        let module = self.module.as_ref()?;
-        let functions: Vec<Function<'_>> =
-            functions.iter().filter(|function| arena.contains(&(function.address as usize))).collect();
+    /// Returns the tables of symbols and names that the dynamic loader reads, and their memory.
+    pub(super) fn tables(&self) -> Option<(SymbolTables, Arc<Mapping>)> {
+        Some(self.module.as_ref()?.names.lock().tables())
+    }
+
+    /// Tells the dynamic loader of those functions that are in a range of the arena. The symbols stay until they are
+    /// [removed](Self::unlist).
+    pub(super) fn list(&self, functions: &FunctionList, range: &Range<usize>) -> Option<SymbolRange> {
+        let module = self.module.as_ref().filter(|_| self.mapping.range().contains(&range.start))?;
+        let within = |function: &Function<'_>| range.contains(&(function.address as usize));
+        let functions: Vec<Function<'_>> = functions.iter().filter(within).collect();
         if functions.is_empty() {
             return None;
         }
         module.names.lock().add(&module.module, &functions)
     }
 
-    /// Lets it forget functions that were [listed](Self::list).
+    /// Keeps functions that were [listed](Self::list) from the loader.
+    pub(super) fn hide(&self, listed: SymbolRange) {
+        if let Some(module) = &self.module {
+            module.names.lock().hide(listed);
+        }
+    }
+
+    /// Removes functions that were [listed](Self::list), of which nobody knows any more.
     pub(super) fn unlist(&self, listed: SymbolRange) {
         if let Some(module) = &self.module {
             module.names.lock().remove(&module.module, listed);

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::addresses::Addresses;
 use super::layout::Layout;
 use super::maps;
-use super::module_names::SymbolRange;
 use super::os::{self, Mapping};
 use super::outside::Outside;
 use super::packed::{Left, PackedRuns, Packing};
@@ -21,7 +20,7 @@ use super::quarantine::{self, Quarantine, Rested, Resting};
 use super::ranges::Ranges;
 use super::stats::ArenaStats;
 use crate::fork_guard::{self, ForkGuard, Guard, Mutex};
-use crate::functions::FunctionList;
+use crate::functions::{FunctionList, FunctionTable};
 use crate::memory::address_log::{History, Listed, Occupant, RecordId, Writer};
 use crate::memory::membarrier;
 use crate::name::Name;
@@ -186,7 +185,7 @@ impl Arena {
         let size = mapping.range().len();
         let stats = ArenaStats { reserved_bytes: size, ..ArenaStats::default() };
         let ranges = Ranges::new(mapping.range(), page);
-        let history = Listed::new(History::new(mapping.range(), page));
+        let history = Listed::new(History::new(mapping.range(), page, mapping.tables()));
         let (quarantine, writer) = (Quarantine::new(config.quarantine), Writer::default());
         let packing = config.packed.map(|packed| Box::new(Packing::new(page, packed.hardened, packed.striped)));
         if packing.is_some() {
@@ -213,16 +212,6 @@ impl Arena {
         let known_to_loader = self.mapping.known_to_loader();
         let quarantined_bytes = state.quarantine.bytes();
         ArenaStats { quarantined_bytes, packed, exec_gain_refused, known_to_loader, ..state.stats }
-    }
-
-    /// Tells the dynamic loader of functions. Those outside the arena are left out.
-    pub(super) fn list(&self, functions: &FunctionList) -> Option<SymbolRange> {
-        self.mapping.list(functions)
-    }
-
-    /// Lets it forget functions that were [listed](Self::list).
-    pub(super) fn unlist(&self, listed: SymbolRange) {
-        self.mapping.unlist(listed);
     }
 
     /// Returns the present or last occupant of an address. Takes no lock and allocates nothing.
@@ -256,8 +245,8 @@ impl Arena {
         functions: &FunctionList,
     ) -> Option<RecordId> {
         let runs = runs.iter(self.range().start).map(|run| run.addresses);
-        let functions = functions.table(&self.range());
-        self.history.note_lines(&mut self.state().writer, runs, (library, object), functions)
+        let kept = (|| self.keep(functions, &self.range()), functions.frames);
+        self.history.note_lines(&mut self.state().writer, runs, (library, object), kept)
     }
 
     /// Overwrites a packed object. Its addresses rest if it was recorded, and then become free.
@@ -265,7 +254,7 @@ impl Arena {
         // No fork comes between the check and the action.
         let _pass = ForkGuard::take();
         if let Some(record) = record {
-            self.history.remove(record);
+            self.mark_removed(record);
         }
         let generation = record.map_or(0, |record| self.history.generation(record));
         let mut state = self.state();
@@ -426,15 +415,27 @@ impl Arena {
         object: &Name,
         functions: &FunctionList,
     ) -> Option<RecordId> {
-        let functions = functions.table(range);
-        self.history.note(&mut self.state().writer, range, (library, object), functions)
+        let kept = (|| self.keep(functions, range), functions.frames);
+        self.history.note(&mut self.state().writer, range, (library, object), kept)
+    }
+
+    /// Keeps the functions in a range: where the dynamic loader finds them, if it knows the arena.
+    fn keep(&self, functions: &FunctionList, range: &Range<usize>) -> Option<FunctionTable> {
+        self.mapping.list(functions, range).map(FunctionTable::Symbols).or_else(|| functions.table(range))
+    }
+
+    /// Marks an occupant as removed, and keeps its functions from the dynamic loader.
+    fn mark_removed(&self, record: RecordId) {
+        if let Some(symbols) = self.history.remove(record) {
+            self.mapping.hide(symbols);
+        }
     }
 
     /// Takes away the memory of a slab from before a fork. Its addresses are not reused, as the parent may have given
     /// them out.
     pub(super) fn retire_inherited(&self, range: &Range<usize>, record: Option<RecordId>) {
         if let Some(record) = record {
-            self.history.remove(record);
+            self.mark_removed(record);
         }
         // Pages that stay accessible keep their contents.
         let _ = self.take_pages_away(range);
@@ -446,7 +447,7 @@ impl Arena {
     /// Does the same for a segment that was [counted](Self::count_outside).
     pub(super) fn retire_inherited_outside(&self, outside: Outside) {
         if let Some(record) = outside.record {
-            self.history.remove(record);
+            self.mark_removed(record);
         }
         let bytes = outside.mapped_bytes();
         let _ = outside.mapping().take_away(&outside.mapping().range());
@@ -463,7 +464,7 @@ impl Arena {
         records: impl IntoIterator<Item = RecordId>,
     ) -> io::Result<()> {
         // Marks the record before the memory goes, so that a trap there finds the mark.
-        records.into_iter().for_each(|record| self.history.remove(record));
+        records.into_iter().for_each(|record| self.mark_removed(record));
         self.take_pages_away(range)
     }
 
@@ -481,7 +482,7 @@ impl Arena {
 
     /// Does the same for a recorded segment that was [counted](Self::count_outside).
     pub(super) fn retire_outside(&self, outside: Outside, record: RecordId) {
-        self.history.remove(record);
+        self.mark_removed(record);
         let bytes = outside.mapped_bytes();
         // Pages that stay accessible are unmapped when the range is woken.
         let _ = outside.mapping().take_away(&outside.mapping().range());
@@ -516,14 +517,15 @@ impl Arena {
 
     fn wake(&self, state: &mut State, resting: Resting) -> Option<Outside> {
         let (writer, record) = (&mut state.writer, resting.record());
-        match resting.place() {
+        let forgotten = match resting.place() {
             quarantine::Place::Arena { start, .. } => self.history.forget(writer, record, *start),
             quarantine::Place::Outside(outside) => self.history.forget(writer, record, outside.range.start),
             quarantine::Place::Packed(packed) => {
                 let runs = packed.runs.iter(self.range().start).map(|run| run.addresses);
-                self.history.forget_lines(writer, record, runs);
+                self.history.forget_lines(writer, record, runs)
             }
-        }
+        };
+        forgotten.symbols().for_each(|symbols| self.mapping.unlist(symbols));
         match resting.wake() {
             Rested::Arena(range) => {
                 state.ranges.free(range);

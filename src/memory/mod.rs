@@ -51,5 +51,5 @@ pub use packed::PackedMode;
 pub(crate) use place::Place;
 pub use protection::Protection;
 pub(crate) use runs::SlabRange;
-pub(crate) use slab::{ListedNames, PublishedSlab, WritableSlab};
+pub(crate) use slab::{PublishedSlab, WritableSlab};
 pub use stats::ArenaStats;

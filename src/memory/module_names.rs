@@ -1,4 +1,5 @@
-//! The tables of symbols and of names that the dynamic loader reads of an arena's module.
+//! The tables of symbols and of names that the dynamic loader reads of an arena's module, and the log of addresses, for
+//! which functions stay in them when they are hidden from the loader.
 //!
 //! They have places of their own, with room for more functions than fit into most arenas, and grow there: a reader may
 //! be in them at any moment. The loader reads both, and their sizes, for each question (glibc, elf/dl-addr.c), under a
@@ -9,6 +10,7 @@
 use std::io;
 use std::ops::Range;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use object::elf;
@@ -16,19 +18,19 @@ use object::elf;
 use super::Protection;
 use super::os::{self, Mapping};
 use crate::fault::Call;
-use crate::functions::Function;
+use crate::functions::{Function, SymbolRange, SymbolTables};
 use crate::room::Room;
 use crate::runtime::ArenaModule;
 
-/// Bytes of a symbol (`Elf64_Sym`).
-const SYMBOL: usize = 24;
+const SYMBOL: usize = SymbolTables::SYMBOL;
 /// A table grows by this much, or by half.
 const STEP: usize = 64 << 10;
 
 /// The tables of one arena.
 #[derive(Debug)]
 pub(super) struct ModuleNames {
-    memory: Mapping,
+    /// Readers may keep it for longer.
+    memory: Arc<Mapping>,
     symbols: Table,
     names: Table,
 }
@@ -42,20 +44,13 @@ struct Table {
     room: Room,
 }
 
-/// The symbols of an object's functions. Their names follow each other, too.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SymbolRange {
-    symbol: u32,
-    symbols: u32,
-}
-
 impl ModuleNames {
     /// Reserves room for an arena of so many bytes.
     pub(super) fn reserve(arena: usize) -> io::Result<Self> {
         let page = os::page_size();
         let symbols = (arena / 32).max(4 << 20).next_multiple_of(page);
         let names = 2 * symbols;
-        let memory = Mapping::reserve_tables(symbols + names)?;
+        let memory = Arc::new(Mapping::reserve_tables(symbols + names)?);
         let start = memory.range().start;
         // The null symbol comes first, and the empty name.
         let table = |place| Table { place, open: 0, room: Room::new(1, 0) };
@@ -63,15 +58,23 @@ impl ModuleNames {
         Ok(Self { symbols: table(start..symbols_end), names: table(symbols_end..memory.range().end), memory })
     }
 
-    /// Returns the addresses of both tables.
-    pub(super) fn places(&self) -> [usize; 2] {
-        [self.symbols.place.start, self.names.place.start]
+    /// Returns the addresses of both tables, and their memory.
+    pub(super) fn tables(&self) -> (SymbolTables, Arc<Mapping>) {
+        (self.places(), Arc::clone(&self.memory))
+    }
+
+    fn places(&self) -> SymbolTables {
+        SymbolTables { symbols: self.symbols.place.start, names: self.names.place.start }
     }
 
     /// Adds functions of one object, unless there is no room.
     pub(super) fn add(&mut self, module: &ArenaModule, functions: &[Function<'_>]) -> Option<SymbolRange> {
         let bytes: usize = functions.iter().map(|function| function.name.len() + 1).sum();
         let symbol = self.symbols.take(&self.memory, functions.len(), SYMBOL)?;
+        if symbol + functions.len() > 1 << 31 {
+            self.symbols.room.give(symbol, functions.len());
+            return None;
+        }
         let Some(name) = self.names.take(&self.memory, bytes, 1) else {
             self.symbols.room.give(symbol, functions.len());
             return None;
@@ -80,21 +83,30 @@ impl ModuleNames {
         for (function, at) in functions.iter().zip(symbol..) {
             self.put_name(name_at, function.name);
             // Offset of the name, kind, visibility and section, in the order of memory. The loader passes over a symbol
-            // whose name is behind the table's end, or whose kind is none.
-            let kind = u32::from(elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0) | 1 << 16;
-            let head = u64::from(name_at as u32) | u64::from(kind) << 32;
+            // whose name is behind the table's end, or that is neither global nor weak.
+            let kind = elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0;
+            let head = u64::from(name_at as u32) | u64::from(kind) << 32 | 1 << 48;
             self.word(at, 1).store(function.address, Ordering::Relaxed);
             self.word(at, 2).store(u64::from(function.bytes), Ordering::Relaxed);
             self.word(at, 0).store(head, Ordering::Release);
             name_at += function.name.len() + 1;
         }
         self.publish_sizes(module);
-        Some(SymbolRange { symbol: symbol as u32, symbols: functions.len() as u32 })
+        Some(SymbolRange { first: symbol as u32, count: functions.len() as u32 })
     }
 
-    /// Removes the functions of one object.
+    /// Keeps the functions of one object from the loader. Whoever knows of them still has their names.
+    pub(super) fn hide(&self, listed: SymbolRange) {
+        let local = u64::from(elf::STB_LOCAL.0 << 4 | elf::STT_FUNC.0) << 32;
+        for symbol in (listed.first as usize..).take(listed.count as usize) {
+            let head = self.word(symbol, 0);
+            head.store(head.load(Ordering::Relaxed) & !(0xff << 32) | local, Ordering::Release);
+        }
+    }
+
+    /// Removes the functions of one object, of which nobody knows any more.
     pub(super) fn remove(&mut self, module: &ArenaModule, listed: SymbolRange) {
-        let (symbol, symbols) = (listed.symbol as usize, listed.symbols as usize);
+        let (symbol, symbols) = (listed.first as usize, listed.count as usize);
         let name_of = |symbol| (self.word(symbol, 0).load(Ordering::Relaxed) & u64::from(u32::MAX)) as usize;
         let (name, last) = (name_of(symbol), name_of(symbol + symbols - 1));
         let end = (last..).find(|at| self.name_byte(*at).load(Ordering::Relaxed) == 0).unwrap_or(last) + 1;
@@ -115,10 +127,9 @@ impl ModuleNames {
 
     /// A word of a symbol.
     fn word(&self, symbol: usize, word: usize) -> &AtomicU64 {
-        let at = ptr::with_exposed_provenance_mut(self.symbols.place.start + symbol * SYMBOL + word * 8);
         // SAFETY: `take` has given the symbol, so that its memory can be written; it is ours alone but for atomic words
         // and whatever the loader reads.
-        unsafe { AtomicU64::from_ptr(at) }
+        unsafe { self.places().word(symbol, word) }
     }
 
     /// Writes a name and its end.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::arena::Arena;
 use super::code_view::CodeView;
 use super::layout::{Layout, Run, SegmentRequest};
-use super::module_names::SymbolRange;
 use super::os::{Mapping, SharedMemory};
 use super::outside::Outside;
 use super::packed::{PackedSlab, Placing};
@@ -51,19 +50,6 @@ pub(crate) struct WritableSlab {
 #[derive(Debug)]
 pub(crate) struct PublishedSlab {
     memory: Memory,
-}
-
-/// Functions that the dynamic loader knows until this is dropped.
-#[derive(Debug)]
-pub(crate) struct ListedNames {
-    listed: SymbolRange,
-    arena: Arc<Arena>,
-}
-
-impl Drop for ListedNames {
-    fn drop(&mut self) {
-        self.arena.unlist(self.listed);
-    }
 }
 
 /// The memory of a slab in either state.
@@ -380,15 +366,6 @@ impl PublishedSlab {
         for outside in memory.outside.iter_mut().flat_map(|outside| outside.iter_mut()) {
             outside.record = memory.arena.note(&outside.range, library, object, functions);
         }
-    }
-
-    /// Tells the dynamic loader of its functions in the arena, until the result is dropped.
-    pub(crate) fn list(&self, functions: &FunctionList) -> Option<ListedNames> {
-        let arena = match &self.memory {
-            Memory::Packed(packed) => packed.arena(),
-            Memory::Own(own) => &own.arena,
-        };
-        Some(ListedNames { listed: arena.list(functions)?, arena: Arc::clone(arena) })
     }
 
     /// Returns the names and addresses of its functions.

@@ -15,6 +15,7 @@ use super::open_image::{Reach, open_image};
 use crate::elf::{ArenaImage, HOST_MACHINE};
 use crate::fault::{Call, check};
 use crate::fork_guard;
+use crate::functions::SymbolTables;
 
 /// Returns whether this thread may open and close modules now. The loader may wait for other threads, which must not
 /// wait for this one; for those that are in it now this waits up to `limit`.
@@ -53,8 +54,8 @@ impl ArenaModule {
     /// Opens a module with its headers in the given page and the arena behind it, which are free. It takes the loader's
     /// lock: no lock of ours may be held, and the thread [may open](may_open) modules. The tables are those of symbols
     /// and of names; they stay as long as the module.
-    pub(crate) fn open(headers: Range<usize>, arena_end: usize, tables: [usize; 2]) -> Result<Self, NotOpened> {
-        let [symbols, names] = tables.map(|at| at as u64);
+    pub(crate) fn open(headers: Range<usize>, arena_end: usize, tables: SymbolTables) -> Result<Self, NotOpened> {
+        let (symbols, names) = (tables.symbols as u64, tables.names as u64);
         let page = headers.start as u64..headers.end as u64;
         let image = ArenaImage::new(HOST_MACHINE, page, arena_end as u64, symbols, names).0;
         let pieces = [(0, &image[..])].into_iter();

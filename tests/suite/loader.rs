@@ -25,7 +25,8 @@ tests![
     frames_without_tables_end_a_search,
     every_placement;
     alone: children_have_their_own, engines_in_initialisers, engines_in_callbacks_of_the_loader, threads_of_initialisers_have_engines,
-        callbacks_and_loads_at_once, engines_at_exit, no_module_without_proc, others_take_the_addresses;
+        callbacks_and_loads_at_once, engines_at_exit, no_module_without_proc, others_take_the_addresses,
+        symbols_are_used_again;
     parts: engines_at_exit_part,
 ];
 
@@ -295,6 +296,24 @@ fn removed_functions_have_no_name() {
         }
         assert!(quarantine > 0 || again.values().any(|times| *times > 50), "{again:?}");
     }
+}
+
+/// Functions come and go: their symbols do, too, once nothing is known of them any more.
+fn symbols_are_used_again() {
+    let rounds = by_qemu(3000, 300);
+    let Some(engine) = of(JitEngine::builder().quarantine(1 << 20).build().unwrap()) else { return };
+    let object = compile_bytes("again.s", &assembly("again", 100), &[]);
+    let round = || {
+        let library = initialized(&engine, &object);
+        assert_eq!(functions(&library).len(), 100);
+        freed(&library);
+    };
+    (0..rounds).for_each(|_| round());
+    let before = common::resident();
+    (0..rounds).for_each(|_| round());
+    let more = common::resident().saturating_sub(before);
+    // Symbols alone would take 24 bytes a function.
+    assert!(more < rounds * 100 * 24 / 4, "{more} bytes more");
 }
 
 fn engines_are_modules_of_their_own() {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{self, Checked, compile, compile_bytes, mapping_at, mappings, resident};
 use crate::target::{by_arch, by_qemu, not_under_qemu, only_on_x86_64, under_qemu};
-use slabjit::{Error, JitEngine, Library, MemoryError, Symbol};
+use slabjit::{Error, JitEngine, Library, MemoryError, SlabLayout, Symbol};
 
 common::tests![
     one_contiguous_slab_per_object,
@@ -24,6 +24,7 @@ common::tests![
     nothing_is_writable_and_executable_while_loading;
     alone: half_a_gibibyte_of_bss, bss_is_zero_when_memory_is_used_again, address_space_limit, no_address_space, freed_pages_are_returned,
         mappings_do_not_grow_with_objects, mappings_end_before_the_kernels_limit, a_namespace_takes_less_than_a_kibibyte,
+        names_of_functions_take_few_bytes,
 ];
 
 /// 2 GiB − 32 MiB: an arena's largest size.
@@ -531,4 +532,46 @@ fn a_namespace_takes_less_than_a_kibibyte() {
     let loaded = (allocated() - before) / COUNT;
     println!("{empty} bytes for an empty library, {loaded} for one with a function");
     assert!(empty <= MOST && loaded <= MOST, "{empty} and {loaded} bytes");
+}
+
+/// What the loader, debuggers and reports keep of a function (`Packed`), beside its name, which two of them have.
+fn names_of_functions_take_few_bytes() {
+    const MOST: usize = 80;
+    const NAME: usize = "function_00".len();
+    if not_under_qemu("it weighs this process") {
+        return;
+    }
+    let engine = JitEngine::builder().slab_layout(SlabLayout::Packed).build().unwrap();
+    if !engine.stats().arena.known_to_loader {
+        println!("not weighed: the dynamic loader does not know the arena");
+        return;
+    }
+    // Local functions, or labels, which are none.
+    let object = |prefix: &str, functions: usize| {
+        let mut source = String::from(".data\n.globl variable\nvariable: .quad .text\n.text\n");
+        for i in 0..functions {
+            let name = format!("{prefix}function_{i:02}");
+            source += &format!(".type {name}, %function\n{name}: nop\n .size {name}, . - {name}\n");
+        }
+        compile_bytes(&format!("names{prefix}{functions}.s"), &source, &[])
+    };
+    let load = |object: &[u8], count: usize| {
+        let load = |_| {
+            let library = engine.add_object(object).unwrap();
+            address(&library, "variable");
+            library
+        };
+        let before = resident();
+        let libraries: Vec<Library> = (0..count).map(load).collect();
+        (resident() - before, libraries)
+    };
+    for (functions, objects) in [(1, 20_000), (40, 2000)] {
+        let (nameless, named) = (object(".L", functions), object("", functions));
+        let _before = (load(&nameless, 300), load(&named, 300));
+        let (without, _kept) = load(&nameless, objects);
+        let (with, _kept) = load(&named, objects);
+        let each = (with - without) / objects / functions;
+        println!("{functions} in an object: {each} bytes each, {} of them the name", 2 * (NAME + 1));
+        assert!(each <= MOST + NAME + 1, "{each} bytes for one of {functions} functions");
+    }
 }

@@ -13,7 +13,7 @@ use crate::live::resolve::imported::Imported;
 use crate::live::resolve::prepared::PreparedObject;
 use crate::live::tls::Variables;
 use crate::live::unwind::{CodeRange, Frames};
-use crate::memory::{ListedNames, PublishedSlab, SlabRange};
+use crate::memory::{PublishedSlab, SlabRange};
 use crate::name::Name;
 
 /// One linked object.
@@ -28,7 +28,6 @@ pub(crate) struct Image {
     pub(crate) bridges: u32,
     // The fields are dropped in this order: names, debug information and frames describe the memory.
     _names: Names,
-    _listed: Option<ListedNames>,
     _debug: Option<Box<DebugImage>>,
     _frames: Option<Frames>,
     /// Variables that no thread uses once this is dropped: threads with registered destructors hold the library.
@@ -68,7 +67,6 @@ impl Image {
         });
         let level = object.index.debug;
         let names = if level == DebugInfo::Full { Names::default() } else { Names::add(&functions) };
-        let listed = linked.allocation.as_ref().and_then(|allocation| allocation.slab().list(&functions));
         // SAFETY: by the linker, the code is published; the image owns it.
         unsafe { jitdump::record(&functions) };
         let image = code.as_ref().zip(linked.debug_image).map(|(code, image)| {
@@ -88,7 +86,6 @@ impl Image {
             batch,
             bridges: linked.bridges,
             _names: names,
-            _listed: listed,
             _debug: image,
             _frames: frames,
             _variables: linked.variables,
@@ -102,8 +99,8 @@ impl Image {
 
     /// Ends all but the memory, which it returns.
     pub(crate) fn into_slab(self) -> Option<PublishedSlab> {
-        let Self { _names, _listed, _debug, _frames, _variables, allocation, .. } = self;
-        drop((_names, _listed, _debug, _frames, _variables));
+        let Self { _names, _debug, _frames, _variables, allocation, .. } = self;
+        drop((_names, _debug, _frames, _variables));
         allocation.map(Allocation::into_slab)
     }
 

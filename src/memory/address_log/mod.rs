@@ -8,17 +8,19 @@ mod occupant;
 mod record;
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use once_cell::race::OnceBox;
 
-use crate::functions::FunctionTable;
+use crate::functions::{FunctionTable, SymbolRange, SymbolTables};
 use crate::memory::address_log::lines::Lines;
 pub(super) use crate::memory::address_log::listed::Listed;
 pub(crate) use crate::memory::address_log::listed::{Owner, any_arena, former_owner, owner};
 pub(crate) use crate::memory::address_log::occupant::Occupant;
 pub(super) use crate::memory::address_log::occupant::RecordId;
-use crate::memory::address_log::record::{Readers, Record, Seen};
+use crate::memory::address_log::record::{Cleared, Readers, Record, Seen};
+use crate::memory::os::Mapping;
 use crate::name::Name;
 
 /// The records of an arena. They are allocated in chunks on demand, and never move.
@@ -36,7 +38,14 @@ pub(super) struct History {
     /// Number of positions in use so far; later ones were never written.
     used: AtomicU32,
     readers: Readers,
+    /// Where functions' symbols are, and what keeps them there.
+    tables: SymbolTables,
+    _tables: Option<Arc<Mapping>>,
 }
+
+/// The functions of an object, and the address of its unwind table, or 0. What they are is asked for once it is clear
+/// that they are kept.
+pub(super) type Kept<F> = (F, u64);
 
 /// Pages in one piece of the table: 4 MiB of addresses with pages of 4 KiB.
 const PAGES: usize = 1024;
@@ -55,9 +64,24 @@ pub(super) struct Writer {
     seen: Seen,
 }
 
+/// What records had that nobody reads any more.
+#[derive(Default)]
+pub(super) struct Forgotten(Vec<Cleared>);
+
+impl Forgotten {
+    /// Returns the symbols of their functions, which nobody looks at.
+    pub(super) fn symbols(self) -> impl Iterator<Item = SymbolRange> {
+        self.0.into_iter().filter_map(|cleared| match cleared.functions? {
+            FunctionTable::Symbols(symbols) => Some(symbols),
+            FunctionTable::Own(_) => None,
+        })
+    }
+}
+
 impl History {
-    pub(super) fn new(arena: Range<usize>, page: usize) -> Self {
+    pub(super) fn new(arena: Range<usize>, page: usize, tables: Option<(SymbolTables, Arc<Mapping>)>) -> Self {
         let pages = (arena.len() / page).div_ceil(PAGES);
+        let (tables, memory) = tables.unzip();
         Self {
             page,
             pages: (0..pages).map(|_| OnceBox::new()).collect(),
@@ -67,6 +91,8 @@ impl History {
             outside: AtomicUsize::new(0),
             used: AtomicU32::new(0),
             readers: Readers::default(),
+            tables: tables.unwrap_or_default(),
+            _tables: memory,
         }
     }
 
@@ -76,12 +102,12 @@ impl History {
         writer: &mut Writer,
         range: &Range<usize>,
         (library, object): (&Name, &Name),
-        functions: Option<FunctionTable>,
+        (functions, frames): Kept<impl FnOnce() -> Option<FunctionTable>>,
     ) -> Option<RecordId> {
         let id = writer.free.pop().or_else(|| self.fresh())?;
         writer.generation += 1;
         let names = (library.clone(), object.clone());
-        self.record(id)?.write(&mut writer.seen, range, writer.generation, names, functions);
+        self.record(id)?.write(&mut writer.seen, range, writer.generation, names, (functions(), frames));
         if self.is_inside(range.start) {
             let first = (range.start - self.arena.start) / self.page;
             for page in first..first + range.len() / self.page {
@@ -101,31 +127,34 @@ impl History {
         writer: &mut Writer,
         runs: impl Iterator<Item = Range<usize>>,
         (library, object): (&Name, &Name),
-        functions: Option<FunctionTable>,
+        (functions, frames): Kept<impl FnOnce() -> Option<FunctionTable>>,
     ) -> Option<RecordId> {
         let id = writer.free.pop().or_else(|| self.fresh())?;
         writer.generation += 1;
         let names = (library.clone(), object.clone());
-        self.record(id)?.write(&mut writer.seen, &self.arena, writer.generation, names, functions);
+        self.record(id)?.write(&mut writer.seen, &self.arena, writer.generation, names, (functions(), frames));
         runs.for_each(|run| self.lines.set(&run, Some(id)));
         Some(id)
     }
 
     /// Like [`forget`](Self::forget), for a packed object.
-    pub(super) fn forget_lines(&self, writer: &mut Writer, id: RecordId, runs: impl Iterator<Item = Range<usize>>) {
-        let Some(record) = self.record(id) else { return };
+    pub(super) fn forget_lines(
+        &self,
+        writer: &mut Writer,
+        id: RecordId,
+        runs: impl Iterator<Item = Range<usize>>,
+    ) -> Forgotten {
+        let Some(record) = self.record(id) else { return Forgotten::default() };
         // Clears the lines before the record is reused: its reader checks the line again.
         runs.for_each(|run| self.lines.set(&run, None));
-        record.clear(&mut writer.seen, &self.readers);
         writer.free.push(id);
+        Forgotten(record.clear(&mut writer.seen, &self.readers))
     }
 
     /// Marks an occupant as removed. The caller does so before it unmaps the memory, so that a trap there finds the
-    /// mark.
-    pub(super) fn remove(&self, id: RecordId) {
-        if let Some(record) = self.record(id) {
-            record.remove();
-        }
+    /// mark. Returns the symbols of its functions.
+    pub(super) fn remove(&self, id: RecordId) -> Option<SymbolRange> {
+        self.record(id)?.remove()
     }
 
     /// Returns the generation of a recorded occupant.
@@ -136,17 +165,17 @@ impl History {
     /// Returns the names and addresses of an occupant's functions.
     pub(super) fn functions(&self, id: RecordId) -> Vec<(String, Range<usize>)> {
         let reading = self.readers.enter();
-        self.record(id).map_or_else(Vec::new, |record| record.functions(&reading))
+        self.record(id).map_or_else(Vec::new, |record| record.functions(self.tables, &reading))
     }
 
     /// Forgets the occupant at `start`. The caller does so before it reuses the addresses.
-    pub(super) fn forget(&self, writer: &mut Writer, id: RecordId, start: usize) {
-        let Some(record) = self.record(id) else { return };
-        record.clear(&mut writer.seen, &self.readers);
+    pub(super) fn forget(&self, writer: &mut Writer, id: RecordId, start: usize) -> Forgotten {
+        let Some(record) = self.record(id) else { return Forgotten::default() };
         if !self.is_inside(start) {
             self.outside.fetch_sub(1, Ordering::Relaxed);
         }
         writer.free.push(id);
+        Forgotten(record.clear(&mut writer.seen, &self.readers))
     }
 
     /// Returns the present or last occupant of an address, unless it was forgotten.
@@ -154,20 +183,20 @@ impl History {
         let reading = self.readers.enter();
         if self.is_inside(address) {
             if let Some(id) = self.lines.get(address) {
-                let occupant = self.record(id)?.read(address, &reading)?;
+                let occupant = self.record(id)?.read(address, self.tables, &reading)?;
                 let start = self.lines.start_of(address, id)?;
                 return Some(Occupant { start, ..occupant });
             }
             let page = (address - self.arena.start) / self.page;
             let id = self.pages.get(page / PAGES)?.get()?[page % PAGES].load(Ordering::Acquire);
-            return self.record(RecordId::new(id)?)?.read(address, &reading);
+            return self.record(RecordId::new(id)?)?.read(address, self.tables, &reading);
         }
         if self.outside.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let used = self.used.load(Ordering::Acquire);
         let ids = (1..=used).filter_map(RecordId::new);
-        ids.filter_map(|id| self.record(id)).find_map(|record| record.read(address, &reading))
+        ids.filter_map(|id| self.record(id)).find_map(|record| record.read(address, self.tables, &reading))
     }
 
     fn is_inside(&self, address: usize) -> bool {

@@ -11,7 +11,7 @@ use std::ptr;
 use std::time::{Duration, SystemTime};
 
 use super::occupant::Occupant;
-use crate::functions::{Function, FunctionTable, Functions};
+use crate::functions::{Function, FunctionTable, Functions, SymbolRange, SymbolTables};
 use crate::name::{Name, ShortName};
 use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Box, Ordering, fence};
 
@@ -33,6 +33,8 @@ pub(super) struct Record {
     library: NameCell,
     object: NameCell,
     functions: FunctionsCell,
+    /// The address of the unwind table, or 0.
+    frames: AtomicU64,
 }
 
 impl Default for Record {
@@ -45,6 +47,7 @@ impl Default for Record {
             library: NameCell::default(),
             object: NameCell::default(),
             functions: FunctionsCell::default(),
+            frames: AtomicU64::default(),
         }
     }
 }
@@ -57,7 +60,7 @@ impl Record {
         range: &Range<usize>,
         generation: u64,
         (library, object): (Name, Name),
-        functions: Option<FunctionTable>,
+        (functions, frames): (Option<FunctionTable>, u64),
     ) {
         let units = (range.len() / UNIT).min((1 << LEN_BITS) - 1);
         self.range.store(((range.start / UNIT) << LEN_BITS | units) as u64, Ordering::Relaxed);
@@ -66,27 +69,30 @@ impl Record {
         self.library.put(library);
         self.object.put(object);
         self.functions.put(functions);
+        self.frames.store(frames, Ordering::Relaxed);
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Release);
     }
 
-    /// Marks the occupant as removed now.
-    pub(super) fn remove(&self) {
+    /// Marks the occupant as removed now, and returns the symbols of its functions.
+    pub(super) fn remove(&self) -> Option<SymbolRange> {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.removed.store((since_1970.as_nanos() as u64).max(1), Ordering::Release);
+        FunctionTable::symbols_of_raw(self.functions.look())
     }
 
-    /// Empties the record. Its names are kept as long as one of the log's readers may be looking at them.
-    pub(super) fn clear(&self, seen: &mut Seen, readers: &Readers) {
+    /// Empties the record. Its names are kept as long as one of the log's readers may be looking at them. Returns what
+    /// none looks at any more.
+    pub(super) fn clear(&self, seen: &mut Seen, readers: &Readers) -> Vec<Cleared> {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
         // Precedes all changes to the record, and the writer's check for readers.
         fence(Ordering::SeqCst);
-        seen.keep(([self.library.take(), self.object.take()], self.functions.take()), readers);
+        seen.keep(Cleared { _names: [self.library.take(), self.object.take()], functions: self.functions.take() }, readers)
     }
 
     /// Returns the occupant, if it covers this address.
-    pub(super) fn read(&self, address: usize, _: &Reading<'_>) -> Option<Occupant> {
+    pub(super) fn read(&self, address: usize, tables: SymbolTables, _: &Reading<'_>) -> Option<Occupant> {
         for _ in 0..TRIES {
             let version = self.version.load(Ordering::Acquire);
             if version % 2 == 1 {
@@ -95,7 +101,7 @@ impl Record {
             let range = self.range.load(Ordering::Relaxed) as usize;
             let (generation, removed) = (self.generation.load(Ordering::Relaxed), self.removed.load(Ordering::Relaxed));
             let (library, object) = (self.library.look(), self.object.look());
-            let functions = self.functions.look();
+            let (functions, frames) = (self.functions.look(), self.frames.load(Ordering::Relaxed));
             fence(Ordering::Acquire);
             if self.version.load(Ordering::Relaxed) != version {
                 continue;
@@ -107,7 +113,7 @@ impl Record {
             // SAFETY: they were published under this version, and `Reading` keeps them.
             let (library, object) = unsafe { (NameCell::read(library), NameCell::read(object)) };
             // SAFETY: as above.
-            let (function, frames) = unsafe { FunctionsCell::find(functions, address) };
+            let function = unsafe { FunctionsCell::find(functions, address, tables) };
             let removed = (removed != 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_nanos(removed));
             return Some(Occupant { start, library, object, generation, removed, function, frames });
         }
@@ -117,7 +123,7 @@ impl Record {
 
 impl Record {
     /// Returns the names and addresses of its functions.
-    pub(super) fn functions(&self, _: &Reading<'_>) -> Vec<(String, Range<usize>)> {
+    pub(super) fn functions(&self, tables: SymbolTables, _: &Reading<'_>) -> Vec<(String, Range<usize>)> {
         let version = self.version.load(Ordering::Acquire);
         let functions = self.functions.look();
         fence(Ordering::Acquire);
@@ -125,7 +131,7 @@ impl Record {
             return Vec::new();
         }
         // SAFETY: it was published under this version, and `Reading` keeps it.
-        let functions = unsafe { Functions::at(functions) };
+        let functions = unsafe { Functions::at(functions, tables) };
         let all = (0..functions.len()).map(|i| functions.get(i));
         let addresses = |f: &Function<'_>| f.address as usize..f.address as usize + f.bytes as usize;
         all.map(|function| (function.name.to_owned(), addresses(&function))).collect()
@@ -205,15 +211,13 @@ impl FunctionsCell {
 
     /// # Safety
     /// The pointer was in a cell, and its target is still kept.
-    unsafe fn find(raw: *const u8, address: usize) -> (Option<(ShortName, usize)>, u64) {
+    unsafe fn find(raw: *const u8, address: usize, tables: SymbolTables) -> Option<(ShortName, usize)> {
         if raw.is_null() {
-            return (None, 0);
+            return None;
         }
         // SAFETY: by the caller.
-        let functions = unsafe { Functions::at(raw) };
-        let function = functions.find(address as u64);
-        let named = |f: Function<'_>| (ShortName::new(f.name), address - f.address as usize);
-        (function.map(named), functions.frames())
+        let function = unsafe { Functions::at(raw, tables) }.find(address as u64)?;
+        Some((ShortName::new(function.name), address - function.address as usize))
     }
 }
 
@@ -237,15 +241,16 @@ impl Drop for Unpublished {
 #[derive(Default)]
 pub(super) struct Seen(Vec<Cleared>);
 
-type Cleared = ([Unpublished; 2], Option<FunctionTable>);
+/// What a record had.
+pub(super) struct Cleared {
+    _names: [Unpublished; 2],
+    pub(super) functions: Option<FunctionTable>,
+}
 
 impl Seen {
-    fn keep(&mut self, cleared: Cleared, readers: &Readers) {
+    fn keep(&mut self, cleared: Cleared, readers: &Readers) -> Vec<Cleared> {
         self.0.push(cleared);
-        if readers.none() {
-            // Frees its capacity too: there may have been many at once.
-            self.0 = Vec::new();
-        }
+        if readers.none() { std::mem::take(&mut self.0) } else { Vec::new() }
     }
 }
 
