@@ -156,8 +156,9 @@ impl SymbolTables {
     /// # Safety
     /// The tables are there, the symbol is taken, and nobody writes it but by this.
     pub(crate) unsafe fn word<'a>(self, symbol: usize, word: usize) -> &'a AtomicU64 {
+        let at = ptr::with_exposed_provenance_mut(self.symbols + symbol * Self::SYMBOL + word * 8);
         // SAFETY: by the caller.
-        unsafe { AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(self.symbols + symbol * Self::SYMBOL + word * 8)) }
+        unsafe { AtomicU64::from_ptr(at) }
     }
 }
 

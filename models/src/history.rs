@@ -62,7 +62,7 @@ impl Known {
 
     /// As `History::forget`.
     fn forget(&self, seen: &mut Seen) {
-        drop(self.record.clear(seen, &self.readers));
+        self.record.clear(seen, &self.readers).into_iter().for_each(|cleared| drop(cleared.functions));
     }
 
     fn read(&self) -> Option<Occupant> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use slabjit::{Error, JitEngine, Library, LinkError, Provider, Removal};
 
 use crate::common::{
-    self, Checked, Int, call, child, compile, compile_bytes, freed, int, link_shared, open_files, tests, thread_time,
+    self, Checked, Int, call, child, compile, compile_bytes, freed, int, link_shared, tests, thread_time,
 };
 
 tests![
@@ -737,7 +737,7 @@ fn refused() {
     use slabjit::fault::{Call, with_errors};
     let engine = Checked::new();
     let library = exporting(&engine, "refused.o", "int refused_f(void) { return 4; }");
-    let files = open_files();
+    let files = common::open_files();
     let cases = [
         (Call::CreateImage, 0, libc::EMFILE, "ulimit -n"),
         (Call::SizeImage, 0, libc::ENOMEM, "ftruncate"),
@@ -757,9 +757,9 @@ fn refused() {
         assert!(matches!(&error, Error::Link(LinkError::ExportRefused { library, .. }) if library == "refused.o"));
         let text = error.to_string();
         assert!(text.contains(word) && text.contains("LibraryBuilder::export"), "{text}");
-        assert_eq!((open_files(), find("refused_f")), (files, 0));
+        assert_eq!((common::open_files(), find("refused_f")), (files, 0));
     }
-    assert_eq!((call(&library, "refused_f"), open_files()), (4, files));
+    assert_eq!((call(&library, "refused_f"), common::open_files()), (4, files));
     assert_ne!(find("refused_f"), 0);
     freed(&library);
     engine.finish();

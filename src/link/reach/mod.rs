@@ -207,7 +207,8 @@ impl Reach {
             Operation::ThreadLocal(tls) => match self.thread_local(tls, edge, at, local) {
                 Ok(value) => Some(value),
                 Err(missing) => {
-                    self.missing.get_or_insert_with(|| (kind.name, String::from_utf8_lossy(edge.symbol).into_owned(), missing));
+                    self.missing
+                        .get_or_insert_with(|| (kind.name, String::from_utf8_lossy(edge.symbol).into_owned(), missing));
                     return false;
                 }
             },

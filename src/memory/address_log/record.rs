@@ -88,7 +88,8 @@ impl Record {
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
         // Precedes all changes to the record, and the writer's check for readers.
         fence(Ordering::SeqCst);
-        seen.keep(Cleared { _names: [self.library.take(), self.object.take()], functions: self.functions.take() }, readers)
+        let (names, functions) = ([self.library.take(), self.object.take()], self.functions.take());
+        seen.keep(Cleared { _names: names, functions }, readers)
     }
 
     /// Returns the occupant, if it covers this address.
