@@ -210,12 +210,12 @@ private:
       auto *Own = G->findSectionByName(Name);
       return Own ? *Own : G->createSection(Name, Prot);
     }
-    // The names that the passes of ours have no use for.
-    static const char *const Names[] = {"", "$r", "$w", "$rw", "$x", "$rx", "$wx", "$rwx"};
-    auto *&Shared = Common[static_cast<unsigned>(Prot)];
-    if (!Shared)
-      Shared = &G->createSection(Names[static_cast<unsigned>(Prot)], Prot);
-    return *Shared;
+    // Preparation leaves the object no section whose name begins like these.
+    static const char *const Names[] = {"$__slabjit_r", "$__slabjit_rw", "$__slabjit_rx", "$__slabjit_rwx"};
+    unsigned Index = static_cast<unsigned>(Prot) >> 1;
+    if (!Common[Index])
+      Common[Index] = &G->createSection(Names[Index], Prot);
+    return *Common[Index];
   }
 
   /// Makes a block of a section. Sections without memory get none, and neither do the empty ones that assemblers always
@@ -383,7 +383,7 @@ private:
   size_t SymbolTable = 0, NumberTable = 0;
   std::unique_ptr<LinkGraph> G;
   /// Sections of the graph by their protections.
-  jitlink::Section *Common[8] = {};
+  jitlink::Section *Common[4] = {};
   /// By the numbers of sections and of symbols.
   SmallVector<Block *, 32> Blocks;
   SmallVector<Symbol *, 32> Symbols;
