@@ -18,7 +18,7 @@ using ELFT = object::ELF64LE;
 
 /// Blocks that share a section of the graph have addresses until there are final ones: the number of the object's
 /// section times this, so that they keep its order, and none reaches into the next. Others have 0, as LLVM's.
-constexpr uint64_t Apart = uint64_t(1) << 40;
+constexpr uint64_t Span = uint64_t(1) << 40;
 /// So that there are that many.
 constexpr uint64_t MostSections = uint64_t(1) << 22;
 
@@ -242,9 +242,9 @@ private:
       Prot |= MemProt::Write;
     bool Shares;
     auto &In = sectionFor(Header, Section, Prot, Shares);
-    if (In.getMemProt() != Prot || Header.sh_addr != 0 || Header.sh_size >= Apart)
+    if (In.getMemProt() != Prot || Header.sh_addr != 0 || Header.sh_size >= Span)
       return false;
-    ExecutorAddr Address(Shares ? I * Apart : 0);
+    ExecutorAddr Address(Shares ? I * Span : 0);
     if (Header.sh_type == ELF::SHT_NOBITS) {
       Blocks[I] = &G->createZeroFillBlock(In, Header.sh_size, Address, Header.sh_addralign, 0);
       return true;
@@ -403,7 +403,7 @@ std::unique_ptr<LinkGraph> slabjit::buildPlain(MemoryBufferRef Object, NamedSymb
 }
 
 StringRef slabjit::sectionName(const Link &Link, const Block &B) {
-  uint64_t Number = Link.IsPlain ? B.getAddress().getValue() / Apart : 0;
+  uint64_t Number = Link.IsPlain ? B.getAddress().getValue() / Span : 0;
   // The end that JITLink puts behind an unwind table has an address near the last.
   bool Shares = Number != 0 && Number < MostSections;
   return Shares ? Plain::nameOf(Link.Bytes, Number) : B.getSection().getName();
