@@ -286,8 +286,11 @@ impl Registered {
         #[cfg(test)]
         crate::live::unwind::tests::step();
         for member in members {
-            // There may be many members, of few groups each.
-            member.past.reserve_exact(1);
+            // There may be many members, of few groups each: as many notes as fit into what malloc gives for them.
+            let (len, room) = (member.past.len(), member.past.capacity());
+            if len == room {
+                member.past.reserve_exact((2 * room + 1).max(3) - len);
+            }
             member.past.push(Arc::clone(&self.notes));
         }
     }
