@@ -95,16 +95,13 @@ private:
 
 } // namespace
 
-/// JITLink takes unwind tables apart, record by record, so that those of pruned functions go: its first two passes
-/// (DWARFRecordSectionSplitter and EHFrameEdgeFixer in ELF_x86_64.cpp and ELF_aarch64.cpp, link_ELF_*). Where none is
-/// pruned that is a seventh of a small object's link for nothing, and the table stays one block. Tables of any other
-/// shape than the usual are left to these passes, which say what is wrong with them.
-bool slabjit::keepFramesWhole(LinkGraph &G, PassConfiguration &Config) {
-  auto *Frames = G.findSectionByName(".eh_frame");
-  if (!Frames || Config.PrePrunePasses.size() < 2)
-    return false;
+/// JITLink takes unwind tables apart, record by record, so that those of pruned functions go (DWARFRecordSectionSplitter
+/// and EHFrameEdgeFixer). Where none is pruned that is a seventh of a small object's link for nothing, and the table
+/// stays one block. Tables of any other shape than the usual are left to these passes, which say what is wrong with
+/// them.
+bool slabjit::keepFramesWhole(LinkGraph &G, Section &Frames) {
   SmallVector<Block *, 8> Described;
-  for (auto *B : Frames->blocks()) {
+  for (auto *B : Frames.blocks()) {
     if (B->isZeroFill())
       return false;
     Records Records(*B);
@@ -112,11 +109,30 @@ bool slabjit::keepFramesWhole(LinkGraph &G, PassConfiguration &Config) {
       return false;
     Described.append(Records.Described);
   }
-  if (!Kept(G, *Frames).haveAll(Described))
+  if (!Kept(G, Frames).haveAll(Described))
     return false;
-  for (auto *B : Frames->blocks())
+  for (auto *B : Frames.blocks())
     G.addAnonymousSymbol(*B, 0, 0, false, true);
-  Config.PrePrunePasses.erase(Config.PrePrunePasses.begin(), Config.PrePrunePasses.begin() + 2);
+  return true;
+}
+
+/// JITLink's passes take unwind tables apart, make GOT entries and stubs for what is not in the graph, define what
+/// refers to sections' bounds and to the GOT, and relax GOT loads and stubs (link_ELF_* in ELF_x86_64.cpp and
+/// ELF_aarch64.cpp). Where everything that is referred to is in the graph, and nothing wants a GOT entry, there is
+/// nothing of that to do, and they are a tenth of a small object's link.
+bool slabjit::doWithoutPasses(const Link &L, LinkGraph &G) {
+  auto None = [](auto Range) { return Range.begin() == Range.end(); };
+  if (!L.IsPlain || L.WantsGOT || L.KeepsRelaxations || !None(G.external_symbols()) || !None(G.absolute_symbols()))
+    return false;
+  auto *Frames = G.findSectionByName(".eh_frame");
+  if (!Frames || Frames->blocks_size() == 0)
+    return true;
+  if (!keepFramesWhole(G, *Frames))
+    return false;
+  // As EHFrameNullTerminator has it: the highest address comes last.
+  static const char Zero[4] = {};
+  auto &End = G.createContentBlock(*Frames, ArrayRef<char>(Zero), orc::ExecutorAddr(~uint64_t(4)), 1, 0);
+  G.addAnonymousSymbol(End, 0, sizeof(Zero), false, true);
   return true;
 }
 

@@ -123,8 +123,7 @@ extern "C" char *slabjit_graph_create(const char *Bytes, size_t Len, const char 
                                       slabjit_graph **Out) noexcept {
   MemoryBufferRef Buffer(StringRef(Bytes, Len), StringRef(Name, NameLen));
   auto Made = std::make_unique<slabjit_graph>();
-  Made->Graph = slabjit::buildPlain(Buffer, Made->Named);
-  Made->Link->IsPlain = Made->Graph != nullptr;
+  Made->Graph = slabjit::buildPlain(Buffer, *Made->Link, Made->Named);
   if (!Made->Graph) {
     auto LLVMs = slabjit::createLinkGraph(Buffer);
     if (!LLVMs)
@@ -185,6 +184,7 @@ extern "C" void slabjit_graph_bind(slabjit_graph *Graph, const slabjit_callbacks
     if (S->isExternal())
       bindExternal(*Graph, *S, Given);
   retarget(G, Given.Second);
+  Graph->Link->IsBare = slabjit::doWithoutPasses(*Graph->Link, G);
 }
 
 extern "C" void slabjit_graph_dispose(slabjit_graph *Graph) noexcept { delete Graph; }

@@ -55,6 +55,10 @@ struct Link {
   llvm::StringRef Bytes;
   /// Whether `buildPlain` made it.
   bool IsPlain = false;
+  /// Whether a reference wants a GOT entry; said of plain graphs.
+  bool WantsGOT = false;
+  /// Whether JITLink's own passes would change nothing: the graph is bound without them.
+  bool IsBare = false;
   /// Addresses that LLVM is told, less those of the memory. Only LLVM's own tests have another than 0 (ci/llvm-suite):
   /// they link for addresses of their choosing, and nothing of that runs.
   uint64_t Displacement = 0;
@@ -114,8 +118,8 @@ private:
 
 /// Makes the graph of an object, or returns nothing where the object has what this does not know. It leaves out what
 /// JITLink prunes anyway: sections without memory, and symbols of sections to which nothing refers. `Named` gets its
-/// symbols that have names, in the order of the file.
-std::unique_ptr<llvm::jitlink::LinkGraph> buildPlain(llvm::MemoryBufferRef Object, NamedSymbols &Named);
+/// symbols that have names, in the order of the file; `L` is told what it is.
+std::unique_ptr<llvm::jitlink::LinkGraph> buildPlain(llvm::MemoryBufferRef Object, Link &L, NamedSymbols &Named);
 /// The name of a block's section in the object, until the block has its final address.
 llvm::StringRef sectionName(const Link &L, const llvm::jitlink::Block &B);
 /// For tests: ends the process unless LLVM's builder makes the same, of objects of no more bytes than
@@ -125,8 +129,10 @@ void compareWithLLVMs(llvm::jitlink::LinkGraph &Plain, llvm::MemoryBufferRef Obj
 /// Adds what is done for every link to JITLink's passes. `L` lives as long as they.
 void addPasses(Link &L, llvm::jitlink::LinkGraph &Graph, llvm::jitlink::PassConfiguration &Config);
 
-/// Leaves unwind tables in one piece where all that they describe is kept, and returns whether it did.
-bool keepFramesWhole(llvm::jitlink::LinkGraph &G, llvm::jitlink::PassConfiguration &Config);
+/// Keeps unwind tables in one piece where all that they describe is kept, and returns whether it did.
+bool keepFramesWhole(llvm::jitlink::LinkGraph &G, llvm::jitlink::Section &Frames);
+/// Whether JITLink's own passes would change nothing but the end of the unwind table, which this adds.
+bool doWithoutPasses(const Link &L, llvm::jitlink::LinkGraph &G);
 /// Has the records of unwind tables lie one after the other.
 void closeGapsInFrames(llvm::jitlink::LinkGraph &G);
 

@@ -115,6 +115,8 @@ public:
 
   JITLinkMemoryManager &getMemoryManager() override { return Manager; }
 
+  bool shouldAddDefaultTargetPasses(const Triple &) const override { return !Link->IsBare; }
+
   // The caller has said what is alive (slabjit_graph_bind).
   LinkGraphPassFunction getMarkLivePass(const Triple &) const override {
     return [](LinkGraph &) { return Error::success(); };

@@ -31,6 +31,8 @@ public:
 
   jitlink::JITLinkMemoryManager &getMemoryManager() override { return Manager; }
 
+  bool shouldAddDefaultTargetPasses(const Triple &) const override { return !Link->IsBare; }
+
   // The caller has said what is alive (slabjit_graph_bind).
   jitlink::LinkGraphPassFunction getMarkLivePass(const Triple &) const override {
     return [](jitlink::LinkGraph &) { return Error::success(); };

@@ -194,8 +194,14 @@ Error afterLayout(slabjit::Link &Link, LinkGraph &G) {
 } // namespace
 
 void slabjit::addPasses(Link &L, LinkGraph &Graph, PassConfiguration &Config) {
-  if (!keepFramesWhole(Graph, Config))
-    splitFramesWithoutReferences(Graph, Config);
+  if (!L.IsBare) {
+    auto *Frames = Graph.findSectionByName(".eh_frame");
+    // JITLink's first two passes take unwind tables apart (link_ELF_* in ELF_x86_64.cpp and ELF_aarch64.cpp).
+    if (Frames && Config.PrePrunePasses.size() >= 2 && keepFramesWhole(Graph, *Frames))
+      Config.PrePrunePasses.erase(Config.PrePrunePasses.begin(), Config.PrePrunePasses.begin() + 2);
+    else
+      splitFramesWithoutReferences(Graph, Config);
+  }
   // One pass each: lists of passes are made for every object. These come after JITLink has made its GOT entries and
   // stubs.
   Config.PostPrunePasses.push_back([&L](LinkGraph &G) { return beforeLayout(L, G); });

@@ -48,6 +48,12 @@ Edge::Kind kindOnX86_64(uint32_t Relocation) {
   }
 }
 
+bool wantsGOTOnX86_64(Edge::Kind Kind) {
+  return Kind == x86_64::RequestGOTAndTransformToDelta32 ||
+         Kind == x86_64::RequestGOTAndTransformToPCRel32GOTLoadRelaxable ||
+         Kind == x86_64::RequestGOTAndTransformToPCRel32GOTLoadREXRelaxable;
+}
+
 /// What it adds to the addend there: the field of a call is counted from its end, and GOT loads have none.
 int64_t addendOnX86_64(uint32_t Relocation, int64_t Addend) {
   switch (Relocation) {
@@ -105,11 +111,15 @@ Edge::Kind kindOnAArch64(uint32_t Relocation, ArrayRef<char> At) {
   }
 }
 
+bool wantsGOTOnAArch64(Edge::Kind Kind) {
+  return Kind == aarch64::RequestGOTAndTransformToPage21 || Kind == aarch64::RequestGOTAndTransformToPageOffset12;
+}
+
 /// Reads an object, and gives up at whatever it does not know.
 class Plain {
 public:
-  Plain(MemoryBufferRef Object, slabjit::NamedSymbols &Named)
-      : Bytes(Object.getBuffer()), Name(Object.getBufferIdentifier()), Named(Named) {}
+  Plain(MemoryBufferRef Object, slabjit::Link &Link, slabjit::NamedSymbols &Named)
+      : Bytes(Object.getBuffer()), Name(Object.getBufferIdentifier()), Link(Link), Named(Named) {}
 
   std::unique_ptr<LinkGraph> build() {
     if (!readHeaders())
@@ -363,6 +373,7 @@ private:
       // A reference to nothing is one to an absolute symbol, which LLVM's builder makes.
       if (Kind == Edge::Invalid || I == 0 || I >= Symbols.size() || (!Symbols[I] && !addSymbol(I)) || !Symbols[I])
         return false;
+      Link.WantsGOT |= IsAArch64 ? wantsGOTOnAArch64(Kind) : wantsGOTOnX86_64(Kind);
       B->addEdge(Kind, R.r_offset, *Symbols[I], Addend);
     }
     return true;
@@ -374,6 +385,7 @@ private:
   }
 
   StringRef Bytes, Name, Names, SymbolNames;
+  slabjit::Link &Link;
   slabjit::NamedSymbols &Named;
   bool IsAArch64 = false;
   ArrayRef<ELFT::Shdr> Headers;
@@ -391,8 +403,9 @@ private:
 
 } // namespace
 
-std::unique_ptr<LinkGraph> slabjit::buildPlain(MemoryBufferRef Object, NamedSymbols &Named) {
-  auto Graph = Plain(Object, Named).build();
+std::unique_ptr<LinkGraph> slabjit::buildPlain(MemoryBufferRef Object, Link &L, NamedSymbols &Named) {
+  auto Graph = Plain(Object, L, Named).build();
+  L.IsPlain = Graph != nullptr;
   if (!Graph)
     Named.clear();
 #ifdef SLABJIT_COMPARES_GRAPHS
@@ -411,7 +424,7 @@ StringRef slabjit::sectionName(const Link &Link, const Block &B) {
 
 #else
 
-std::unique_ptr<LinkGraph> slabjit::buildPlain(MemoryBufferRef, NamedSymbols &) { return nullptr; }
+std::unique_ptr<LinkGraph> slabjit::buildPlain(MemoryBufferRef, Link &, NamedSymbols &) { return nullptr; }
 
 StringRef slabjit::sectionName(const Link &, const Block &B) { return B.getSection().getName(); }
 
