@@ -231,7 +231,7 @@ impl<'a> Functions<'a> {
             if found.is_some_and(|found| found.address != function.address) {
                 break;
             }
-            if address - function.address < function.bytes.into() {
+            if address.wrapping_sub(function.address) < function.bytes.into() {
                 found = Some(function);
             }
         }

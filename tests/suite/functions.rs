@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use slabjit::{JitEngine, Library, SlabLayout};
 
@@ -14,6 +16,7 @@ tests![
     an_address_has_the_name_that_dladdr_says,
     functions_keep_their_names_in_a_batch,
     functions_of_dylibs_have_names,
+    names_are_right_while_others_come_and_go,
 ];
 
 const SOURCE: &str = "
@@ -171,4 +174,70 @@ fn functions_of_dylibs_have_names() {
     assert!(told.to_string().starts_with("of_dylib+0x1 in 'd.o' of library 'main' "), "{told}");
     drop((function, main));
     engine.finish();
+}
+
+/// Libraries of few and many functions take each other's addresses, and what was kept of them, while threads ask who is
+/// there: each is told the function of a library with that library's name.
+fn names_are_right_while_others_come_and_go() {
+    const KINDS: [(&str, usize); 3] = [("short", 1), ("name_of_medium_length", 7), ("quite_a_long_name_of_many", 60)];
+    let objects = KINDS.map(|(name, count)| {
+        let function = |i| {
+            let name = format!("{name}_{i}");
+            format!(".globl {name}\n.type {name}, %function\n{name}: ret\n.size {name}, . - {name}\n")
+        };
+        let functions: String = (0..count).map(function).collect();
+        compile_bytes(&format!("{name}.s"), &format!(".text\n{functions}"), &[])
+    });
+    for layout in [SlabLayout::PerObject, SlabLayout::Packed] {
+        let end = Instant::now() + Duration::from_millis(500);
+        let engine = JitEngine::builder().slab_layout(layout).quarantine(256 << 10).build().unwrap();
+        let load = |kind: usize| {
+            let library = engine.library(KINDS[kind].0).build().unwrap();
+            library.add_object(&objects[kind]).unwrap();
+            // SAFETY: its functions do nothing.
+            unsafe { library.initialize().unwrap() };
+            library
+        };
+        let of = |library: &Library| library.functions().unwrap().into_iter().map(|f| f.addresses.start);
+        let kept = load(2);
+        let kept_at: Vec<usize> = of(&kept).collect();
+        // Those that came and went.
+        let places: Vec<usize> = (0..90).flat_map(|n| of(&load(n % 3)).collect::<Vec<_>>()).collect();
+        let (done, ask) = (AtomicBool::new(false), |address: usize, is_kept: bool| {
+            let Some(told) = engine.explain_address(std::ptr::without_provenance(address)) else {
+                assert!(!is_kept);
+                return 0;
+            };
+            let Some(function) = told.function else {
+                assert!(!is_kept, "{told}");
+                return 0;
+            };
+            let (library, function) = (told.library.to_string(), function.name.to_string());
+            assert!(function.strip_prefix(&*library).is_some_and(|rest| rest.starts_with('_')), "{told}");
+            1
+        });
+        let named: usize = std::thread::scope(|scope| {
+            let asking = [0, 1].map(|first| {
+                let (done, ask, kept_at, places) = (&done, &ask, &kept_at, &places);
+                scope.spawn(move || {
+                    let mut named = 0;
+                    while !done.load(Ordering::Relaxed) {
+                        kept_at.iter().skip(first).step_by(2).for_each(|at| named += ask(*at, true));
+                        places.iter().skip(first).step_by(2).for_each(|at| named += ask(*at, false));
+                    }
+                    named
+                })
+            });
+            let mut kind = 0;
+            while Instant::now() < end || kind < 30 {
+                let (one, other) = (load(kind % 3), load((kind + 1) % 3));
+                freed(&one);
+                freed(&other);
+                kind += 1;
+            }
+            done.store(true, Ordering::Relaxed);
+            asking.map(|thread| thread.join().unwrap()).iter().sum()
+        });
+        assert!(named > 100, "{named}");
+    }
 }
