@@ -412,8 +412,9 @@ impl Kept for LoadedLibrary {
         let _entered = span.enter();
         // SAFETY: by the caller, nobody uses the code; it is freed below.
         unsafe { self.finalise() };
-        // The images are dropped last in, first out.
         let mut images = std::mem::take(&mut *self.images());
+        Image::drop_frames(&mut images);
+        // The images are dropped last in, first out.
         let mut slabs = Vec::new();
         while let Some(image) = images.pop() {
             slabs.extend(image.into_slab());

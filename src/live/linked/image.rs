@@ -29,7 +29,7 @@ pub(crate) struct Image {
     // The fields are dropped in this order: names, debug information and frames describe the memory.
     _names: Names,
     _debug: Option<Box<DebugImage>>,
-    _frames: Option<Frames>,
+    frames: Option<Frames>,
     /// Variables that no thread uses once this is dropped: threads with registered destructors hold the library.
     _variables: Option<Box<Variables>>,
     allocation: Option<Allocation>,
@@ -87,7 +87,7 @@ impl Image {
             bridges: linked.bridges,
             _names: names,
             _debug: image,
-            _frames: frames,
+            frames,
             _variables: linked.variables,
             allocation: linked.allocation,
             sets: linked.sets,
@@ -97,10 +97,15 @@ impl Image {
         }
     }
 
+    /// Deregisters the frames of several, which nobody unwinds any more.
+    pub(crate) fn drop_frames(images: &mut [Self]) {
+        Frames::drop_all(images.iter_mut().filter_map(|image| image.frames.take()));
+    }
+
     /// Ends all but the memory, which it returns.
     pub(crate) fn into_slab(self) -> Option<PublishedSlab> {
-        let Self { _names, _debug, _frames, _variables, allocation, .. } = self;
-        drop((_names, _debug, _frames, _variables));
+        let Self { _names, _debug, frames, _variables, allocation, .. } = self;
+        drop((_names, _debug, frames, _variables));
         allocation.map(Allocation::into_slab)
     }
 

@@ -124,6 +124,26 @@ impl Groups {
         removed
     }
 
+    /// Does the same for several, by ascending addresses. A group of which none stays is not divided.
+    #[must_use = "they are dropped when nothing is locked"]
+    pub(super) fn remove_all(&mut self, mut code: &[u64]) -> Vec<Member> {
+        let mut removed = Vec::with_capacity(code.len());
+        while let Some((&first, others)) = code.split_first() {
+            let Some(group) = self.by_code.get(&first).filter(|group| group.begins(code)) else {
+                removed.extend(self.remove(first));
+                code = others;
+                continue;
+            };
+            code = code.get(group.members.len()..).unwrap_or_default();
+            let Some(Group { mut members, registered }) = self.by_code.remove(&first) else { continue };
+            registered.end(&mut members);
+            self.members -= members.len();
+            removed.append(&mut members);
+            self.changed(first);
+        }
+        removed
+    }
+
     /// Counts an addition or removal at an address.
     fn changed(&mut self, code: u64) {
         self.changes = self.changes.wrapping_add(1);
@@ -231,6 +251,12 @@ impl Group {
     fn register(members: Vec<Member>) -> Self {
         let registered = Registered::new(&members);
         Self { members, registered }
+    }
+
+    /// Returns whether its members are the first of these, by the addresses of their code.
+    fn begins(&self, code: &[u64]) -> bool {
+        let starts = self.members.iter().map(|member| member.code.addresses.start);
+        code.get(..self.members.len()).is_some_and(|code| code.iter().copied().eq(starts))
     }
 
     /// Has libgcc sort the group now, which was registered last, so that a throw need not do it for all groups at once.

@@ -12,6 +12,8 @@ mod unwinder;
 use std::ffi::c_void;
 use std::num::NonZero;
 
+use smallvec::SmallVec;
+
 use crate::fork_guard::ForkGuard;
 pub(crate) use crate::live::unwind::groups::CodeRange;
 use crate::live::unwind::groups::{GROUPS, Member};
@@ -48,6 +50,30 @@ impl Frames {
             _ => unsafe { __register_frame(section) },
         }
         Self { begin, among_groups }
+    }
+}
+
+impl Frames {
+    /// Drops several: those of neighbours are deregistered together.
+    pub(crate) fn drop_all(all: impl Iterator<Item = Self>) {
+        let mut code = SmallVec::<[u64; 1]>::new();
+        for frames in all {
+            match frames.among_groups {
+                Some(start) => {
+                    code.push(start.get());
+                    // It is deregistered below.
+                    std::mem::forget(frames);
+                }
+                None => drop(frames),
+            }
+        }
+        if code.is_empty() {
+            return;
+        }
+        code.sort_unstable();
+        let _pass = ForkGuard::take();
+        let removed = GROUPS.lock().remove_all(&code);
+        drop(removed);
     }
 }
 

@@ -100,6 +100,15 @@ proptest! {
             (0..900).step_by(step).all(|slot| found(code.at(slot) + 63) == there.get(&slot).and_then(|()| code.answer(slot)))
         };
         for (n, (slot, ascending, alone)) in steps.into_iter().enumerate() {
+            // Now and then many neighbours go at once: all, or every other one.
+            if n % 97 == 96 {
+                let gone = (slot..slot + 400).step_by(1 + usize::from(ascending));
+                let gone: Vec<usize> = gone.filter(|slot| there.remove(slot).is_some()).collect();
+                let addresses: Vec<u64> = gone.iter().map(|slot| code.at(*slot)).collect();
+                prop_assert_eq!(groups.remove_all(&addresses).len(), gone.len());
+                prop_assert!(agrees(&there, 7));
+                continue;
+            }
             // Half of them as a pool gives them: the lowest that is free.
             let slot = if ascending { (0..900).find(|s| !there.contains_key(s)).unwrap_or(slot) } else { slot };
             match there.remove(&slot) {
@@ -154,6 +163,12 @@ proptest! {
         let mut groups = Groups::new();
         for (slot, number) in steps {
             random.set(number);
+            if number % 32 == 0 {
+                let gone = (slot..80).step_by(1 + usize::from(number % 64 == 0));
+                let gone: Vec<u64> = gone.filter(|slot| there.borrow_mut().remove(slot)).map(|slot| code.at(slot)).collect();
+                drop(groups.remove_all(&gone));
+                continue;
+            }
             if there.borrow_mut().remove(&slot) {
                 drop(groups.remove(code.at(slot)));
             } else {
