@@ -26,6 +26,7 @@ use crate::live::lifetime::init_lock::{Claim, InitLock};
 use crate::live::lifetime::loaded_library::{CodeRef, LoadedLibrary};
 use crate::live::linked::image::Image;
 use crate::live::resolve::found::Found;
+use crate::live::unwind::Frames;
 use crate::out_of_range::OutOfRange;
 use crate::{Error, LinkError, Result};
 
@@ -345,8 +346,12 @@ impl Layer {
             Err(error) => return self.fail(number, error),
         }
         let linked = std::mem::take(&mut job.state.get_mut().linked);
-        // SAFETY: it was linked from this object.
-        let image = unsafe { Image::new(code.library(), &job.object, (number, number), Box::default(), linked) };
+        // SAFETY: by JITLink, the section is terminated and published; the image drops its frames before the memory, when
+        // nobody holds the code.
+        let frames = unsafe { Frames::register_all([Image::table(&linked)].into_iter()) }.pop().flatten();
+        let (of_object, numbers) = (&job.object, (number, number));
+        // SAFETY: it was linked from this object, and the frames are its own.
+        let image = unsafe { Image::new(code.library(), of_object, numbers, Box::default(), (linked, frames)) };
         let runs = image.arrays.is_some() || code.code().handlers().is_some();
         code.add(vec![image]);
         let mut state = self.state();

@@ -25,6 +25,7 @@ use crate::live::resolve::imported::Imported;
 use crate::live::resolve::linker_sets::Plan;
 use crate::live::resolve::prepared::Pending;
 use crate::live::tls::{Storage, Turn};
+use crate::live::unwind::Frames;
 use crate::runtime;
 use crate::{Error, LibraryError, LinkError, Result, UndefinedSymbol};
 
@@ -299,13 +300,18 @@ impl Library {
         state.sets.settle(plan.bounds(sets.as_deref(), &batch, &own));
         let first = batch.first().map_or(0, |(number, _)| *number);
         let (mut images, mut told) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
-        for (((number, object), linked), imports) in batch.iter().zip(linked).zip(imports) {
+        // SAFETY: by the linker, each section is terminated and published. An image drops its frames before the memory,
+        // when nobody holds the code.
+        let frames = unsafe { Frames::register_all(linked.iter().map(Image::table)) };
+        for (((number, object), linked), (imports, frames)) in
+            batch.iter().zip(linked).zip(imports.into_iter().zip(frames))
+        {
             state.publish(*number, object, &linked);
             let wanted = tracing::enabled!(target: "slabjit", tracing::Level::DEBUG);
             let slab = linked.allocation.as_ref().filter(|_| wanted).map(|allocation| allocation.slab().spans());
             told.push((Arc::clone(object), slab, linked.bridges));
             // SAFETY: the linker has linked it from this object: its results are in the order of the batch.
-            images.push(unsafe { Image::new(&self.name, object, (*number, first), imports, linked) });
+            images.push(unsafe { Image::new(&self.name, object, (*number, first), imports, (linked, frames)) });
         }
         code.add(images);
         state.stage.linked();

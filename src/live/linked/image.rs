@@ -12,7 +12,7 @@ use crate::live::linked::linked_object::{Allocation, Linked};
 use crate::live::resolve::imported::Imported;
 use crate::live::resolve::prepared::PreparedObject;
 use crate::live::tls::Variables;
-use crate::live::unwind::{CodeRange, Frames};
+use crate::live::unwind::{CodeRange, Frames, Table};
 use crate::memory::{PublishedSlab, SlabRange};
 use crate::name::Name;
 
@@ -43,16 +43,26 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Registers the object's frames and reads its initialisers.
+    /// Returns the table of frames of an object that was linked.
+    pub(crate) fn table(linked: &Linked) -> Option<Table> {
+        let slab = linked.allocation.as_ref()?.slab();
+        let begin = NonZero::new(linked.frames)?;
+        let arena = slab.arena().start as u64;
+        let code = slab.code().map(|code| CodeRange { addresses: code.start as u64..code.end as u64, arena });
+        Some(Table { begin, code })
+    }
+
+    /// Reads the object's initialisers.
     ///
     /// # Safety
-    /// A [`Linker`](crate::live::linker::Linker) has linked it, from this object.
+    /// A [`Linker`](crate::live::linker::Linker) has linked it, from this object, and the frames are those of its
+    /// [table](Self::table).
     pub(crate) unsafe fn new(
         library: &Name,
         object: &PreparedObject,
         (number, batch): (u32, u32),
         imports: Box<[Imported]>,
-        mut linked: Linked,
+        (mut linked, frames): (Linked, Option<Frames>),
     ) -> Self {
         let mut functions = std::mem::take(&mut linked.functions);
         functions.sort();
@@ -60,22 +70,13 @@ impl Image {
         if let Some(allocation) = &mut linked.allocation {
             allocation.slab_mut().belong_to(library, &object.kept_name, &functions);
         }
-        let begin = NonZero::new(linked.frames).filter(|_| linked.allocation.is_some());
-        let code = linked.allocation.as_ref().and_then(|allocation| {
-            let (code, arena) = (allocation.slab().code()?, allocation.slab().arena());
-            Some(CodeRange { addresses: code.start as u64..code.end as u64, arena: arena.start as u64 })
-        });
         let level = object.index.debug;
         let names = if level == DebugInfo::Full { Names::default() } else { Names::add(&functions) };
         // SAFETY: by the linker, the code is published; the image owns it.
         unsafe { jitdump::record(&functions) };
-        let image = code.as_ref().zip(linked.debug_image).map(|(code, image)| {
-            let code = code.addresses.start as usize..code.addresses.end as usize;
-            Box::new(DebugImage::new(code, image, level == DebugInfo::Full))
-        });
-        // SAFETY: by the linker, the section is terminated and published. The image drops the frames before the memory,
-        // when nobody holds the code.
-        let frames = begin.map(|begin| unsafe { Frames::register(begin, code) });
+        let code = linked.allocation.as_ref().and_then(|allocation| allocation.slab().code());
+        let image = code.zip(linked.debug_image);
+        let image = image.map(|(code, image)| Box::new(DebugImage::new(code, image, level == DebugInfo::Full)));
         // SAFETY: by the linker, the addresses are those of the same sections in the published memory.
         let arrays = unsafe { InitFini::read(&object.index, &linked.arrays, linked.slots) };
         // A fuzzer's objects are linked, and never run.

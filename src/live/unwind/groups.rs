@@ -19,6 +19,8 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::fork_guard::Mutex;
 use crate::live::unwind::unwinder::{__deregister_frame_info, __register_frame_info};
 
@@ -87,7 +89,7 @@ unsafe impl Sync for Notes {}
 
 impl Member {
     /// # Safety
-    /// As for [`Frames::register`](super::Frames::register), until the member is removed.
+    /// As for [`Frames::register_all`](super::Frames::register_all), until the member is removed.
     pub(super) unsafe fn new(code: CodeRange, section: NonZero<u64>, alone: bool) -> Self {
         Self { code, section, alone, past: Vec::new() }
     }
@@ -99,18 +101,51 @@ impl Groups {
     }
 
     /// Registers a section.
-    pub(super) fn add(&mut self, member: Member) {
+    fn add(&mut self, member: Member) {
         let code = member.code.addresses.start;
-        // The section may take the place of a removed one.
+        self.divide_at(code);
+        self.by_code.insert(code, Group::register(vec![member]));
+        self.members += 1;
+        self.changed(code);
+    }
+
+    /// Registers sections: neighbours without another between them as groups.
+    pub(super) fn add_all(&mut self, mut members: SmallVec<[Member; 1]>) {
+        if members.len() == 1 {
+            return members.into_iter().for_each(|member| self.add(member));
+        }
+        members.sort_unstable_by_key(|member| member.code.addresses.start);
+        let mut members = members.into_iter().peekable();
+        while let Some(member) = members.next() {
+            let (first, arena, alone) = (member.code.addresses.start, member.code.arena, member.alone);
+            self.divide_at(first);
+            let mut group = vec![member];
+            let end = self.by_code.range(first..).next().map_or(u64::MAX, |(next, _)| *next);
+            let joins =
+                |next: &Member| !alone && !next.alone && next.code.arena == arena && next.code.addresses.start < end;
+            while group.len() < MOST
+                && let Some(next) = members.next_if(joins)
+            {
+                group.push(next);
+            }
+            self.members += group.len();
+            let group = Group::register(group);
+            if group.members.len() >= MOST / 2 {
+                group.sort();
+            }
+            self.by_code.insert(first, group);
+            self.changed(first);
+        }
+    }
+
+    /// Divides the group around a place, where a section was removed, so that another can be there.
+    fn divide_at(&mut self, code: u64) {
         if let Some((&first, group)) = self.by_code.range(..code).next_back()
             && group.members.last().is_some_and(|last| last.code.addresses.start > code)
         {
             let at = group.members.partition_point(|other| other.code.addresses.start < code);
             self.split(first, at..at);
         }
-        self.by_code.insert(code, Group::register(vec![member]));
-        self.members += 1;
-        self.changed(code);
     }
 
     /// Deregisters the section of the object whose code begins there.
@@ -287,7 +322,7 @@ impl Registered {
         let memory = notes.0.get().cast();
         if let [only] = members {
             let begin = only.section.get();
-            // SAFETY: `Frames::register` was promised that the section ends with a terminator and stays until it is
+            // SAFETY: `Frames::register_all` was promised that the section ends with a terminator and stays until it is
             // removed, and it is deregistered before that. The notes stay for longer.
             unsafe { __register_frame_info(begin as *const c_void, memory) };
             #[cfg(test)]

@@ -27,29 +27,46 @@ pub(crate) struct Frames {
     among_groups: Option<NonZero<u64>>,
 }
 
+/// The `.eh_frame` of an object, and its code if it lies in an arena.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) begin: NonZero<u64>,
+    pub(crate) code: Option<CodeRange>,
+}
+
 impl Frames {
+    /// Registers the tables of a batch, those of neighbours together. Returns one for each.
+    ///
     /// # Safety
-    /// `begin` is the address of an `.eh_frame` section that ends in a zero terminator (JITLink's EHFrameNullTerminator
-    /// pass) and stays mapped and unchanged until the result is dropped. So does the code, and until then nobody
-    /// unwinds it any more.
-    pub(crate) unsafe fn register(begin: NonZero<u64>, code: Option<CodeRange>) -> Self {
+    /// Each is an `.eh_frame` section that ends in a zero terminator (JITLink's EHFrameNullTerminator pass) and stays
+    /// mapped and unchanged until its result is dropped. So does the code, and until then nobody unwinds it any more.
+    pub(crate) unsafe fn register_all(tables: impl Iterator<Item = Option<Table>>) -> SmallVec<[Option<Self>; 1]> {
         let _pass = ForkGuard::take();
-        let section = begin.get() as *const c_void;
-        let mut among_groups = None;
-        match (Unwinder::of_process(), code) {
-            (Unwinder::List, Some(code)) => {
-                among_groups = NonZero::new(code.addresses.start);
+        let mut members = SmallVec::new();
+        let register = |Table { begin, code }: Table| {
+            let section = begin.get() as *const c_void;
+            let mut among_groups = None;
+            match (Unwinder::of_process(), code) {
+                (Unwinder::List, Some(code)) => {
+                    among_groups = NonZero::new(code.addresses.start);
+                    // SAFETY: by the caller.
+                    let alone = !unsafe { frame_records::describe_only(section, &code.addresses) };
+                    // SAFETY: by the caller; removed when the result is dropped.
+                    members.push(unsafe { Member::new(code, begin, alone) });
+                }
                 // SAFETY: by the caller.
-                let alone = !unsafe { frame_records::describe_only(section, &code.addresses) };
-                // SAFETY: by the caller; removed when the result is dropped.
-                GROUPS.lock().add(unsafe { Member::new(code, begin, alone) });
+                (Unwinder::Records, _) => unsafe { frame_records::each(section, |record| __register_frame(record)) },
+                // SAFETY: by the caller.
+                _ => unsafe { __register_frame(section) },
             }
-            // SAFETY: by the caller.
-            (Unwinder::Records, _) => unsafe { frame_records::each(section, |record| __register_frame(record)) },
-            // SAFETY: by the caller.
-            _ => unsafe { __register_frame(section) },
+            Self { begin, among_groups }
+        };
+        let mut register = register;
+        let frames = tables.map(|table| table.map(&mut register)).collect();
+        if !members.is_empty() {
+            GROUPS.lock().add_all(members);
         }
-        Self { begin, among_groups }
+        frames
     }
 }
 
@@ -86,7 +103,7 @@ impl Drop for Frames {
                 let removed = GROUPS.lock().remove(code.get());
                 drop(removed);
             }
-            // SAFETY: registered by `register`; still mapped, as that function requires.
+            // SAFETY: registered by `register_all`; still mapped, as that function requires.
             (None, Unwinder::Records) => unsafe { frame_records::each(section, |record| __deregister_frame(record)) },
             // SAFETY: as above.
             (None, _) => unsafe { __deregister_frame(section) },

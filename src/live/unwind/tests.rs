@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use smallvec::smallvec;
 
 use crate::live::unwind::groups::{Groups, Member};
 use crate::live::unwind::unwinder::{Unwinder, describing};
@@ -100,7 +101,16 @@ proptest! {
             (0..900).step_by(step).all(|slot| found(code.at(slot) + 63) == there.get(&slot).and_then(|()| code.answer(slot)))
         };
         for (n, (slot, ascending, alone)) in steps.into_iter().enumerate() {
-            // Now and then many neighbours go at once: all, or every other one.
+            // Now and then many neighbours come or go at once: all, or every other one.
+            if n % 61 == 60 {
+                let new = (slot..900.min(slot + 300)).step_by(1 + usize::from(ascending));
+                let new: Vec<usize> = new.filter(|slot| there.insert(*slot, ()).is_none()).collect();
+                // In any order.
+                let members = new.iter().rev().map(|slot| code.member(*slot, alone as usize == slot % 64));
+                groups.add_all(members.collect());
+                prop_assert!(agrees(&there, 7));
+                continue;
+            }
             if n % 97 == 96 {
                 let gone = (slot..slot + 400).step_by(1 + usize::from(ascending));
                 let gone: Vec<usize> = gone.filter(|slot| there.remove(slot).is_some()).collect();
@@ -114,7 +124,7 @@ proptest! {
             match there.remove(&slot) {
                 Some(()) => prop_assert!(groups.remove(code.at(slot)).is_some()),
                 None => {
-                    groups.add(code.member(slot, alone == 0));
+                    groups.add_all(smallvec![code.member(slot, alone == 0)]);
                     there.insert(slot, ());
                 }
             }
@@ -163,6 +173,13 @@ proptest! {
         let mut groups = Groups::new();
         for (slot, number) in steps {
             random.set(number);
+            if number % 32 == 1 {
+                let new: Vec<usize> = (slot..80).step_by(1 + usize::from(number % 64 == 1)).collect();
+                let new = new.into_iter().filter(|slot| !there.borrow().contains(slot)).collect::<Vec<_>>();
+                groups.add_all(new.iter().map(|slot| code.member(*slot, false)).collect());
+                there.borrow_mut().extend(new);
+                continue;
+            }
             if number % 32 == 0 {
                 let gone = (slot..80).step_by(1 + usize::from(number % 64 == 0));
                 let gone: Vec<u64> = gone.filter(|slot| there.borrow_mut().remove(slot)).map(|slot| code.at(slot)).collect();
@@ -172,7 +189,7 @@ proptest! {
             if there.borrow_mut().remove(&slot) {
                 drop(groups.remove(code.at(slot)));
             } else {
-                groups.add(code.member(slot, false));
+                groups.add_all(smallvec![code.member(slot, false)]);
                 there.borrow_mut().insert(slot);
             }
         }
@@ -194,7 +211,7 @@ fn what_stays_is_found_meanwhile() {
     let code = LoadedLibrary::new(SLOTS);
     let stays = |slot: usize| slot.is_multiple_of(5);
     let mut groups = Groups::new();
-    (0..SLOTS).filter(|slot| stays(*slot)).for_each(|slot| groups.add(code.member(slot, false)));
+    (0..SLOTS).filter(|slot| stays(*slot)).for_each(|slot| groups.add_all(smallvec![code.member(slot, false)]));
     let done = AtomicBool::new(false);
     let (code, done) = (&code, &done);
     std::thread::scope(|scope| {
@@ -214,7 +231,9 @@ fn what_stays_is_found_meanwhile() {
             .collect();
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(500) && !finders.iter().any(|finder| finder.is_finished()) {
-            (0..SLOTS).filter(|slot| !stays(*slot)).for_each(|slot| groups.add(code.member(slot, false)));
+            (0..SLOTS)
+                .filter(|slot| !stays(*slot))
+                .for_each(|slot| groups.add_all(smallvec![code.member(slot, false)]));
             (0..SLOTS)
                 .rev()
                 .filter(|slot| !stays(*slot) && slot.is_multiple_of(3))
@@ -241,7 +260,7 @@ fn neighbours_are_in_few_groups() {
     const SLOTS: usize = 4096;
     let code = LoadedLibrary::new(SLOTS);
     let mut groups = Groups::new();
-    (0..SLOTS).for_each(|slot| groups.add(code.member(slot, false)));
+    (0..SLOTS).for_each(|slot| groups.add_all(smallvec![code.member(slot, false)]));
     assert!(groups.len() <= SLOTS / 128, "{}", groups.len());
     let few =
         |groups: &Groups, members: usize| assert!(groups.len() <= members / 4 + 24, "{} of {members}", groups.len());
@@ -260,7 +279,7 @@ fn neighbours_are_in_few_groups() {
     // At random, many more come and go than are there.
     let mut random = 1_usize;
     let mut there: Vec<usize> = (0..SLOTS).collect();
-    there.iter().for_each(|slot| groups.add(code.member(*slot, false)));
+    there.iter().for_each(|slot| groups.add_all(smallvec![code.member(*slot, false)]));
     let mut free = Vec::new();
     for _ in 0..SLOTS * 20 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -270,7 +289,7 @@ fn neighbours_are_in_few_groups() {
         free.push(slot);
         if free.len() > 64 {
             let slot = free.swap_remove((random >> 17) % 64);
-            groups.add(code.member(slot, false));
+            groups.add_all(smallvec![code.member(slot, false)]);
             there.push(slot);
         }
         few(&groups, SLOTS);
