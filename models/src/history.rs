@@ -56,7 +56,7 @@ impl Known {
         let text = || Name::Given(generation.to_string().into());
         let number = || Name::Number(generation as u32);
         let (library, object) = if generation.is_multiple_of(2) { (number(), text()) } else { (text(), number()) };
-        let functions = (Some(FunctionTable::new(generation)), generation);
+        let functions = (Some(FunctionTable::new(generation)), generation as u32);
         self.record.write(seen, &range(generation), generation, (library, object), functions);
     }
 
@@ -67,10 +67,10 @@ impl Known {
 
     fn read(&self) -> Option<Occupant> {
         let reading = self.readers.enter();
-        let known = self.record.read(ADDRESS, SymbolTables, &reading)?;
+        let (known, frames) = self.record.read(ADDRESS, SymbolTables, &reading)?;
         assert_eq!(known.start, range(known.generation).start);
         assert_eq!((known.library.0, known.object.0), (known.generation, known.generation));
-        assert_eq!((number(known.function), known.frames), (known.generation, known.generation));
+        assert_eq!((number(known.function), u64::from(frames)), (known.generation, known.generation));
         // Another may be there now, or none.
         self.record.functions(SymbolTables, &reading).iter().for_each(|(name, _)| assert!(name.parse::<u64>().is_ok()));
         Some(known)

@@ -493,8 +493,12 @@ impl Arena {
 
     /// Lets addresses rest, and wakes those that have rested long enough.
     fn rest(&self, mut state: Guard<'_, State>, resting: Resting) {
-        state.quarantine.push(resting);
         let mut unmapped = Vec::new();
+        // One goes before another comes, so that the queue does not double for it.
+        if let Some(oldest) = state.quarantine.pop_of_most() {
+            unmapped.extend(self.wake(&mut state, oldest));
+        }
+        state.quarantine.push(resting);
         while let Some(oldest) = state.quarantine.pop_over_limit() {
             unmapped.extend(self.wake(&mut state, oldest));
         }

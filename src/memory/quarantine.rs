@@ -116,12 +116,16 @@ impl Quarantine {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Returns the oldest addresses if the limit is exceeded.
+    /// Returns the oldest addresses if no more may rest.
+    pub(super) fn pop_of_most(&mut self) -> Option<Resting> {
+        if self.resting.len() >= MOST { self.pop() } else { None }
+    }
+
+    /// Returns the oldest addresses if the limit of bytes is exceeded.
     pub(super) fn pop_over_limit(&mut self) -> Option<Resting> {
         // The newest addresses rest even if they alone exceed the limit, unless that is 0.
         let least = usize::from(self.limit != 0);
-        let over = self.bytes > self.limit || self.resting.len() > MOST;
-        if over && self.resting.len() > least { self.pop() } else { None }
+        if self.bytes > self.limit && self.resting.len() > least { self.pop() } else { None }
     }
 
     /// Returns the oldest addresses.

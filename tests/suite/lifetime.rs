@@ -452,6 +452,7 @@ fn ten_thousand_cycles() {
     (0..by_qemu(10_000, 1000)).for_each(|_| cycle());
     if !not_under_qemu(RESIDENT) {
         let grown = resident().saturating_sub(memory);
+        println!("10 000 cycles added {grown} bytes");
         assert!(grown < 1 << 20, "10 000 cycles added {grown} bytes");
     }
     assert_eq!(common::open_files(), files);

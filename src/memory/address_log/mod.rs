@@ -19,7 +19,7 @@ pub(super) use crate::memory::address_log::listed::Listed;
 pub(crate) use crate::memory::address_log::listed::{Owner, any_arena, former_owner, owner};
 pub(crate) use crate::memory::address_log::occupant::Occupant;
 pub(super) use crate::memory::address_log::occupant::RecordId;
-use crate::memory::address_log::record::{Cleared, Readers, Record, Seen};
+use crate::memory::address_log::record::{Cleared, Readers, Reading, Record, Seen};
 use crate::memory::os::Mapping;
 use crate::name::Name;
 
@@ -107,7 +107,7 @@ impl History {
         let id = writer.free.pop().or_else(|| self.fresh())?;
         writer.generation += 1;
         let names = (library.clone(), object.clone());
-        self.record(id)?.write(&mut writer.seen, range, writer.generation, names, (functions(), frames));
+        self.record(id)?.write(&mut writer.seen, range, writer.generation, names, (functions(), self.place_of(frames)));
         if self.is_inside(range.start) {
             let first = (range.start - self.arena.start) / self.page;
             for page in first..first + range.len() / self.page {
@@ -132,7 +132,8 @@ impl History {
         let id = writer.free.pop().or_else(|| self.fresh())?;
         writer.generation += 1;
         let names = (library.clone(), object.clone());
-        self.record(id)?.write(&mut writer.seen, &self.arena, writer.generation, names, (functions(), frames));
+        let kept = (functions(), self.place_of(frames));
+        self.record(id)?.write(&mut writer.seen, &self.arena, writer.generation, names, kept);
         runs.for_each(|run| self.lines.set(&run, Some(id)));
         Some(id)
     }
@@ -183,20 +184,33 @@ impl History {
         let reading = self.readers.enter();
         if self.is_inside(address) {
             if let Some(id) = self.lines.get(address) {
-                let occupant = self.record(id)?.read(address, self.tables, &reading)?;
+                let occupant = self.read(self.record(id)?, address, &reading)?;
                 let start = self.lines.start_of(address, id)?;
                 return Some(Occupant { start, ..occupant });
             }
             let page = (address - self.arena.start) / self.page;
             let id = self.pages.get(page / PAGES)?.get()?[page % PAGES].load(Ordering::Acquire);
-            return self.record(RecordId::new(id)?)?.read(address, self.tables, &reading);
+            return self.read(self.record(RecordId::new(id)?)?, address, &reading);
         }
         if self.outside.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let used = self.used.load(Ordering::Acquire);
         let ids = (1..=used).filter_map(RecordId::new);
-        ids.filter_map(|id| self.record(id)).find_map(|record| record.read(address, self.tables, &reading))
+        ids.filter_map(|id| self.record(id)).find_map(|record| self.read(record, address, &reading))
+    }
+
+    fn read(&self, record: &Record, address: usize, reading: &Reading<'_>) -> Option<Occupant> {
+        let (occupant, place) = record.read(address, self.tables, reading)?;
+        let frames = place.checked_sub(1).map_or(0, |offset| self.arena.start as u64 + u64::from(offset));
+        Some(Occupant { frames, ..occupant })
+    }
+
+    /// Returns where an unwind table is, counted from 1; 0 if there is none. All are in the arena, which is smaller than
+    /// 2 GiB.
+    fn place_of(&self, frames: u64) -> u32 {
+        let offset = (frames as usize).checked_sub(self.arena.start).filter(|offset| *offset < self.arena.len());
+        offset.and_then(|offset| u32::try_from(offset + 1).ok()).unwrap_or_default()
     }
 
     fn is_inside(&self, address: usize) -> bool {

@@ -25,6 +25,8 @@ const LEN_BITS: u32 = 28;
 pub(super) struct Record {
     /// Odd if the record is empty or being written.
     version: AtomicU32,
+    /// Where the unwind table is, in the arena; 0 if there is none.
+    frames: AtomicU32,
     /// Start and length in units of 4096 bytes, which divide every page size: 36 bits and 28.
     range: AtomicU64,
     pub(super) generation: AtomicU64,
@@ -33,21 +35,19 @@ pub(super) struct Record {
     library: NameCell,
     object: NameCell,
     functions: FunctionsCell,
-    /// The address of the unwind table, or 0.
-    frames: AtomicU64,
 }
 
 impl Default for Record {
     fn default() -> Self {
         Self {
             version: AtomicU32::new(1),
+            frames: AtomicU32::default(),
             range: AtomicU64::default(),
             generation: AtomicU64::default(),
             removed: AtomicU64::default(),
             library: NameCell::default(),
             object: NameCell::default(),
             functions: FunctionsCell::default(),
-            frames: AtomicU64::default(),
         }
     }
 }
@@ -60,7 +60,7 @@ impl Record {
         range: &Range<usize>,
         generation: u64,
         (library, object): (Name, Name),
-        (functions, frames): (Option<FunctionTable>, u64),
+        (functions, frames): (Option<FunctionTable>, u32),
     ) {
         let units = (range.len() / UNIT).min((1 << LEN_BITS) - 1);
         self.range.store(((range.start / UNIT) << LEN_BITS | units) as u64, Ordering::Relaxed);
@@ -92,8 +92,8 @@ impl Record {
         seen.keep(Cleared { _names: names, functions }, readers)
     }
 
-    /// Returns the occupant, if it covers this address.
-    pub(super) fn read(&self, address: usize, tables: SymbolTables, _: &Reading<'_>) -> Option<Occupant> {
+    /// Returns the occupant, if it covers this address, and where its unwind table is.
+    pub(super) fn read(&self, address: usize, tables: SymbolTables, _: &Reading<'_>) -> Option<(Occupant, u32)> {
         for _ in 0..TRIES {
             let version = self.version.load(Ordering::Acquire);
             if version % 2 == 1 {
@@ -116,7 +116,7 @@ impl Record {
             // SAFETY: as above.
             let function = unsafe { FunctionsCell::find(functions, address, tables) };
             let removed = (removed != 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_nanos(removed));
-            return Some(Occupant { start, library, object, generation, removed, function, frames });
+            return Some((Occupant { start, library, object, generation, removed, function, frames: 0 }, frames));
         }
         None
     }
