@@ -67,10 +67,10 @@ impl Known {
 
     fn read(&self) -> Option<Occupant> {
         let reading = self.readers.enter();
-        let (known, frames) = self.record.read(ADDRESS, SymbolTables, &reading)?;
+        let known = self.record.read(ADDRESS, SymbolTables, &reading)?;
         assert_eq!(known.start, range(known.generation).start);
         assert_eq!((known.library.0, known.object.0), (known.generation, known.generation));
-        assert_eq!((number(known.function), u64::from(frames)), (known.generation, known.generation));
+        assert_eq!((number(known.function), known.frames), (known.generation, known.generation));
         // Another may be there now, or none.
         self.record.functions(SymbolTables, &reading).iter().for_each(|(name, _)| assert!(name.parse::<u64>().is_ok()));
         Some(known)

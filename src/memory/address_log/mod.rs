@@ -201,8 +201,8 @@ impl History {
     }
 
     fn read(&self, record: &Record, address: usize, reading: &Reading<'_>) -> Option<Occupant> {
-        let (occupant, place) = record.read(address, self.tables, reading)?;
-        let frames = place.checked_sub(1).map_or(0, |offset| self.arena.start as u64 + u64::from(offset));
+        let occupant = record.read(address, self.tables, reading)?;
+        let frames = occupant.frames.checked_sub(1).map_or(0, |offset| self.arena.start as u64 + offset);
         Some(Occupant { frames, ..occupant })
     }
 

@@ -92,8 +92,8 @@ impl Record {
         seen.keep(Cleared { _names: names, functions }, readers)
     }
 
-    /// Returns the occupant, if it covers this address, and where its unwind table is.
-    pub(super) fn read(&self, address: usize, tables: SymbolTables, _: &Reading<'_>) -> Option<(Occupant, u32)> {
+    /// Returns the occupant, if it covers this address, with its unwind table as it was written.
+    pub(super) fn read(&self, address: usize, tables: SymbolTables, _: &Reading<'_>) -> Option<Occupant> {
         for _ in 0..TRIES {
             let version = self.version.load(Ordering::Acquire);
             if version % 2 == 1 {
@@ -116,7 +116,8 @@ impl Record {
             // SAFETY: as above.
             let function = unsafe { FunctionsCell::find(functions, address, tables) };
             let removed = (removed != 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_nanos(removed));
-            return Some((Occupant { start, library, object, generation, removed, function, frames: 0 }, frames));
+            let frames = frames.into();
+            return Some(Occupant { start, library, object, generation, removed, function, frames });
         }
         None
     }
