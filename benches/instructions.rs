@@ -1,5 +1,6 @@
-//! What `ci/callgrind` counts: objects of one function, loaded and removed one by one, and as one batch; with stock LLJIT
-//! one by one. `instructions PerObject|Packed|stock` runs each once; valgrind counts within the functions of that name.
+//! What `ci/callgrind` counts: objects of one function, loaded and removed one by one and as one batch, and with stock
+//! LLJIT one by one. `instructions PerObject|Packed|stock` runs each once; valgrind counts within `loads`, `removals`,
+//! `load_of_a_batch` and `removal_of_a_batch`, which are functions of their own for that.
 
 #[path = "../tests/stock/lljit.rs"]
 mod lljit;

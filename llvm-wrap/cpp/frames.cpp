@@ -95,10 +95,10 @@ private:
 
 } // namespace
 
-/// JITLink takes unwind tables apart, record by record, so that those of pruned functions go (DWARFRecordSectionSplitter
-/// and EHFrameEdgeFixer). Where none is pruned that is a seventh of a small object's link for nothing, and the table
-/// stays one block. Tables of any other shape than the usual are left to these passes, which say what is wrong with
-/// them.
+/// JITLink takes unwind tables apart, record by record, so that those of pruned functions go: its passes
+/// DWARFRecordSectionSplitter and EHFrameEdgeFixer. Where none is pruned that is a seventh of a small object's link for
+/// nothing, and the table stays one block. Tables of any other shape than the usual are left to these passes, which say
+/// what is wrong with them.
 bool slabjit::keepFramesWhole(LinkGraph &G, Section &Frames) {
   SmallVector<Block *, 8> Described;
   for (auto *B : Frames.blocks()) {

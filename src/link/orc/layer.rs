@@ -346,8 +346,8 @@ impl Layer {
             Err(error) => return self.fail(number, error),
         }
         let linked = std::mem::take(&mut job.state.get_mut().linked);
-        // SAFETY: by JITLink, the section is terminated and published; the image drops its frames before the memory, when
-        // nobody holds the code.
+        // SAFETY: by JITLink, the section is terminated and published. The image drops its frames before the memory,
+        // and then nobody holds the code.
         let frames = unsafe { Frames::register_all([Image::table(&linked)].into_iter()) }.pop().flatten();
         let (of_object, numbers) = (&job.object, (number, number));
         // SAFETY: it was linked from this object, and the frames are its own.

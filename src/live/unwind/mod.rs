@@ -43,7 +43,7 @@ impl Frames {
     pub(crate) unsafe fn register_all(tables: impl Iterator<Item = Option<Table>>) -> SmallVec<[Option<Self>; 1]> {
         let _pass = ForkGuard::take();
         let mut members = SmallVec::new();
-        let register = |Table { begin, code }: Table| {
+        let mut register = |Table { begin, code }: Table| {
             let section = begin.get() as *const c_void;
             let mut among_groups = None;
             match (Unwinder::of_process(), code) {
@@ -61,16 +61,13 @@ impl Frames {
             }
             Self { begin, among_groups }
         };
-        let mut register = register;
         let frames = tables.map(|table| table.map(&mut register)).collect();
         if !members.is_empty() {
             GROUPS.lock().add_all(members);
         }
         frames
     }
-}
 
-impl Frames {
     /// Drops several: those of neighbours are deregistered together.
     pub(crate) fn drop_all(all: impl Iterator<Item = Self>) {
         let mut code = SmallVec::<[u64; 1]>::new();

@@ -182,7 +182,8 @@ proptest! {
             }
             if number % 32 == 0 {
                 let gone = (slot..80).step_by(1 + usize::from(number % 64 == 0));
-                let gone: Vec<u64> = gone.filter(|slot| there.borrow_mut().remove(slot)).map(|slot| code.at(slot)).collect();
+                let gone = gone.filter(|slot| there.borrow_mut().remove(slot));
+                let gone: Vec<u64> = gone.map(|slot| code.at(slot)).collect();
                 drop(groups.remove_all(&gone));
                 continue;
             }
