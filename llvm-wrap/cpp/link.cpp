@@ -186,6 +186,10 @@ extern "C" int slabjit_batch_link(slabjit_batch *Batch, slabjit_graph *Graph) no
   return Batch->Failed;
 }
 
+extern "C" void slabjit_batch_add(slabjit_batch *Batch, const slabjit_callbacks *Callbacks, void *Object) noexcept {
+  Batch->Finished.push_back({Callbacks, slabjit_memory{Object, Object}, {}});
+}
+
 extern "C" int slabjit_batch_end(slabjit_batch *Batch, int GiveUp) noexcept {
   std::unique_ptr<slabjit_batch> Owned(Batch);
   Batch->Failed |= GiveUp != 0;

@@ -390,6 +390,9 @@ slabjit_batch *slabjit_batch_begin(void) SLABJIT_NOEXCEPT;
  * or until its content is final. All of a batch have the same callbacks. Consumes the graph. 1 if one of the batch
  * has `failed`; then nothing is done any more. */
 int slabjit_batch_link(slabjit_batch *batch, slabjit_graph *graph) SLABJIT_NOEXCEPT;
+/* Adds an object that the caller has linked and that is to be published and committed, or abandoned, with the graphs,
+ * by their callbacks: `object` is object and allocation. */
+void slabjit_batch_add(slabjit_batch *batch, const slabjit_callbacks *callbacks, void *object) SLABJIT_NOEXCEPT;
 /* Finishes what waits, publishes the memory of all at once and commits it; or, with `give_up`, after a failure, or
  * if it cannot be published, abandons all. If an action of one fails, those before it stay committed. 0 if all were
  * linked. Consumes the batch. */

@@ -325,6 +325,7 @@ unsafe extern "C" {
     );
     pub fn slabjit_batch_begin() -> *mut slabjit_batch;
     pub fn slabjit_batch_link(batch: *mut slabjit_batch, graph: *mut slabjit_graph) -> c_int;
+    pub fn slabjit_batch_add(batch: *mut slabjit_batch, callbacks: *const slabjit_callbacks, object: *mut c_void);
     pub fn slabjit_batch_end(batch: *mut slabjit_batch, give_up: c_int) -> c_int;
     pub fn slabjit_graph_dispose(graph: *mut slabjit_graph);
     pub fn slabjit_actions_run(actions: *mut slabjit_actions) -> *mut c_char;

@@ -26,6 +26,7 @@ mod identity;
 mod image_bytes;
 mod index;
 mod limits;
+pub(crate) mod link_tables;
 mod locate;
 mod none_relocations;
 mod patch;

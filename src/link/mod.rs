@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! job/     batch: objects that are linked together; link_job: one of them; link_throttle: turns of threads
+//! plain/   the link of objects that need no graph
 //! reach/   range checks of references, and bridges
 //! llvm/    graphs behind the shim, and the trait of what they ask (`LinkHost`)
 //! orc/     the engine's LLJIT, and its object layer
@@ -16,6 +17,7 @@ mod llvm;
 #[path = "../../ci/llvm-suite.d/llvm_suite.rs"]
 mod llvm_suite;
 mod orc;
+mod plain;
 mod reach;
 
 use crate::Result;

@@ -51,5 +51,7 @@ pub use packed::PackedMode;
 pub(crate) use place::Place;
 pub use protection::Protection;
 pub(crate) use runs::SlabRange;
+#[cfg(slabjit_faults)]
+pub(crate) use slab::Placed;
 pub(crate) use slab::{PublishedSlab, WritableSlab};
 pub use stats::ArenaStats;

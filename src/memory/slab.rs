@@ -225,6 +225,14 @@ impl WritableSlab {
         Some(placed.written + (address - placed.address))
     }
 
+    /// Returns the memory of a segment, contents and zero-fill, in the order of the requests.
+    #[allow(unsafe_code, reason = "memory of the slab as bytes")]
+    pub(crate) fn contents_mut(&mut self, segment: usize) -> Option<&mut [u8]> {
+        let placed = self.placements.get(segment).filter(|placed| placed.size != 0)?;
+        // SAFETY: the slab owns these bytes, which are mapped and writable until it is published, and is borrowed.
+        Some(unsafe { std::slice::from_raw_parts_mut(placed.written as *mut u8, placed.size) })
+    }
+
     /// Sets the final protections. On failure everything is freed.
     pub(crate) fn publish(mut self) -> Result<PublishedSlab> {
         Self::seal(std::slice::from_mut(&mut self))?;

@@ -7,6 +7,7 @@ use crate::functions::FunctionList;
 use crate::link::job::link_job::LinkJob;
 use crate::link::job::link_throttle::THROTTLE;
 use crate::link::llvm::graph::Batch;
+use crate::link::llvm::link_host::LinkHost as _;
 use crate::live::linked::linked_object::Linked;
 use crate::live::linker::{self, LinkedBatch};
 use crate::live::resolve::decided::{Decided, External};
@@ -39,16 +40,7 @@ pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange) -> Res
             LinkJob { position, in_batch, sets: sets.clone(), ..job }
         })
         .collect();
-    // A graph is freed when its object is finished: thousands at a time would push each other out of the caches.
-    let mut batch = Batch::begin();
-    for link in &links {
-        if !batch.link(link.graph()?) {
-            break;
-        }
-    }
-    if !batch.end() {
-        return Err(failure(&links));
-    }
+    link_all(&links)?;
     // Not collected in place: an allocation that shrinks for each object leaves holes in malloc's heap, which add up
     // (`cargo bench --bench load -- --rss Packed`).
     let mut linked: Vec<Linked> = Vec::with_capacity(links.len());
@@ -63,6 +55,31 @@ pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange) -> Res
         }
     }
     Ok(LinkedBatch { objects: linked, sets })
+}
+
+/// Links and publishes all, or none.
+fn link_all(links: &[LinkJob]) -> Result<()> {
+    let (mut plain, mut graphs) = (Vec::with_capacity(links.len()), None);
+    for link in links {
+        if link.link_plain()? {
+            plain.push(link);
+        // A graph is freed when its object is finished: thousands at a time would push each other out of the caches.
+        } else if !graphs.get_or_insert_with(Batch::begin).link(link.graph()?) {
+            break;
+        }
+    }
+    let Some(mut batch) = graphs else { return publish(&plain) };
+    plain.into_iter().for_each(|link| batch.add(link));
+    if batch.end() { Ok(()) } else { Err(failure(links)) }
+}
+
+/// Publishes plain objects.
+#[allow(unsafe_code, reason = "memory is published")]
+fn publish(plain: &[&LinkJob]) -> Result<()> {
+    // SAFETY: they are written, and nothing else refers to their memory.
+    unsafe { LinkJob::publish(plain)? };
+    plain.iter().for_each(|link| link.commit(None));
+    Ok(())
 }
 
 /// The object's name in errors for linker sets of several objects.

@@ -12,6 +12,9 @@ use crate::functions::FunctionList;
 use crate::link::llvm::actions::Actions;
 use crate::link::llvm::graph::{Asks, BoundGraph, Graph};
 use crate::link::llvm::link_host::{Answer, LinkHost};
+#[cfg(slabjit_faults)]
+use crate::link::plain::compare;
+use crate::link::plain::{Decisions, Plain};
 use crate::link::reach::{Block, Edge, Local, Missing, Reach};
 use crate::live::linked::linked_object::{Allocation, Linked};
 use crate::live::resolve::decided::{Decided, Defined, External};
@@ -128,6 +131,72 @@ impl LinkJob {
         })
     }
 
+    fn slab(&self, requests: &[SegmentRequest]) -> Result<WritableSlab> {
+        let index = &self.object.index;
+        let company = PlacementHints { shares: !self.reach().needs_one_slab(), batch: self.in_batch };
+        self.arena.allocate(&self.object.name, requests, company, |blame| match blame {
+            Blame::Largest => blamed(index, None, |s| s.size),
+            Blame::Alignment { segment } => blamed(index, requests.get(segment).map(|r| r.protection), |s| s.alignment),
+        })
+    }
+
+    /// Links the object up to its publication if it is plain; false if it wants a graph.
+    pub(in crate::link) fn link_plain(&self) -> Result<bool> {
+        let Self { object, externals, definitions, dead_sections, .. } = self;
+        if self.sets.is_some() {
+            return Ok(false);
+        }
+        let decisions = Decisions { object, externals, definitions, dead_sections };
+        let plain = Plain::new(decisions, &mut self.reach());
+        let write = |plain: Plain<'_>| -> Result<_> {
+            let requests = plain.requests();
+            let mut slab = self.slab(&requests)?;
+            #[cfg(slabjit_faults)]
+            let longer = plain.branches_away();
+            let linked = plain.write(&mut slab);
+            #[cfg(slabjit_faults)]
+            if let Some(linked) = linked.as_ref().filter(|_| compare::is_wanted(object.bytes.len())) {
+                self.compare(&requests, &mut slab, linked, longer);
+            }
+            Ok(linked.map(|linked| (slab, linked)))
+        };
+        let Some((slab, linked)) = plain.map(write).transpose()?.flatten() else {
+            self.reach().restart();
+            return Ok(false);
+        };
+        let mut state = self.state();
+        state.writable = Some(slab);
+        state.linked = linked;
+        Ok(true)
+    }
+
+    /// For tests: compares what was linked without a graph with what JITLink makes of it.
+    #[cfg(slabjit_faults)]
+    fn compare(&self, requests: &[SegmentRequest], slab: &mut WritableSlab, linked: &Linked, longer: bool) {
+        let twin = Self {
+            object: Arc::clone(&self.object),
+            externals: self.externals.clone(),
+            definitions: self.definitions.clone(),
+            dead_sections: Vec::new(),
+            sets: None,
+            storage: self.storage.clone(),
+            arena: Arc::clone(&self.arena),
+            reach: Mutex::new(Reach::new(self.object.index.machine, OutOfRange::Bridge, self.arena.range())),
+            state: Mutex::default(),
+            ..*self
+        };
+        compare::compare(&twin, requests, slab, longer);
+        let theirs = &twin.state().linked;
+        let names = |linked: &Linked| {
+            let mut names: Vec<_> = linked.functions.iter().map(|f| (f.address, f.name.to_owned(), f.bytes)).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(linked.definitions, theirs.definitions, "{}", self.object.name);
+        assert_eq!(linked.frames, theirs.frames, "{}", self.object.name);
+        assert_eq!(names(linked), names(theirs), "{}", self.object.name);
+    }
+
     /// Returns whether sections of this name are placed with those of other objects.
     fn is_in_set(&self, section: &str) -> bool {
         self.sets.as_ref().is_some_and(|sets| sets.has(section))
@@ -222,12 +291,7 @@ impl LinkHost for LinkJob {
 
     fn allocate(&self, segments: &[shim::slabjit_segment], addresses: &mut [u64], written: &mut [u64]) -> Result<()> {
         let requests = segments.iter().map(|s| self.request(s)).collect::<Result<Vec<_>>>()?;
-        let index = &self.object.index;
-        let company = PlacementHints { shares: !self.reach().needs_one_slab(), batch: self.in_batch };
-        let slab = self.arena.allocate(&self.object.name, &requests, company, |blame| match blame {
-            Blame::Largest => blamed(index, None, |s| s.size),
-            Blame::Alignment { segment } => blamed(index, requests.get(segment).map(|r| r.protection), |s| s.alignment),
-        })?;
+        let slab = self.slab(&requests)?;
         for ((address, written), placed) in addresses.iter_mut().zip(written).zip(slab.placements()) {
             (*address, *written) = (placed.address as u64, placed.written as u64);
         }

@@ -90,6 +90,13 @@ impl<'a> Batch<'a> {
         unsafe { shim::slabjit_batch_link(self.raw, graph.raw) == 0 }
     }
 
+    /// Adds an object that was linked without a graph: it is published and committed with the others.
+    pub(in crate::link) fn add<H: LinkHost>(&mut self, object: &'a H) {
+        let memory = ptr::from_ref(object).cast_mut().cast();
+        // SAFETY: the batch is ours; the callbacks expect such an object, which lives as long as the batch.
+        unsafe { shim::slabjit_batch_add(self.raw, const { &callbacks::<H>() }, memory) }
+    }
+
     /// Links the rest; returns false like `link`.
     pub(in crate::link) fn end(self) -> bool {
         ManuallyDrop::new(self).finish(false)

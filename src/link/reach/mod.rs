@@ -115,23 +115,35 @@ impl Reach {
         content: &[u8],
         edges: impl Iterator<Item = (Edge<'static>, Option<&'static Kind>)>,
     ) {
-        self.bytes = bytes;
         for (edge, lifted) in edges {
-            let Some(kind) = lifted.or_else(|| Some(self.table.get(edge.relocation)?.1)) else { continue };
-            self.need.data = self.need.data.saturating_add(tls_references::cost(kind).data);
-            self.narrow |= self.is_narrow(kind, &edge);
-            if self.policy == OutOfRange::Reject || !self.may_be_out_of_range(kind, &edge) {
-                continue;
+            let kind = lifted.or_else(|| Some(self.table.get(edge.relocation)?.1));
+            if let Some(kind) = kind {
+                self.survey_one(bytes, executable, content, edge, kind);
             }
-            let edge = Edge { relocation: kind.number, ..edge };
-            let cost = match self.machine {
-                EM_AARCH64 => aarch64_bridges::cost(&edge, executable),
-                _ if executable => x86_64_bridges::cost(&edge, content),
-                _ => Need::default(),
-            };
-            self.need.code = self.need.code.saturating_add(cost.code);
-            self.need.data = self.need.data.saturating_add(cost.data);
         }
+    }
+
+    /// Counts the room for one reference of this kind.
+    pub(super) fn survey_one(&mut self, bytes: u64, executable: bool, content: &[u8], edge: Edge<'_>, kind: &Kind) {
+        self.bytes = bytes;
+        self.need.data = self.need.data.saturating_add(tls_references::cost(kind).data);
+        self.narrow |= self.is_narrow(kind, &edge);
+        if self.policy == OutOfRange::Reject || !self.may_be_out_of_range(kind, &edge) {
+            return;
+        }
+        let edge = Edge { relocation: kind.number, ..edge };
+        let cost = match self.machine {
+            EM_AARCH64 => aarch64_bridges::cost(&edge, executable),
+            _ if executable => x86_64_bridges::cost(&edge, content),
+            _ => Need::default(),
+        };
+        self.need.code = self.need.code.saturating_add(cost.code);
+        self.need.data = self.need.data.saturating_add(cost.data);
+    }
+
+    /// Forgets what was surveyed.
+    pub(super) fn restart(&mut self) {
+        (self.need, self.narrow) = (Need::default(), false);
     }
 
     /// Returns whether a relative reference may be out of range, before the layout.

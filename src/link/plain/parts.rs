@@ -1,0 +1,188 @@
+//! Which sections of a plain object are kept, and where they lie.
+
+use crate::elf::link_tables::LinkTables;
+use crate::elf::ObjectIndex;
+use crate::memory::{Lifetime, Protection, SegmentRequest, WritableSlab};
+
+/// The object's sections, by their indices.
+pub(super) struct Parts {
+    all: Vec<Part>,
+    /// `.eh_frame`, or 0.
+    frames: u32,
+    /// Whether JITLink's order has `.eh_frame` before other read-only data.
+    frames_first: bool,
+    /// Of all that is mapped, padding included.
+    bytes: u64,
+    /// By protection.
+    segments: [Segment; 3],
+}
+
+#[derive(Clone, Copy, Default)]
+struct Part {
+    /// The section of its relocations, or 0.
+    relocations: u32,
+    /// Its segment; `None` if it is not mapped.
+    segment: Option<Protection>,
+    is_kept: bool,
+    /// From the start of its segment.
+    offset: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Segment {
+    contents: u64,
+    zero_fill: u64,
+    /// 0 if nothing is in it.
+    alignment: u64,
+    /// Its position among those that are requested.
+    position: usize,
+    address: u64,
+}
+
+/// The order of JITLink's allocation groups.
+const PROTECTIONS: [Protection; 3] = [Protection::Read, Protection::ReadWrite, Protection::ReadExecute];
+
+/// The end of an unwind table.
+const END_OF_FRAMES: u64 = 4;
+
+impl Parts {
+    /// Reads the sections; `None` if they are not plain.
+    pub(super) fn new(index: &ObjectIndex, tables: &LinkTables<'_>) -> Option<Self> {
+        let mut all = vec![Part::default(); index.sections.len()];
+        let (mut frames, mut bytes, mut data_before_frames) = (0, 0_u64, false);
+        for (i, section) in (0u32..).zip(&index.sections) {
+            let Some((executable, writable)) = section.mapped() else { continue };
+            let name = index.name(section.name);
+            // JITLink has sections of others by their names.
+            if !name.starts_with('.') || section.is_thread_local() || executable && writable {
+                return None;
+            }
+            all[i as usize].segment = Some(match (executable, writable) {
+                (true, _) => Protection::ReadExecute,
+                (false, true) => Protection::ReadWrite,
+                (false, false) => Protection::Read,
+            });
+            bytes = bytes.checked_add(section.size)?.checked_add(section.alignment)?;
+            if name == ".eh_frame" && section.size != 0 {
+                if frames != 0 || executable || writable || !section.has_contents {
+                    return None;
+                }
+                frames = i;
+            } else if frames == 0 && section.size != 0 && !executable && !writable {
+                data_before_frames = true;
+            }
+        }
+        for (section, target) in tables.relocation_sections() {
+            let part = all.get_mut(target as usize)?;
+            if part.relocations != 0 {
+                return None;
+            }
+            part.relocations = section;
+        }
+        Some(Self { all, frames, frames_first: !data_before_frames, bytes, segments: Default::default() })
+    }
+
+    /// Returns the index of the unwind table.
+    pub(super) fn frames(&self) -> Option<u32> {
+        (self.frames != 0).then_some(self.frames)
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn relocations(&self, section: u32) -> Option<u32> {
+        self.all.get(section as usize).map(|part| part.relocations).filter(|section| *section != 0)
+    }
+
+    pub(super) fn is_kept(&self, section: u32) -> bool {
+        self.all.get(section as usize).is_some_and(|part| part.is_kept)
+    }
+
+    /// Keeps a section, which waits for what it refers to; `None` if there is no such section in memory.
+    pub(super) fn keep(&mut self, section: u32, waiting: &mut Vec<u32>) -> Option<()> {
+        let part = self.all.get_mut(section as usize).filter(|part| part.segment.is_some())?;
+        if !part.is_kept {
+            part.is_kept = true;
+            waiting.push(section);
+        }
+        Some(())
+    }
+
+    /// Returns the sections that are kept.
+    pub(super) fn kept(&self) -> impl Iterator<Item = u32> + use<> {
+        let kept: Vec<u32> = (0u32..).zip(&self.all).filter(|(_, part)| part.is_kept).map(|(i, _)| i).collect();
+        kept.into_iter()
+    }
+
+    /// Lays the segments out: sections in the order of the file, contents before zero-fill.
+    pub(super) fn lay_out(&mut self, index: &ObjectIndex) {
+        let frames = self.frames as usize;
+        for has_contents in [true, false] {
+            if has_contents && self.frames_first {
+                self.put(index, frames);
+            }
+            for i in 1..self.all.len() {
+                if index.sections[i].has_contents == has_contents && i != frames {
+                    self.put(index, i);
+                }
+            }
+            if has_contents && !self.frames_first {
+                self.put(index, frames);
+            }
+        }
+    }
+
+    fn put(&mut self, index: &ObjectIndex, section: usize) {
+        let (Some(part), Some(of)) = (self.all.get_mut(section), index.sections.get(section)) else { return };
+        let Some(protection) = part.segment.filter(|_| part.is_kept) else { return };
+        let segment = &mut self.segments[protection as usize];
+        let alignment = of.alignment.max(1);
+        segment.alignment = segment.alignment.max(alignment);
+        // Preparation has compared their sum with the address space.
+        part.offset = (segment.contents + segment.zero_fill).next_multiple_of(alignment);
+        let end = part.offset + of.size + if section == self.frames as usize { END_OF_FRAMES } else { 0 };
+        if of.has_contents {
+            segment.contents = end;
+        } else {
+            segment.zero_fill = end - segment.contents;
+        }
+    }
+
+    /// Returns the segments that have sections.
+    pub(super) fn requests(&self) -> Vec<SegmentRequest> {
+        let wanted = PROTECTIONS.into_iter().filter(|protection| self.segments[*protection as usize].alignment != 0);
+        let request = |protection| {
+            let Segment { contents, zero_fill, alignment, .. } = self.segments[protection as usize];
+            let (content_bytes, zero_fill_bytes, lifetime) = (contents, zero_fill, Lifetime::Standard);
+            SegmentRequest { protection, lifetime, alignment, content_bytes, zero_fill_bytes, outside: false }
+        };
+        wanted.map(request).collect()
+    }
+
+    /// Notes where the segments that were requested are.
+    pub(super) fn settle(&mut self, slab: &WritableSlab) {
+        let mut placements = slab.placements().iter().enumerate();
+        for protection in PROTECTIONS {
+            let segment = &mut self.segments[protection as usize];
+            if segment.alignment != 0
+                && let Some((position, placed)) = placements.next()
+            {
+                (segment.position, segment.address) = (position, placed.address as u64);
+            }
+        }
+    }
+
+    /// Returns a section's address; `None` if it is not kept.
+    pub(super) fn address(&self, section: u32) -> Option<u64> {
+        let part = self.all.get(section as usize).filter(|part| part.is_kept)?;
+        Some(self.segments[part.segment? as usize].address + part.offset)
+    }
+
+    /// Returns the memory of a section and what follows it.
+    pub(super) fn memory<'s>(&self, section: u32, slab: &'s mut WritableSlab) -> Option<&'s mut [u8]> {
+        let part = self.all.get(section as usize)?;
+        let segment = self.segments[part.segment? as usize];
+        slab.contents_mut(segment.position)?.get_mut(usize::try_from(part.offset).ok()?..)
+    }
+}
