@@ -17,7 +17,7 @@ impl Name {
     pub(crate) fn text(&self) -> Arc<str> {
         match self {
             Self::Given(text) => Arc::clone(text),
-            Self::Number(_) => self.to_string().into(),
+            Self::Number(number) => ShortName::of_number(*number).as_str().into(),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The names of an object's functions, for debuggers.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
+
+use hashbrown::HashMap;
 
 use super::names_file::{NamesFile, Piece, region_bits};
 use crate::fork_guard::Mutex;

@@ -1,6 +1,7 @@
 //! Bounds on an object's cost, checked before anything is allocated for it.
 
 use object::read::elf::CrelIterator;
+use smallvec::SmallVec;
 
 use crate::elf::elf_abi::{
     HEADER_SIZE, RELA_SIZE, SECTION_SIZE, SHT_CREL, SHT_NULL, SHT_RELA, SHT_SYMTAB, SYMBOL_SIZE, SectionHeader,
@@ -20,8 +21,8 @@ const FOR_FRAME_BYTE: u64 = 64;
 pub(crate) fn check(view: &View<'_>, limits: &Limits) -> Result<()> {
     names(view)?;
     let headers = SECTION_SIZE * u64::from(view.count());
-    let mut ranges = Vec::with_capacity(view.count() as usize + 1);
-    ranges.extend([(0, HEADER_SIZE, None), (view.table, view.table.saturating_add(headers), None)]);
+    let mut ranges = Ranges::with_capacity(view.count() as usize + 1);
+    ranges.push((0, HEADER_SIZE, None));
     // Working memory of preparing and linking the object. Mapped and decompressed bytes have limits of their own.
     let mut bytes = (view.bytes.len() as u64).saturating_mul(2);
     for (index, header) in view.sections() {
@@ -39,6 +40,8 @@ pub(crate) fn check(view: &View<'_>, limits: &Limits) -> Result<()> {
         }
         bytes = bytes.saturating_add(of_parts(view, index, &header)?);
     }
+    // Most objects end with it.
+    ranges.push((view.table, view.table.saturating_add(headers), None));
     if let Some((index, other)) = overlap(view, ranges) {
         // A change to one section would also change the other.
         let problem = format!("its contents and those of {other} overlap in the file");
@@ -51,8 +54,11 @@ pub(crate) fn check(view: &View<'_>, limits: &Limits) -> Result<()> {
     Ok(())
 }
 
+/// Bytes of the file, and the section whose contents they are.
+type Ranges = SmallVec<[(u64, u64, Option<u32>); 16]>;
+
 /// Finds a section whose contents overlap something else, and names the other.
-fn overlap(view: &View<'_>, mut ranges: Vec<(u64, u64, Option<u32>)>) -> Option<(u32, String)> {
+fn overlap(view: &View<'_>, mut ranges: Ranges) -> Option<(u32, String)> {
     ranges.sort_unstable();
     let pair = ranges.windows(2).find(|pair| matches!(pair, [(_, end, _), (start, ..)] if start < end))?;
     let mut sections = pair.iter().filter_map(|(.., index)| *index);

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use object::pod;
+use smallvec::SmallVec;
 
 use super::survey::Survey;
 use crate::elf::elf_abi::{
@@ -12,7 +13,6 @@ use crate::elf::elf_abi::{
 use crate::{Error, ObjectError, Result};
 
 /// An object whose header and section table lie inside the file.
-#[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) object: &'a str,
     pub(crate) bytes: &'a [u8],
@@ -24,6 +24,8 @@ pub(crate) struct View<'a> {
     pub(crate) has: Survey,
     sections: &'a [RawSection],
     names: &'a [u8],
+    /// The length of each section's name, 0 where it lies outside.
+    lengths: SmallVec<[u32; 16]>,
 }
 
 impl<'a> View<'a> {
@@ -47,6 +49,7 @@ impl<'a> View<'a> {
             has: Survey::default(),
             sections: &[],
             names: &[],
+            lengths: SmallVec::new(),
         };
         let announced = u64::from(header.e_shnum.get(LE));
         if view.table == 0 {
@@ -94,7 +97,10 @@ impl<'a> View<'a> {
                 return Err(malformed("the section-name table does not begin and end with a NUL byte".into()));
             }
         }
-        view.has = Survey::of(view.sections().map(|(index, header)| (index, header, view.names_from(&header))));
+        let length = |raw: &RawSection| string_at(view.names, raw.sh_name.get(LE)).map_or(0, |name| name.len() as u32);
+        view.lengths = view.sections.iter().map(length).collect();
+        let named = |(index, header): (u32, SectionHeader)| (index, header, view.text(index, &header).unwrap_or_default());
+        view.has = Survey::of(view.sections().map(named));
         Ok(view)
     }
 
@@ -142,15 +148,19 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Returns the section-name table from a section's name on, or nothing if the name lies outside: `name_of` refuses
-    /// that.
-    fn names_from(&self, header: &SectionHeader) -> &'a [u8] {
-        self.names.get(header.name as usize..).unwrap_or_default()
+    /// Returns the name of the section of this index, and does not search for its end again.
+    pub(crate) fn name_at(&self, index: u32, header: &SectionHeader) -> Result<&'a [u8]> {
+        self.text(index, header).map_or_else(|| self.name_of(header), Ok)
+    }
+
+    fn text(&self, index: u32, header: &SectionHeader) -> Option<&'a [u8]> {
+        let length = self.lengths.get(index as usize).filter(|length| **length != 0)?;
+        self.names.get(header.name as usize..)?.get(..*length as usize)
     }
 
     /// Returns whether a section is called `.eh_frame`.
     pub(crate) fn is_unwind_table(&self, header: &SectionHeader) -> bool {
-        self.names_from(header).starts_with(b".eh_frame\0")
+        self.names.get(header.name as usize..).is_some_and(|name| name.starts_with(b".eh_frame\0"))
     }
 
     /// Returns the sections called `.eh_frame`.

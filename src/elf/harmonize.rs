@@ -100,7 +100,7 @@ fn families<'a>(view: &View<'a>) -> Result<Vec<Family<'a>>> {
         let mut seen: [(&[u8], (u64, bool)); FEW as usize] = [(&[], (0, false)); FEW as usize];
         let mut known = 0;
         for (section, header) in view.sections().filter(|(_, h)| h.kind != SHT_NULL) {
-            let name = view.name_of(&header)?;
+            let name = view.name_at(section, &header)?;
             match seen.iter().take(known).find(|(other, _)| *other == name) {
                 Some((_, traits)) if *traits != traits_of(section, &header) => clash(name),
                 Some(_) => {}
@@ -119,7 +119,7 @@ fn families<'a>(view: &View<'a>) -> Result<Vec<Family<'a>>> {
         let mut seen = HashMap::with_capacity(view.count() as usize);
         let mut clashes = HashSet::new();
         for (section, header) in view.sections().filter(|(_, h)| h.kind != SHT_NULL) {
-            let name = view.name_of(&header)?;
+            let name = view.name_at(section, &header)?;
             let traits = traits_of(section, &header);
             if (*seen.entry(name).or_insert(traits) != traits || is_reserved(name)) && clashes.insert(name) {
                 conflicting.push(name);
@@ -132,7 +132,7 @@ fn families<'a>(view: &View<'a>) -> Result<Vec<Family<'a>>> {
     let index: HashMap<&[u8], usize> = conflicting.iter().enumerate().map(|(i, name)| (*name, i)).collect();
     let mut families: Vec<_> = conflicting.iter().map(|&name| Family { name, members: Vec::new() }).collect();
     for (section, header) in view.sections().filter(|(_, h)| h.kind != SHT_NULL) {
-        if let Some(family) = index.get(view.name_of(&header)?).and_then(|&i| families.get_mut(i)) {
+        if let Some(family) = index.get(view.name_at(section, &header)?).and_then(|&i| families.get_mut(i)) {
             family.members.push((section, header));
         }
     }

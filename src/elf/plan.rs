@@ -176,7 +176,7 @@ impl LinkPlan {
             machine,
             bytes: size,
             arena_bytes,
-            sections: view.map(|view| sections(&view, counts.as_ref())).unwrap_or_default(),
+            sections: view.as_ref().map(|view| sections(view, counts.as_ref())).unwrap_or_default(),
             changes,
             definitions: definitions(&index),
             imports: index

@@ -26,7 +26,7 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Surveys sections, each with the section-name table from its name on.
+    /// Surveys sections, each with its name.
     pub(crate) fn of<'a>(sections: impl Iterator<Item = (u32, SectionHeader, &'a [u8])>) -> Self {
         let mut has = Self::default();
         for (index, header, name) in sections {
@@ -35,9 +35,9 @@ impl Survey {
                 SHT_REL => has.rel = true,
                 SHT_RELA => has.rela = true,
                 SHT_SYMTAB => has.symbols = index,
-                _ => has.fragments |= name.starts_with(b".init\0") || name.starts_with(b".fini\0"),
+                _ => has.fragments |= name == b".init" || name == b".fini",
             }
-            if has.unwind_table == 0 && name.starts_with(b".eh_frame\0") {
+            if has.unwind_table == 0 && name == b".eh_frame" {
                 has.unwind_table = index;
             }
             has.compressed |= header.is(SHF_COMPRESSED);

@@ -4,6 +4,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::arena::Arena;
 use super::code_view::CodeView;
 use super::layout::{Layout, Run, SegmentRequest};
@@ -39,9 +41,9 @@ pub(crate) struct Placed {
 pub(crate) struct WritableSlab {
     memory: Memory,
     object: Box<str>,
-    placements: Vec<Placed>,
+    placements: SmallVec<[Placed; 3]>,
     /// The contents of executable segments.
-    code: Vec<Range<usize>>,
+    code: SmallVec<[Range<usize>; 1]>,
     /// The views through which code is written, if its pages are executable already.
     views: Vec<CodeView>,
 }
@@ -163,8 +165,8 @@ impl WritableSlab {
             }
         }
 
-        let mut placements = Vec::with_capacity(requests.len());
-        let mut code = Vec::new();
+        let mut placements = SmallVec::with_capacity(requests.len());
+        let mut code = SmallVec::new();
         for (segment, request) in layout.segments.iter().zip(requests) {
             let address = if segment.has_own_mapping() {
                 let mapped = Outside::map(segment, request.protection, request.lifetime, page);
@@ -195,7 +197,7 @@ impl WritableSlab {
         let arena = memory.arena().range().start;
         let mut addresses = [arena; 3];
         placing.runs.iter(arena).for_each(|run| addresses[run.protection as usize] = run.addresses.start);
-        let mut code = Vec::new();
+        let mut code = SmallVec::new();
         let placed = |request: &SegmentRequest| {
             let (content, size) = (request.content_bytes, request.content_bytes + request.zero_fill_bytes);
             let pool = request.protection as usize;

@@ -32,7 +32,7 @@ pub(super) fn validate<'a>(
         builder.index.sections.push(section(&null, Name::default()));
     }
     for (index, header) in view.sections() {
-        let text = view.name_of(&header)?;
+        let text = view.name_at(index, &header)?;
         // Names of relocation sections are long and never looked up.
         let named = header.kind != SHT_RELA;
         let name =

@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::elf::elf_abi::{
     LE, RawRela, SHF_ALLOC, SHF_TLS, SHT_NULL, SHT_PROGBITS, SHT_RELA, SHT_X86_64_UNWIND, SectionHeader,
 };
@@ -19,6 +21,9 @@ use crate::{Error, ObjectError, Result};
 const OMIT: u8 = 0xff;
 /// `DW_EH_PE_indirect`.
 const INDIRECT: u8 = 0x80;
+
+/// Few for the table of a small object.
+type Ranges = SmallVec<[Range<usize>; 8]>;
 
 /// The part of a CIE that its FDEs depend on.
 struct Cie {
@@ -59,13 +64,13 @@ pub(super) fn validate(view: &View<'_>, report: &mut ObjectReport) -> Result<()>
 type Wrong = (Option<usize>, String);
 
 /// The relocation sections of unwind tables, by their target.
-struct Relocations(Vec<(u32, u32, SectionHeader)>);
+struct Relocations(SmallVec<[(u32, u32, SectionHeader); 1]>);
 
 impl Relocations {
     fn new(view: &View<'_>, is_table: impl Fn(&SectionHeader) -> bool) -> Self {
         let all = view.sections().filter(|(_, header)| header.kind == SHT_RELA);
         let of_tables = all.filter(|(_, header)| view.header(header.info).is_some_and(|target| is_table(&target)));
-        let mut sections: Vec<_> = of_tables.map(|(index, header)| (header.info, index, header)).collect();
+        let mut sections: SmallVec<_> = of_tables.map(|(index, header)| (header.info, index, header)).collect();
         sections.sort_unstable_by_key(|(target, index, _)| (*target, *index));
         Self(sections)
     }
@@ -93,8 +98,8 @@ fn table(view: &View<'_>, index: u32, header: &SectionHeader, from: &Relocations
     if contents.starts_with(&[0; 4]) {
         return Err((Some(0), "an unwind table begins with its end".into()));
     }
-    let mut cies: Vec<Cie> = Vec::new();
-    let (mut pointers, mut rests): (Vec<Range<usize>>, Vec<Range<usize>>) = Default::default();
+    let mut cies: SmallVec<[Cie; 2]> = SmallVec::new();
+    let (mut pointers, mut rests): (Ranges, Ranges) = Default::default();
     for record in records(contents) {
         let record = record.map_err(|at| (Some(at), "an unwind record does not end in the section".into()))?;
         let wrong = |problem: String| (Some(record.start), problem);
@@ -140,7 +145,7 @@ fn relocations<'a>(
     Ok(())
 }
 
-fn cie(record: &Record, reader: &mut Reader<'_>, pointers: &mut Vec<Range<usize>>) -> Result<Cie, String> {
+fn cie(record: &Record, reader: &mut Reader<'_>, pointers: &mut Ranges) -> Result<Cie, String> {
     let short = || "a CIE is too short".to_owned();
     let version = reader.byte().ok_or_else(short)?;
     if version != 1 {
@@ -180,7 +185,7 @@ fn cie(record: &Record, reader: &mut Reader<'_>, pointers: &mut Vec<Range<usize>
 }
 
 /// Returns the bytes behind the last pointer, which nobody interprets. (LLVM's own tests have a relocation there.)
-fn fde(cie: &Cie, reader: &mut Reader<'_>, pointers: &mut Vec<Range<usize>>) -> Option<Range<usize>> {
+fn fde(cie: &Cie, reader: &mut Reader<'_>, pointers: &mut Ranges) -> Option<Range<usize>> {
     pointers.push(reader.skip(cie.address)?);
     let mut rest = reader.at;
     // The size of the code.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::fork_guard::ForkGuard;
 use crate::functions::FunctionList;
 use crate::link::job::link_job::LinkJob;
@@ -35,10 +37,7 @@ pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange) -> Res
     let links: Vec<LinkJob> = objects
         .into_iter()
         .enumerate()
-        .map(|(position, decided)| {
-            let job = LinkJob::new(decided, arena, policy);
-            LinkJob { position, in_batch, sets: sets.clone(), ..job }
-        })
+        .map(|(position, decided)| LinkJob::of_batch(decided, arena, policy, (position, in_batch), sets.clone()))
         .collect();
     link_all(&links)?;
     // Not collected in place: an allocation that shrinks for each object leaves holes in malloc's heap, which add up
@@ -59,7 +58,8 @@ pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange) -> Res
 
 /// Links and publishes all, or none.
 fn link_all(links: &[LinkJob]) -> Result<()> {
-    let (mut plain, mut graphs) = (Vec::with_capacity(links.len()), None);
+    let mut plain = SmallVec::<[&LinkJob; 1]>::with_capacity(links.len());
+    let mut graphs = None;
     for link in links {
         if link.link_plain()? {
             plain.push(link);

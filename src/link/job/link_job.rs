@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use slabjit_llvm_wrap as shim;
+use smallvec::SmallVec;
 
 use crate::elf::relocations::Kind;
 use crate::elf::{ObjectIndex, Section, debug_image, locate};
@@ -64,10 +65,20 @@ pub(in crate::link) struct State {
 impl LinkJob {
     /// Returns the job of an object that is linked by itself.
     pub(in crate::link) fn new(decided: Decided, arena: &Arc<Arena>, policy: OutOfRange) -> Self {
+        Self::of_batch(decided, arena, policy, (0, false), None)
+    }
+
+    /// Returns the job of an object of a batch: its position, and whether there are others; their linker sets.
+    pub(in crate::link) fn of_batch(
+        decided: Decided,
+        arena: &Arc<Arena>,
+        policy: OutOfRange,
+        (position, in_batch): (usize, bool),
+        sets: Option<Arc<Memory>>,
+    ) -> Self {
         let Decided { object, externals, definitions, dead_sections, number, storage, .. } = decided;
         let reach = Mutex::new(Reach::new(object.index.machine, policy, arena.range()));
         let (arena, state) = (Arc::clone(arena), Mutex::default());
-        let (position, sets, in_batch) = (0, None, false);
         Self {
             object,
             externals,
@@ -304,16 +315,19 @@ impl LinkHost for LinkJob {
     }
 
     unsafe fn publish(all: &[&Self]) -> Result<()> {
-        let mut writable = Vec::with_capacity(all.len() + 1);
+        let mut links = SmallVec::<[&Self; 1]>::with_capacity(all.len());
+        let mut slabs = Vec::with_capacity(all.len() + 1);
         for link in all {
             let mut state = link.state();
             if let Some(storage) = &link.storage {
                 // SAFETY: the sections lie in our slab, LLVM has written everything; nothing of the batch has run.
                 unsafe { tls::copy_contents(&link.object, link.number, storage, &state.thread_local) };
             }
-            writable.extend(state.writable.take().map(|slab| (*link, slab)));
+            if let Some(slab) = state.writable.take() {
+                links.push(*link);
+                slabs.push(slab);
+            }
         }
-        let (links, mut slabs): (Vec<_>, Vec<_>) = writable.into_iter().unzip();
         let sets = all.first().and_then(|link| link.sets.as_ref());
         let sets = sets.and_then(|sets| {
             slabs.push(sets.take_writable()?);

@@ -10,6 +10,8 @@ pub(in crate::link) mod compare;
 mod frames;
 mod parts;
 
+use smallvec::SmallVec;
+
 use crate::elf::link_tables::{LinkTables, Relocation, SymbolPlace};
 use crate::elf::relocations::{Kind, Operation, Table, Through};
 use crate::elf::{ObjectIndex, Section};
@@ -20,7 +22,7 @@ use crate::live::resolve::decided::{Defined, External};
 use crate::live::resolve::prepared::PreparedObject;
 use crate::memory::{SegmentRequest, WritableSlab};
 use crate::DebugInfo;
-use parts::Parts;
+use parts::{Parts, Waiting};
 
 /// What has been decided about an object.
 #[derive(Clone, Copy)]
@@ -87,7 +89,7 @@ impl<'a> Plain<'a> {
     /// Keeps what the definitions refer to, as JITLink's `prune` does, and surveys the references of all that.
     fn keep(&mut self, reach: &mut Reach) -> Option<()> {
         let index = &self.of.object.index;
-        let mut waiting = Vec::with_capacity(8);
+        let mut waiting = Waiting::new();
         for definition in &index.definitions {
             self.parts.keep(definition.section, &mut waiting)?;
         }
@@ -104,7 +106,7 @@ impl<'a> Plain<'a> {
         Some(())
     }
 
-    fn follow(&mut self, waiting: &mut Vec<u32>, reach: &mut Reach) -> Option<()> {
+    fn follow(&mut self, waiting: &mut Waiting, reach: &mut Reach) -> Option<()> {
         let bytes = self.parts.bytes();
         while let Some(section) = waiting.pop() {
             let executable = self.section(section)?.mapped()?.0;
@@ -181,7 +183,7 @@ impl<'a> Plain<'a> {
     }
 
     /// Returns the segments that it wants.
-    pub(in crate::link) fn requests(&self) -> Vec<SegmentRequest> {
+    pub(in crate::link) fn requests(&self) -> SmallVec<[SegmentRequest; 3]> {
         self.parts.requests()
     }
 
@@ -217,8 +219,10 @@ impl<'a> Plain<'a> {
     fn linked(&self) -> Option<Linked> {
         let index = &self.of.object.index;
         let address = |section: u32, value: u64| Some(self.parts.address(section)?.wrapping_add(value));
-        let definitions = index.definitions.iter().map(|definition| address(definition.section, definition.value));
-        let definitions = definitions.collect::<Option<_>>()?;
+        let mut definitions = Vec::with_capacity(index.definitions.len());
+        for definition in &index.definitions {
+            definitions.push(address(definition.section, definition.value)?);
+        }
         let frames = self.parts.frames().and_then(|frames| self.parts.address(frames)).unwrap_or(0);
         Some(Linked { definitions, frames, functions: self.functions()?, ..Linked::default() })
     }

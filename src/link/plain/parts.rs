@@ -1,5 +1,7 @@
 //! Which sections of a plain object are kept, and where they lie.
 
+use smallvec::SmallVec;
+
 use crate::elf::link_tables::LinkTables;
 use crate::elf::ObjectIndex;
 use crate::memory::{Lifetime, Protection, SegmentRequest, WritableSlab};
@@ -38,6 +40,9 @@ struct Segment {
     position: usize,
     address: u64,
 }
+
+/// Sections that are kept, and whose references were not followed yet.
+pub(super) type Waiting = SmallVec<[u32; 16]>;
 
 /// The order of JITLink's allocation groups.
 const PROTECTIONS: [Protection; 3] = [Protection::Read, Protection::ReadWrite, Protection::ReadExecute];
@@ -100,7 +105,7 @@ impl Parts {
     }
 
     /// Keeps a section, which waits for what it refers to; `None` if there is no such section in memory.
-    pub(super) fn keep(&mut self, section: u32, waiting: &mut Vec<u32>) -> Option<()> {
+    pub(super) fn keep(&mut self, section: u32, waiting: &mut Waiting) -> Option<()> {
         let part = self.all.get_mut(section as usize).filter(|part| part.segment.is_some())?;
         if !part.is_kept {
             part.is_kept = true;
@@ -110,9 +115,8 @@ impl Parts {
     }
 
     /// Returns the sections that are kept.
-    pub(super) fn kept(&self) -> impl Iterator<Item = u32> + use<> {
-        let kept: Vec<u32> = (0u32..).zip(&self.all).filter(|(_, part)| part.is_kept).map(|(i, _)| i).collect();
-        kept.into_iter()
+    pub(super) fn kept(&self) -> impl Iterator<Item = u32> {
+        (0u32..).zip(&self.all).filter(|(_, part)| part.is_kept).map(|(i, _)| i)
     }
 
     /// Lays the segments out: sections in the order of the file, contents before zero-fill.
@@ -150,7 +154,7 @@ impl Parts {
     }
 
     /// Returns the segments that have sections.
-    pub(super) fn requests(&self) -> Vec<SegmentRequest> {
+    pub(super) fn requests(&self) -> SmallVec<[SegmentRequest; 3]> {
         let wanted = PROTECTIONS.into_iter().filter(|protection| self.segments[*protection as usize].alignment != 0);
         let request = |protection| {
             let Segment { contents, zero_fill, alignment, .. } = self.segments[protection as usize];

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::Library;
 use super::links::Asking;
 use super::name_source::Answers;
@@ -285,7 +287,7 @@ impl Library {
         &self,
         code: &CodeRef,
         batch: Taken,
-        imports: Vec<Box<[Imported]>>,
+        imports: SmallVec<[Box<[Imported]>; 1]>,
         linked: LinkedBatch,
         host: &mut Host,
     ) -> Result<Vec<Pending>> {
@@ -296,10 +298,10 @@ impl Library {
             return Err(self.removed());
         }
         code.keep(used);
-        let own: Vec<_> = linked.iter_mut().map(|linked| std::mem::take(&mut linked.own_sets)).collect();
+        let own: SmallVec<[_; 1]> = linked.iter_mut().map(|linked| std::mem::take(&mut linked.own_sets)).collect();
         state.sets.settle(plan.bounds(sets.as_deref(), &batch, &own));
         let first = batch.first().map_or(0, |(number, _)| *number);
-        let (mut images, mut told) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+        let (mut images, mut told) = (Vec::with_capacity(batch.len()), SmallVec::<[_; 1]>::with_capacity(batch.len()));
         // SAFETY: by the linker, each section is terminated and published. An image drops its frames before the memory,
         // when nobody holds the code.
         let frames = unsafe { Frames::register_all(linked.iter().map(Image::table)) };
@@ -342,7 +344,7 @@ impl Library {
         (before, since): (Before, u64),
         host: &mut Host,
     ) -> Result<()> {
-        let numbers: Vec<u32> = batch.iter().map(|(number, _)| *number).collect();
+        let numbers: SmallVec<[u32; 1]> = batch.iter().map(|(number, _)| *number).collect();
         // SAFETY: by the caller. `link` published these objects, and nobody else has initialised them: they are no
         // longer pending, and the claim is ours.
         let Err((object, message)) = (unsafe { code.code().initialise(&numbers) }) else {

@@ -4,9 +4,10 @@
 //! initialisers): then it goes on with the library as it is, as `dlopen` does. Engines share one table, because
 //! initialisers may cross between engines.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
+
+use hashbrown::{HashMap, HashSet};
 
 use crate::live::lifetime::wakeup::Signal;
 
