@@ -99,7 +99,8 @@ impl<'a> View<'a> {
         }
         let length = |raw: &RawSection| string_at(view.names, raw.sh_name.get(LE)).map_or(0, |name| name.len() as u32);
         view.lengths = view.sections.iter().map(length).collect();
-        let named = |(index, header): (u32, SectionHeader)| (index, header, view.text(index, &header).unwrap_or_default());
+        let named =
+            |(index, header): (u32, SectionHeader)| (index, header, view.text(index, &header).unwrap_or_default());
         view.has = Survey::of(view.sections().map(named));
         Ok(view)
     }

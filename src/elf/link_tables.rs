@@ -61,12 +61,14 @@ impl<'a> LinkTables<'a> {
     /// Returns each section of relocations that are linked, with the section that it patches.
     pub(crate) fn relocation_sections(&self) -> impl Iterator<Item = (u32, u32)> {
         let all = (0u32..).zip(self.sections);
-        all.filter(|(_, section)| section.sh_type.get(LE).0 == SHT_RELA).map(|(i, section)| (i, section.sh_info.get(LE)))
+        all.filter(|(_, section)| section.sh_type.get(LE).0 == SHT_RELA)
+            .map(|(i, section)| (i, section.sh_info.get(LE)))
     }
 
     /// Returns a section's relocations, given the section that they are in.
     pub(crate) fn relocations(&self, section: u32) -> Option<impl Iterator<Item = Relocation> + use<'a>> {
-        let entries: &[RawRela] = pod::slice_from_all_bytes(self.contents(self.sections.get(section as usize)?)?).ok()?;
+        let entries: &[RawRela] =
+            pod::slice_from_all_bytes(self.contents(self.sections.get(section as usize)?)?).ok()?;
         Some(entries.iter().map(|entry| {
             let info = entry.r_info.get(LE);
             let (offset, addend) = (entry.r_offset.get(LE), entry.r_addend.get(LE));
@@ -103,4 +105,3 @@ impl Symbol {
         }
     }
 }
-

@@ -187,7 +187,9 @@ impl Site<'_, '_> {
                 self.header.size
             )));
         }
-        let repair = if kind.linkable(llvm) || carried { None } else { Some(self.repair(kind, llvm)?) };
+        // Those of unmapped sections are hidden from LLVM, and read as the ABI has them (`debug_image`).
+        let is_linked = self.header.is(SHF_ALLOC);
+        let repair = if kind.linkable(llvm) || carried || !is_linked { None } else { Some(self.repair(kind, llvm)?) };
         let symbol = Symbol::decode(raw);
         let place = place(self.tables, self.entry.symbol, &symbol);
         if self.entry.symbol != 0 && !is_linkable(&symbol, place) {

@@ -163,11 +163,11 @@ impl LinkJob {
             let requests = plain.requests();
             let mut slab = self.slab(&requests)?;
             #[cfg(slabjit_faults)]
-            let longer = plain.branches_away();
+            let branches = plain.branches();
             let linked = plain.write(&mut slab);
             #[cfg(slabjit_faults)]
             if let Some(linked) = linked.as_ref().filter(|_| compare::is_wanted(object.bytes.len())) {
-                self.compare(&requests, &mut slab, linked, longer);
+                self.compare(&requests, &mut slab, linked, &branches);
             }
             Ok(linked.map(|linked| (slab, linked)))
         };
@@ -183,7 +183,13 @@ impl LinkJob {
 
     /// For tests: compares what was linked without a graph with what JITLink makes of it.
     #[cfg(slabjit_faults)]
-    fn compare(&self, requests: &[SegmentRequest], slab: &mut WritableSlab, linked: &Linked, longer: bool) {
+    fn compare(
+        &self,
+        requests: &[SegmentRequest],
+        slab: &mut WritableSlab,
+        linked: &Linked,
+        branches: &[(usize, usize)],
+    ) {
         let twin = Self {
             object: Arc::clone(&self.object),
             externals: self.externals.clone(),
@@ -196,7 +202,7 @@ impl LinkJob {
             state: Mutex::default(),
             ..*self
         };
-        compare::compare(&twin, requests, slab, longer);
+        compare::compare(&twin, requests, slab, branches);
         let theirs = &twin.state().linked;
         let names = |linked: &Linked| {
             let mut names: Vec<_> = linked.functions.iter().map(|f| (f.address, f.name.to_owned(), f.bytes)).collect();

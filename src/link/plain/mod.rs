@@ -12,6 +12,7 @@ mod parts;
 
 use smallvec::SmallVec;
 
+use crate::DebugInfo;
 use crate::elf::link_tables::{LinkTables, Relocation, SymbolPlace};
 use crate::elf::relocations::{Kind, Operation, Table, Through};
 use crate::elf::{ObjectIndex, Section};
@@ -21,7 +22,6 @@ use crate::live::linked::linked_object::Linked;
 use crate::live::resolve::decided::{Defined, External};
 use crate::live::resolve::prepared::PreparedObject;
 use crate::memory::{SegmentRequest, WritableSlab};
-use crate::DebugInfo;
 use parts::{Parts, Waiting};
 
 /// What has been decided about an object.
@@ -41,8 +41,9 @@ pub(in crate::link) struct Plain<'a> {
     parts: Parts,
     /// Indices of undefined symbols, in the order of the externals.
     undefined: Vec<u32>,
+    /// The fields of branches out of the object: section and offset.
     #[cfg(slabjit_faults)]
-    branches_away: bool,
+    branches: Vec<(u32, u64)>,
 }
 
 /// The target of a reference.
@@ -79,7 +80,7 @@ impl<'a> Plain<'a> {
             parts,
             undefined,
             #[cfg(slabjit_faults)]
-            branches_away: false,
+            branches: Vec::new(),
         };
         plain.keep(reach)?;
         plain.parts.lay_out(index);
@@ -98,7 +99,11 @@ impl<'a> Plain<'a> {
             // JITLink takes tables apart where they describe what is not kept.
             frames::check(self.contents(frames)?, self.relocations(frames)?, |relocation| {
                 let place = self.tables.symbol(relocation.symbol)?.place();
-                if let SymbolPlace::Section(section, _) = place { self.parts.is_kept(section).then_some(()) } else { None }
+                if let SymbolPlace::Section(section, _) = place {
+                    self.parts.is_kept(section).then_some(())
+                } else {
+                    None
+                }
             })?;
             self.parts.keep(frames, &mut waiting)?;
             self.follow(&mut waiting, reach)?;
@@ -120,8 +125,8 @@ impl<'a> Plain<'a> {
                     }
                     Target::Address(address) => {
                         #[cfg(slabjit_faults)]
-                        {
-                            self.branches_away |= kind.through == Through::Stub;
+                        if kind.through == Through::Stub {
+                            self.branches.push((section, relocation.offset));
                         }
                         (Place::AtAddress, address)
                     }
@@ -174,12 +179,14 @@ impl<'a> Plain<'a> {
 
     fn relocations(&self, index: u32) -> Option<impl Iterator<Item = Relocation> + use<'a>> {
         let relocations = self.parts.relocations(index).map(|section| self.tables.relocations(section));
-        Some(match relocations {
-            Some(relocations) => Some(relocations?),
-            None => None,
-        }
-        .into_iter()
-        .flatten())
+        Some(
+            match relocations {
+                Some(relocations) => Some(relocations?),
+                None => None,
+            }
+            .into_iter()
+            .flatten(),
+        )
     }
 
     /// Returns the segments that it wants.
@@ -187,10 +194,11 @@ impl<'a> Plain<'a> {
         self.parts.requests()
     }
 
-    /// Returns whether JITLink makes stubs for branches that lead out of the object, and does without them later.
+    /// Returns the fields of branches that lead out of the object, by segment and offset. JITLink makes stubs for them,
+    /// and on x86-64 does without those that are near enough.
     #[cfg(slabjit_faults)]
-    pub(in crate::link) fn branches_away(&self) -> bool {
-        self.branches_away
+    pub(in crate::link) fn branches(&self) -> Vec<(usize, usize)> {
+        self.branches.iter().filter_map(|(section, offset)| self.parts.place(*section, *offset)).collect()
     }
 
     /// Writes it into the memory that it asked for; `None` if a reference does not reach its target.

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use crate::elf::link_tables::LinkTables;
 use crate::elf::ObjectIndex;
+use crate::elf::link_tables::LinkTables;
 use crate::memory::{Lifetime, Protection, SegmentRequest, WritableSlab};
 
 /// The object's sections, by their indices.
@@ -181,6 +181,15 @@ impl Parts {
     pub(super) fn address(&self, section: u32) -> Option<u64> {
         let part = self.all.get(section as usize).filter(|part| part.is_kept)?;
         Some(self.segments[part.segment? as usize].address + part.offset)
+    }
+
+    /// Returns the segment and the offset in it of a place in a section that is kept.
+    #[cfg(slabjit_faults)]
+    pub(super) fn place(&self, section: u32, offset: u64) -> Option<(usize, usize)> {
+        let part = self.all.get(section as usize)?;
+        let before = PROTECTIONS.iter().take_while(|protection| Some(**protection) != part.segment);
+        let segment = before.filter(|protection| self.segments[**protection as usize].alignment != 0).count();
+        Some((segment, (part.offset + offset) as usize))
     }
 
     /// Returns the memory of a section and what follows it.
