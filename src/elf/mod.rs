@@ -54,7 +54,7 @@ mod tests;
 pub(crate) use archive::{Archive, MemberId};
 pub(crate) use arena_image::ArenaImage;
 pub(crate) use debug_image::debug_image;
-pub(crate) use elf_abi::{EM_AARCH64, EM_X86_64, HOST_MACHINE, SYMBOL_SIZE};
+pub(crate) use elf_abi::{EM_AARCH64, EM_X86_64, HOST_MACHINE, SHN_LORESERVE, SYMBOL_SIZE};
 pub(crate) use elf_view::in_message;
 pub use error::ObjectError;
 #[cfg(slabjit_fuzzing)]

@@ -15,14 +15,14 @@ use smallvec::SmallVec;
 use crate::DebugInfo;
 use crate::elf::link_tables::{LinkTables, Relocation, SymbolPlace};
 use crate::elf::relocations::{Kind, Operation, Table, Through};
-use crate::elf::{ObjectIndex, Section};
+use crate::elf::{ObjectIndex, SHN_LORESERVE, Section};
 use crate::functions::FunctionList;
 use crate::link::reach::{Edge, Place, Reach};
 use crate::live::linked::linked_object::Linked;
 use crate::live::resolve::decided::{Defined, External};
 use crate::live::resolve::prepared::PreparedObject;
 use crate::memory::{SegmentRequest, WritableSlab};
-use parts::{Parts, Waiting};
+use parts::{END_OF_FRAMES, Parts, Waiting};
 
 /// What has been decided about an object.
 #[derive(Clone, Copy)]
@@ -57,7 +57,9 @@ impl<'a> Plain<'a> {
     /// Looks whether an object is plain. `reach` surveys its references.
     pub(in crate::link) fn new(of: Decisions<'a>, reach: &mut Reach) -> Option<Self> {
         let index = &of.object.index;
-        if !is_simple(index) || !of.dead_sections.is_empty() {
+        // Symbols tell the sections of larger objects elsewhere.
+        let few = index.sections.len() < usize::from(SHN_LORESERVE);
+        if !few || !is_simple(index) || !of.dead_sections.is_empty() {
             return None;
         }
         if of.definitions.is_empty() || !of.definitions.iter().all(|defined| matches!(defined, Defined::Keep)) {
@@ -207,8 +209,11 @@ impl<'a> Plain<'a> {
         for part in self.parts.kept() {
             let contents = self.contents(part)?;
             let address = self.parts.address(part)?;
-            let place = self.parts.memory(part, slab)?.get_mut(..contents.len())?;
+            let (place, behind) = self.parts.memory(part, slab)?.split_at_mut_checked(contents.len())?;
             place.copy_from_slice(contents);
+            if self.parts.frames() == Some(part) {
+                behind.get_mut(..END_OF_FRAMES as usize)?.fill(0);
+            }
             for relocation in self.relocations(part)? {
                 let Some(kind) = self.kind(&relocation)? else { continue };
                 let symbol = match self.target(&relocation)? {

@@ -47,8 +47,8 @@ pub(super) type Waiting = SmallVec<[u32; 16]>;
 /// The order of JITLink's allocation groups.
 const PROTECTIONS: [Protection; 3] = [Protection::Read, Protection::ReadWrite, Protection::ReadExecute];
 
-/// The end of an unwind table.
-const END_OF_FRAMES: u64 = 4;
+/// Bytes of the zero that ends an unwind table.
+pub(super) const END_OF_FRAMES: u64 = 4;
 
 impl Parts {
     /// Reads the sections; `None` if they are not plain.
