@@ -9,7 +9,7 @@ use crate::elf::records;
 pub(super) fn check(
     contents: &[u8],
     relocations: impl Iterator<Item = Relocation>,
-    describes: impl Fn(&Relocation) -> Option<()>,
+    describes: impl Fn(&Relocation) -> bool,
 ) -> Option<()> {
     let mut relocations = relocations.peekable();
     let mut at = 0;
@@ -22,11 +22,10 @@ pub(super) fn check(
         at = record.body.end;
         let first = record.body.start as u64;
         if record.id == 0 {
-            let has_data = contents.get(record.body.start + 1) == Some(&b'z');
-            has_data.then_some(())?;
+            // The version, and the first letter of the augmentation.
+            contents.get(record.body.start + 1).filter(|letter| **letter == b'z')?;
         } else {
-            let function = relocations.next_if(|relocation| relocation.offset == first)?;
-            describes(&function)?;
+            relocations.next_if(|relocation| relocation.offset == first && describes(relocation))?;
         }
         while relocations.next_if(|relocation| (first..at as u64).contains(&relocation.offset)).is_some() {}
     }

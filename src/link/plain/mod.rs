@@ -100,12 +100,8 @@ impl<'a> Plain<'a> {
         if let Some(frames) = self.parts.frames() {
             // JITLink takes tables apart where they describe what is not kept.
             frames::check(self.contents(frames)?, self.relocations(frames)?, |relocation| {
-                let place = self.tables.symbol(relocation.symbol)?.place();
-                if let SymbolPlace::Section(section, _) = place {
-                    self.parts.is_kept(section).then_some(())
-                } else {
-                    None
-                }
+                let place = self.tables.symbol(relocation.symbol).map(|symbol| symbol.place());
+                matches!(place, Some(SymbolPlace::Section(section, _)) if self.parts.is_kept(section))
             })?;
             self.parts.keep(frames, &mut waiting)?;
             self.follow(&mut waiting, reach)?;
@@ -180,15 +176,11 @@ impl<'a> Plain<'a> {
     }
 
     fn relocations(&self, index: u32) -> Option<impl Iterator<Item = Relocation> + use<'a>> {
-        let relocations = self.parts.relocations(index).map(|section| self.tables.relocations(section));
-        Some(
-            match relocations {
-                Some(relocations) => Some(relocations?),
-                None => None,
-            }
-            .into_iter()
-            .flatten(),
-        )
+        let relocations = match self.parts.relocations(index) {
+            Some(section) => Some(self.tables.relocations(section)?),
+            None => None,
+        };
+        Some(relocations.into_iter().flatten())
     }
 
     /// Returns the segments that it wants.
