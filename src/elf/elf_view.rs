@@ -24,7 +24,7 @@ pub(crate) struct View<'a> {
     pub(crate) has: Survey,
     sections: &'a [RawSection],
     names: &'a [u8],
-    /// The length of each section's name, 0 where it lies outside.
+    /// The length of each section's name; 0 where it lies outside, or is not short.
     lengths: SmallVec<[u32; 16]>,
 }
 
@@ -97,10 +97,12 @@ impl<'a> View<'a> {
                 return Err(malformed("the section-name table does not begin and end with a NUL byte".into()));
             }
         }
-        let length = |raw: &RawSection| string_at(view.names, raw.sh_name.get(LE)).map_or(0, |name| name.len() as u32);
+        let length = |raw: &RawSection| beginning(view.names, raw.sh_name.get(LE)).1.map_or(0, |length| length as u32);
         view.lengths = view.sections.iter().map(length).collect();
-        let named =
-            |(index, header): (u32, SectionHeader)| (index, header, view.text(index, &header).unwrap_or_default());
+        let text = |index, header: &SectionHeader| {
+            view.text(index, header).unwrap_or_else(|| beginning(view.names, header.name).0)
+        };
+        let named = |(index, header): (u32, SectionHeader)| (index, header, text(index, &header));
         view.has = Survey::of(view.sections().map(named));
         Ok(view)
     }
@@ -249,6 +251,17 @@ pub(crate) fn string_at(table: &[u8], offset: u32) -> Option<&[u8]> {
     let from = table.get(offset as usize..)?;
     // Most names are too short for `memchr`.
     from.get(..from.iter().position(|byte| *byte == 0)?)
+}
+
+/// Names are read beforehand if they are no longer: many may be the same one of megabytes.
+const SHORT: usize = 64;
+
+/// Returns the string at `offset` as far as it is short, and its length if that is all of it.
+fn beginning(table: &[u8], offset: u32) -> (&[u8], Option<usize>) {
+    let from = table.get(offset as usize..).unwrap_or_default();
+    let from = from.get(..SHORT).unwrap_or(from);
+    let length = from.iter().position(|byte| *byte == 0);
+    (from.get(..length.unwrap_or(from.len())).unwrap_or_default(), length)
 }
 
 /// A bound on the total length of the names that are read from string tables. Names may share their ends, and many may

@@ -26,7 +26,7 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Surveys sections, each with its name.
+    /// Surveys sections, each with the beginning of its name.
     pub(crate) fn of<'a>(sections: impl Iterator<Item = (u32, SectionHeader, &'a [u8])>) -> Self {
         let mut has = Self::default();
         for (index, header, name) in sections {
