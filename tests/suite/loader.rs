@@ -25,8 +25,8 @@ tests![
     frames_without_tables_end_a_search;
     // `every_placement`: arenas of other tests take the addresses near libraries.
     alone: every_placement, children_have_their_own, engines_in_initialisers, engines_in_callbacks_of_the_loader,
-        threads_of_initialisers_have_engines, callbacks_and_loads_at_once, engines_at_exit, no_module_without_proc, others_take_the_addresses,
-        symbols_are_used_again;
+        threads_of_initialisers_have_engines, callbacks_and_loads_at_once, engines_at_exit, no_module_without_proc,
+        others_take_the_addresses, symbols_are_used_again;
     parts: engines_at_exit_part,
 ];
 
