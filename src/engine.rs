@@ -43,9 +43,10 @@ pub enum SlabLayout {
     /// that are linked together (`Library::add_objects`) lie back to back, every other one in the opposite order.
     #[default]
     PerObject,
-    /// Small objects (up to 256 KiB) share pages: in the arena there are pools of `R-X`, `R--` and `RW-`, in which an
+    /// Small objects (up to 32 KiB) share pages: in the arena there are pools of `R-X`, `R--` and `RW-`, in which an
     /// object takes as many cache lines as it has bytes for. Code and constants are written through a second view of
-    /// their memory. An object whose references reach less than the arena, or that is larger, has a slab of its own.
+    /// their memory. An object whose references reach less than the arena, or that is larger, has a slab of its own;
+    /// where there are too many mappings for that, objects of up to 256 KiB share pages, too.
     Packed,
 }
 
@@ -299,6 +300,15 @@ impl JitEngineBuilder {
         self
     }
 
+    /// Keeps up to so many bytes of removed objects' pages in memory, for the next objects of more than 16 KiB: 4 MiB by
+    /// default, none with 0 or without a [quarantine](Self::quarantine). Their addresses rest as all others: nobody can
+    /// read, write or run what is kept, and it is zero before another object gets it, at other addresses.
+    #[must_use]
+    pub fn warm_pages(mut self, bytes: usize) -> Self {
+        self.arena.warm = bytes;
+        self
+    }
+
     /// Sets the placement of objects.
     #[must_use]
     pub fn slab_layout(mut self, layout: SlabLayout) -> Self {
@@ -408,6 +418,7 @@ impl fmt::Debug for JitEngineBuilder {
             .field("arena_size", &self.arena.size)
             .field("arena_placement", &self.placement)
             .field("quarantine", &self.arena.quarantine)
+            .field("warm_pages", &self.arena.warm)
             .field("section_conflicts", &self.conflicts)
             .field("out_of_range", &self.out_of_range)
             .field("limits", &self.limits)

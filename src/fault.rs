@@ -57,6 +57,7 @@ calls! {
     Replace = "mmap", "freed pages are replaced";
     Deny = "mprotect", "freed pages, where they cannot be replaced";
     Discard = "madvise", "the memory of freed pages";
+    MoveMemory = "mremap", "the memory of removed pages, for new ones";
     Populate = "madvise", "pages about to be written";
     SmallPages = "madvise", "zero-fill without huge pages";
     SyncCores = "membarrier", "other cores see new code";

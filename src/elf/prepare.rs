@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::DerefMut;
 use std::sync::Arc;
 
 use super::hide::hide_unmapped;
@@ -91,9 +92,12 @@ pub(crate) struct Prepared<'a> {
 }
 
 impl Prepared<'_> {
-    /// Returns the bytes as JITLink gets them: without the sections that are not mapped.
-    pub(crate) fn into_linkable(self) -> (Box<[u8]>, ObjectIndex) {
-        let mut bytes: Box<[u8]> = self.bytes.into();
+    /// Returns the bytes as JITLink gets them, in a place of their own: without the sections that are not mapped.
+    pub(crate) fn into_linkable<B: DerefMut<Target = [u8]>>(
+        self,
+        own: impl FnOnce(Cow<'_, [u8]>) -> B,
+    ) -> (B, ObjectIndex) {
+        let mut bytes = own(self.bytes);
         hide_unmapped(&mut bytes, &self.index);
         (bytes, self.index)
     }

@@ -9,6 +9,7 @@ use crate::live::lifetime::atexit;
 use crate::live::lifetime::loaded_library::LoadedLibrary;
 use crate::live::lifetime::registry::Registry;
 use crate::live::linker::Linker;
+use crate::live::resolve::object_bytes::SpareBuffer;
 use crate::live::resolve::prepared::PreparedObject;
 use crate::live::resolve::walk;
 use crate::memory::{Arena, ArenaConfig};
@@ -25,6 +26,7 @@ pub(crate) struct Context {
     pub(crate) preparation: Preparation,
     pub(crate) out_of_range: OutOfRange,
     pub(crate) registry: Arc<Registry<LoadedLibrary>>,
+    spare: Arc<SpareBuffer>,
     unnamed: AtomicU32,
 }
 
@@ -37,8 +39,8 @@ impl Context {
     ) -> Result<Arc<Self>> {
         atexit::hook_process();
         let arena = Arena::open(arena)?;
-        let (registry, unnamed) = (Arc::default(), AtomicU32::new(0));
-        Ok(Arc::new(Self { linker, arena, preparation, out_of_range, registry, unnamed }))
+        let (registry, spare, unnamed) = (Arc::default(), Arc::default(), AtomicU32::new(0));
+        Ok(Arc::new(Self { linker, arena, preparation, out_of_range, registry, spare, unnamed }))
     }
 
     /// Returns the linker.
@@ -69,7 +71,7 @@ impl Context {
         for change in &prepared.changes {
             tracing::info!(target: "slabjit", object = &*name, %change, "preparation changed the object");
         }
-        let (bytes, index) = prepared.into_linkable();
+        let (bytes, index) = prepared.into_linkable(|bytes| self.spare.own(bytes));
         Ok(PreparedObject::new(name, kept_name, bytes, index))
     }
 

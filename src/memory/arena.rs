@@ -19,6 +19,7 @@ use super::protection::Protection;
 use super::quarantine::{self, Quarantine, Rested, Resting};
 use super::ranges::Ranges;
 use super::stats::ArenaStats;
+use super::warm::{Taken, Warm};
 use crate::fork_guard::{self, ForkGuard, Guard, Mutex};
 use crate::functions::{FunctionList, FunctionTable};
 use crate::memory::address_log::{History, Listed, Occupant, RecordId, Writer};
@@ -35,6 +36,8 @@ pub(crate) struct ArenaConfig {
     pub(crate) place: Option<Place>,
     /// Bytes of addresses of removed objects that are kept from reuse.
     pub(crate) quarantine: usize,
+    /// Bytes of removed objects' pages that keep their memory for the next objects.
+    pub(crate) warm: usize,
     /// The packing of small objects in shared pages, if wanted.
     pub(crate) packed: Option<PackedConfig>,
 }
@@ -69,11 +72,13 @@ impl ArenaConfig {
     pub(crate) const MIN: usize = 8 << 20;
     /// The default of `quarantine`.
     pub(crate) const QUARANTINE: usize = 64 << 20;
+    /// The default of `warm`.
+    pub(crate) const WARM: usize = 4 << 20;
 }
 
 impl Default for ArenaConfig {
     fn default() -> Self {
-        Self { size: Self::MAX, place: None, quarantine: Self::QUARANTINE, packed: None }
+        Self { size: Self::MAX, place: None, quarantine: Self::QUARANTINE, warm: Self::WARM, packed: None }
     }
 }
 
@@ -117,6 +122,8 @@ struct State {
     /// The end of a batch's last slab in `ready`, and its last protection.
     carved: Option<(usize, Protection)>,
     quarantine: Quarantine,
+    /// Those of the resting pages that have memory.
+    warm: Warm,
     packing: Option<Box<Packing>>,
     /// The writer of `history`.
     writer: Writer,
@@ -133,6 +140,11 @@ const READY_PAGES: usize = 16;
 /// and data, plus one.
 const READY_LIMIT: usize = 16 << 10;
 const READY_LIMIT_PAGES: usize = 4;
+
+/// Returns the most bytes of a slab in prepared pages.
+fn small(page: usize) -> usize {
+    READY_LIMIT.max(READY_LIMIT_PAGES * page)
+}
 
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -193,7 +205,9 @@ impl Arena {
             membarrier::register();
         }
         let generation = fork_guard::generation();
-        let state = State { ranges, ready: 0..0, carved: None, quarantine, packing, writer, stats, generation };
+        // Without quarantine, addresses are free at once.
+        let warm = Warm::new(if config.quarantine == 0 { 0 } else { config.warm }, small(page) + page);
+        let state = State { ranges, ready: 0..0, carved: None, quarantine, warm, packing, writer, stats, generation };
         let (packs, populates) = (config.packed.is_some(), AtomicBool::new(true));
         let exec_gain_refused = AtomicBool::new(os::refuses_to_make_executable());
         let state = Mutex::new(state);
@@ -210,8 +224,8 @@ impl Arena {
         let packed = state.packing.as_ref().map(|packing| packing.mode());
         let exec_gain_refused = self.writes_code_elsewhere();
         let known_to_loader = self.mapping.known_to_loader();
-        let quarantined_bytes = state.quarantine.bytes();
-        ArenaStats { quarantined_bytes, packed, exec_gain_refused, known_to_loader, ..state.stats }
+        let (quarantined_bytes, warm_bytes) = (state.quarantine.bytes(), state.warm.bytes());
+        ArenaStats { quarantined_bytes, warm_bytes, packed, exec_gain_refused, known_to_loader, ..state.stats }
     }
 
     /// Returns the present or last occupant of an address. Takes no lock and allocates nothing.
@@ -469,15 +483,60 @@ impl Arena {
     }
 
     /// Lets the addresses of a recorded slab rest; later they become free. Takes its memory away, unless that has been
-    /// [done](Self::take_away).
-    pub(super) fn retire(&self, range: Range<usize>, record: RecordId, is_away: bool) {
-        let clean = if is_away { Ok(()) } else { self.take_away(&range, [record]) };
+    /// [done](Self::take_away), or, if all of it `is_content`, keeps it for another slab.
+    pub(super) fn retire(&self, range: Range<usize>, record: RecordId, is_away: bool, is_content: bool) {
+        if !is_away {
+            // Before the memory goes, so that a trap there finds the mark.
+            self.mark_removed(record);
+        }
+        let is_kept = !is_away && is_content && self.keeps_warm(range.len()) && self.mapping.deny(&range).is_ok();
+        let clean = is_away || is_kept || self.take_pages_away(&range).is_ok();
         let mut state = self.state();
         state.stats.slab_bytes -= range.len();
-        match clean {
-            Ok(()) => self.rest(state, Resting::in_arena(&range, record)),
-            Err(_) => state.stats.lost_bytes += range.len(),
+        if !clean {
+            state.stats.lost_bytes += range.len();
+            return;
         }
+        if is_kept {
+            state.warm.push(range.clone());
+            while let Some(oldest) = state.warm.pop_over_limit()
+                && self.cool(&mut state, oldest)
+            {}
+        }
+        self.rest(state, Resting::in_arena(&range, record));
+    }
+
+    /// Returns whether the pages of a removed slab of this size are kept for others.
+    pub(super) fn keeps_warm(&self, bytes: usize) -> bool {
+        !self.writes_code_elsewhere() && self.state().warm.takes(bytes)
+    }
+
+    /// Moves memory that a removed slab has left to the front of a reserved range. Returns the pages that have some.
+    pub(super) fn warm_up(&self, range: &Range<usize>) -> Range<usize> {
+        let none = range.start..range.start;
+        if self.writes_code_elsewhere() {
+            return none;
+        }
+        // Under the lock, as the addresses may be woken otherwise.
+        let mut state = self.state();
+        let Some(Taken { pages, rest }) = state.warm.take(range.len()) else { return none };
+        let moved = self.mapping.move_memory(&pages, range).is_ok();
+        if !moved {
+            // An old kernel's refusal repeats, or that of a range of several mappings: it is as if nothing were kept.
+            self.cool(&mut state, pages);
+        }
+        self.cool(&mut state, rest);
+        if moved { range.clone() } else { none }
+    }
+
+    /// Takes the memory of resting pages away. Those of which the system refuses that stay denied, and are tried again
+    /// before their addresses are reused.
+    fn cool(&self, state: &mut State, pages: Range<usize>) -> bool {
+        let is_cold = pages.is_empty() || self.take_pages_away(&pages).is_ok();
+        if !is_cold {
+            state.warm.push(pages);
+        }
+        is_cold
     }
 
     /// Does the same for a recorded segment that was [counted](Self::count_outside).
@@ -532,7 +591,10 @@ impl Arena {
         forgotten.symbols().for_each(|symbols| self.mapping.unlist(symbols));
         match resting.wake() {
             Rested::Arena(range) => {
-                state.ranges.free(range);
+                match state.warm.remove(&range).map(|pages| self.take_pages_away(&pages)) {
+                    Some(Err(_)) => state.stats.lost_bytes += range.len(),
+                    Some(Ok(())) | None => state.ranges.free(range),
+                }
                 None
             }
             Rested::Outside(outside) => Some(*outside),
@@ -581,6 +643,10 @@ impl Arena {
             state.generation = fork_guard::generation();
             if let Some(packing) = &mut state.packing {
                 packing.inherit();
+            }
+            // The parent's memory goes with the parent's pages only if this process has none of it.
+            while let Some(pages) = state.warm.pop() {
+                let _ = self.take_pages_away(&pages);
             }
             let resting = state.quarantine.keep_for_good();
             state.stats.lost_bytes += resting;

@@ -16,8 +16,8 @@
 //! Each file has one concern: `os` the system calls on memory (`deferred_unmap` the refused unmappings), `membarrier`
 //! the synchronisation of other threads' cores, `code_view` the writing of code that cannot become executable later,
 //! `place` and `maps` the search for the arena's addresses, `addresses` and `module_names` what the dynamic loader knows
-//! of them, `ranges` the free list, `layout` the arithmetic, `runs` its compact result, `map_count` the limit on
-//! mappings.
+//! of them, `ranges` the free list, `warm` the pages that keep their memory for other slabs, `layout` the arithmetic,
+//! `runs` its compact result, `map_count` the limit on mappings.
 
 mod address_log;
 mod addresses;
@@ -42,6 +42,7 @@ mod slab;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod warm;
 
 pub(crate) use address_log::{Occupant, Owner, any_arena, former_owner, owner};
 pub(crate) use arena::{Arena, ArenaConfig, Blame, BlamedSection, PackedConfig, PlacementHints};

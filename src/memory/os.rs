@@ -11,7 +11,10 @@ use std::ptr;
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, ftruncate, memfd_create, open};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, mremap_fixed,
+    munmap,
+};
 
 use crate::fault::{Call, check};
 use crate::file_limit;
@@ -205,6 +208,34 @@ impl Mapping {
     /// through here: pages that cannot be replaced must not be reused.
     pub(super) fn take_view_away(&self, range: &Range<usize>) -> io::Result<()> {
         self.replace(range).inspect_err(|_| drop(self.deny(range)))
+    }
+
+    /// Moves the memory of [denied](Self::deny) pages to as many reserved ones. None of them is accessible afterwards.
+    /// `InvalidInput` before Linux 5.7.
+    pub(super) fn move_memory(&self, from: &Range<usize>, to: &Range<usize>) -> io::Result<()> {
+        let (at, target) = (self.checked(from)?, self.checked(to)?);
+        if from.len() != to.len() || (from.start < to.end && to.start < from.end) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        check(Call::MoveMemory)?;
+        // Without DONTUNMAP somebody else could get the old addresses.
+        let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
+        // SAFETY: `checked` keeps both inside this mapping. The old pages are those of a removed slab, which have rested
+        // without access since (`arena.rs`), and the new ones were reserved for a slab that is being made: nobody uses
+        // either.
+        unsafe { mremap_fixed(at, from.len(), to.len(), flags, target) }?;
+        // One mapping with its neighbours again. If that is refused, it still has neither access nor memory.
+        let _ = self.replace(from);
+        Ok(())
+    }
+
+    /// Overwrites a writable range with zeros.
+    pub(super) fn clear(&self, range: &Range<usize>) -> io::Result<()> {
+        let at = self.checked(range)?;
+        // SAFETY: `checked` keeps it inside this mapping, and the slab that is being made there (`slab.rs`) has made it
+        // writable, and is known to nobody yet.
+        unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), range.len()) }.fill(0);
+        Ok(())
     }
 
     /// Frees the memory of whole pages; they read as zero afterwards.

@@ -76,6 +76,8 @@ struct Own {
     generation: u32,
     /// Whether its pages in the arena were taken away, together with its neighbours'.
     away: bool,
+    /// Whether all of its pages in the arena have contents.
+    content: bool,
     counted: Counted,
 }
 
@@ -134,6 +136,7 @@ impl WritableSlab {
             record: None,
             generation,
             away: false,
+            content: layout.is_all_content(page),
             counted: Counted::new(layout.runs.len()),
         };
         let arena = &memory.arena;
@@ -141,6 +144,8 @@ impl WritableSlab {
         let elsewhere = !ready && arena.writes_code_elsewhere();
         let mut views = Vec::new();
         if !span.is_empty() && !ready {
+            let contents: SmallVec<[Range<usize>; 2]> = layout.content_pages(page).iter().map(at).collect();
+            let warm: SmallVec<[Range<usize>; 2]> = contents.iter().map(|pages| arena.warm_up(pages)).collect();
             let protect = |range: &Range<usize>| {
                 let done = arena.mapping().protect(range, Protection::ReadWrite);
                 done.map_err(|e| failed(object, "mprotect", e))
@@ -158,9 +163,11 @@ impl WritableSlab {
             for segment in layout.segments.iter().filter(|s| !s.has_own_mapping()) {
                 keep_huge_pages_out(arena.mapping(), &span, &at(&segment.zero_pages(page)));
             }
-            for pages in layout.content_pages(page) {
-                if pages.len() > page && views.is_empty() {
-                    arena.populate(&at(&pages));
+            for (pages, warm) in contents.iter().zip(warm) {
+                arena.mapping().clear(&warm).map_err(|e| failed(object, "clear", e))?;
+                let cold = warm.end..pages.end;
+                if cold.len() > page && views.is_empty() {
+                    arena.populate(&cold);
                 }
             }
         }
@@ -400,6 +407,11 @@ impl PublishedSlab {
         for neighbours in own.chunk_by_mut(|one, next| one.span().end == next.start) {
             if let [first, .., last] = &*neighbours {
                 let (arena, span) = (&first.arena, first.start..last.span().end);
+                // Each of them keeps its memory for another slab, if there is room for all.
+                let is_kept = |own: &Own| own.content && arena.keeps_warm(own.runs.bytes());
+                if arena.keeps_warm(span.len()) && neighbours.iter().any(|own| is_kept(own)) {
+                    continue;
+                }
                 let away = arena.take_away(&span, neighbours.iter().filter_map(|own| own.record)).is_ok();
                 neighbours.iter_mut().for_each(|own| own.away = away);
             }
@@ -462,7 +474,7 @@ impl Drop for Own {
         let inherited = self.is_inherited();
         match self.record {
             record if inherited => self.arena.retire_inherited(&self.span(), record),
-            Some(record) => self.arena.retire(self.span(), record, self.away),
+            Some(record) => self.arena.retire(self.span(), record, self.away, self.content),
             None => self.arena.release(self.span()),
         }
         for segment in self.outside.take().into_iter().flat_map(|outside| *outside) {

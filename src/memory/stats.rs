@@ -16,8 +16,11 @@ pub struct ArenaStats {
     pub slab_bytes: usize,
     /// Bytes mapped outside the reservation, for sections that may lie far away.
     pub outside_bytes: usize,
-    /// Bytes of removed slabs' addresses that are not reused yet. They have no memory.
+    /// Bytes of removed slabs' addresses that are not reused yet. They have no memory, except for `warm_bytes`.
     pub quarantined_bytes: usize,
+    /// Bytes of removed slabs' memory that is kept for the next slabs; see
+    /// [`JitEngineBuilder::warm_pages`](crate::JitEngineBuilder::warm_pages).
+    pub warm_bytes: usize,
     /// The mode in which objects are packed; none if no object is packed.
     pub packed: Option<PackedMode>,
     /// Whether the system refuses to make pages executable (systemd's `MemoryDenyWriteExecute`, `PR_SET_MDWE`,

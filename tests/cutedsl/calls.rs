@@ -57,6 +57,7 @@ fn with_engine(test: impl FnOnce(&JitEngine)) {
         let mut stats: EngineStats = engine.stats();
         // What was removed rests.
         stats.arena.quarantined_bytes = 0;
+        stats.arena.warm_bytes = 0;
         stats
     };
     let start = without_rest();

@@ -346,6 +346,7 @@ impl Checked {
         let mut now = self.engine.stats();
         // What was removed rests.
         now.arena.quarantined_bytes = self.start.arena.quarantined_bytes;
+        now.arena.warm_bytes = self.start.arena.warm_bytes;
         // Known when something is packed.
         now.arena.packed = self.start.arena.packed;
         assert_eq!(now, self.start, "stats() is not back to its start");

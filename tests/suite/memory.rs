@@ -493,6 +493,15 @@ fn mappings_end_before_the_kernels_limit() {
     let packed = JitEngine::builder().slab_layout(slabjit::SlabLayout::Packed).build().unwrap();
     let small: Vec<_> = (0..1000).map(|_| packed.add_object(&bytes).unwrap()).collect();
     assert!(small.iter().all(|library| call(library).unwrap() == 43));
+    // Nor do larger ones, which have pages of their own until there are too many mappings.
+    let source = "const char table[50000] = {1}; int small(int x) { return x + 41 + table[0]; }";
+    let larger = compile_bytes("larger.c", source, &[]);
+    let there = mappings().len();
+    let larger: Vec<_> = (0..50).map(|_| packed.add_object(&larger).unwrap()).collect();
+    assert!(larger.iter().all(|library| call(library).unwrap() == 43));
+    let grown = mappings().len() - there;
+    assert!(grown < 16, "50 objects took {grown} mappings");
+    drop(larger);
     libraries.truncate(libraries.len() / 2);
     assert_eq!(call(&refused).unwrap(), 43, "nothing was lost");
     // As many as there would be room for if nobody thought of those that are not published yet.

@@ -190,13 +190,14 @@ fn name<'a>(sources: &'a [Source], entries: &[Entry], at: u32) -> &'a str {
 mod tests {
     use super::*;
     use crate::elf::testing::{X86, gcc, prepare, run};
+    use crate::live::resolve::object_bytes::SpareBuffer;
     use crate::name::Name;
     use crate::read::Contents;
 
     fn object(source: &str) -> PreparedObject {
         let bytes = gcc(&[], source);
         let prepared = prepare(X86, &bytes).unwrap();
-        let (index, bytes) = (prepared.index, prepared.bytes.into());
+        let (index, bytes) = (prepared.index, Arc::<SpareBuffer>::default().own(prepared.bytes));
         PreparedObject::new("user.o".into(), Name::Number(0), bytes, index)
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod decided;
 pub(crate) mod found;
 pub(crate) mod imported;
 pub(crate) mod linker_sets;
+pub(crate) mod object_bytes;
 pub(crate) mod prepared;
 pub(crate) mod section_lookup;
 pub(crate) mod set_bounds;

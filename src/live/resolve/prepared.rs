@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 use crate::elf::ObjectIndex;
+use crate::live::resolve::object_bytes::ObjectBytes;
 use crate::live::resolve::section_lookup::Lookup;
 use crate::name::Name;
 
@@ -17,7 +18,7 @@ pub(crate) struct PreparedObject {
     pub(crate) name: Arc<str>,
     /// The same name, for objects that outlive the link.
     pub(crate) kept_name: Name,
-    pub(crate) bytes: Box<[u8]>,
+    pub(crate) bytes: ObjectBytes,
     pub(crate) index: ObjectIndex,
     definitions: Searched,
     imports: Searched,
@@ -25,7 +26,7 @@ pub(crate) struct PreparedObject {
 }
 
 impl PreparedObject {
-    pub(crate) fn new(name: Arc<str>, kept_name: Name, bytes: Box<[u8]>, index: ObjectIndex) -> Self {
+    pub(crate) fn new(name: Arc<str>, kept_name: Name, bytes: ObjectBytes, index: ObjectIndex) -> Self {
         let lookup = Lookup::new(&index);
         let (definitions, imports) = Default::default();
         Self { name, kept_name, bytes, index, definitions, imports, lookup }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Arena, Blame, BlamedSection, PlacementHints, READY_LIMIT, READY_LIMIT_PAGES, State};
+use super::{Arena, Blame, BlamedSection, PlacementHints, State};
 use crate::memory::layout::{Layout, LayoutError, MAX_ALIGNMENT, SegmentRequest};
 use crate::memory::map_count::{self, TooMany};
 use crate::memory::packed::{self, PackedMode, PackedSlab};
@@ -20,19 +20,20 @@ impl Arena {
         company: PlacementHints,
         name_section: impl FnOnce(Blame) -> BlamedSection,
     ) -> Result<WritableSlab> {
-        if company.shares
-            && let Some(wanted) = packed::wanted(segments, self.page)
-            && let Some(slab) = self.pack(object, wanted, segments)
-        {
+        let wanted = if company.shares { packed::wanted(segments, self.page) } else { None };
+        let pack = |most: usize| self.pack(object, wanted.filter(|wanted| packed::bytes(wanted) <= most)?, segments);
+        if let Some(slab) = pack(packed::SMALL) {
             return Ok(slab);
         }
-        map_count::admit().map_err(|TooMany { mappings, limit }| {
-            Error::Memory(MemoryError::MappingLimit {
-                object: object.to_owned(),
-                mappings: mappings as u64,
-                limit: limit as u64,
-            })
-        })?;
+        if let Err(TooMany { mappings, limit }) = map_count::admit() {
+            return pack(packed::MOST).ok_or_else(|| {
+                Error::Memory(MemoryError::MappingLimit {
+                    object: object.to_owned(),
+                    mappings: mappings as u64,
+                    limit: limit as u64,
+                })
+            });
+        }
         let mut layout = match Layout::new(segments, self.page) {
             Ok(layout) => layout,
             Err(LayoutError::TooLarge) => return Err(self.exhausted(object, u64::MAX, name_section)),
@@ -53,8 +54,7 @@ impl Arena {
                 }));
             }
         };
-        let small =
-            (1..=READY_LIMIT.max(READY_LIMIT_PAGES * self.page)).contains(&layout.size) && layout.align <= self.page;
+        let small = (1..=super::small(self.page)).contains(&layout.size) && layout.align <= self.page;
         if small
             && !self.writes_code_elsewhere()
             && layout.is_all_content(self.page)
@@ -77,7 +77,7 @@ impl Arena {
         }
     }
 
-    /// Packs an object. Returns `None` if that is not wanted, or there is no room.
+    /// Packs an object. Returns `None` if there is no room.
     fn pack(
         self: &Arc<Self>,
         object: &str,

@@ -37,7 +37,10 @@ pub enum PackedMode {
     PageStriped,
 }
 
-/// Larger objects have a slab of their own.
+/// Larger objects have a slab of their own: they would save less than a quarter of their memory, and the pages of a
+/// removed slab are [reused](super::warm) at once.
+pub(super) const SMALL: usize = 32 << 10;
+/// The largest objects that are packed when there are too many mappings for slabs.
 pub(super) const MOST: usize = 256 << 10;
 /// A cache line of x86-64, and of most AArch64.
 pub(super) const LINE: usize = 64;
@@ -435,6 +438,11 @@ pub(super) struct Wanted {
     align: usize,
     /// Whether some of it must be zero and is not written.
     zero_fill: bool,
+}
+
+/// Returns the bytes of a request.
+pub(super) fn bytes(wanted: &[Wanted; 3]) -> usize {
+    wanted.iter().map(|wanted| wanted.bytes).sum()
 }
 
 /// Returns an object's request to each pool, if it may be packed at all.

@@ -12,7 +12,7 @@ pub(super) fn code_elsewhere() -> &'static str {
 }
 
 fn refusing(size: usize, packed: Option<PackedConfig>) -> Arc<Arena> {
-    refusing_arena(&ArenaConfig { size, quarantine: 0, packed, place: None })
+    refusing_arena(&ArenaConfig { size, warm: 0, quarantine: 0, packed, place: None })
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn sizes_are_kept_in_bounds() {
 #[test]
 fn a_reservation_halves_until_it_fits() {
     let reserve = |refusals| {
-        let config = ArenaConfig { size: 100 * MIB, place: None, quarantine: 0, packed: None };
+        let config = ArenaConfig { size: 100 * MIB, place: None, warm: 0, quarantine: 0, packed: None };
         fault::with(move |index, call| call == Call::Reserve && index < refusals, || Arena::reserve(&config)).0
     };
     assert_eq!(reserve(0).unwrap().range().len(), 100 * MIB);

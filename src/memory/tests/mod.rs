@@ -16,6 +16,7 @@ mod packed;
 mod place;
 mod quarantine;
 mod slabs;
+mod warm;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -128,7 +129,7 @@ fn arena(size: usize) -> Arc<Arena> {
 }
 
 fn resting_arena(size: usize, quarantine: usize) -> Arc<Arena> {
-    Arena::reserve(&ArenaConfig { size, place: None, quarantine, packed: None }).unwrap()
+    Arena::reserve(&ArenaConfig { size, place: None, warm: 0, quarantine, packed: None }).unwrap()
 }
 
 /// Creates an arena that believes that no page may become executable.

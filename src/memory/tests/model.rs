@@ -80,6 +80,7 @@ type Resting = (usize, Note);
 struct Model {
     arena: Arc<Arena>,
     limit: usize,
+    warm: usize,
     live: Vec<Live>,
     resting: VecDeque<Resting>,
     /// Forgotten addresses, which have no occupant until they are reused.
@@ -93,13 +94,11 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 }
 
 impl Model {
-    fn new(quarantine: usize, refuses: bool) -> Self {
-        let arena = match refuses {
-            true => refusing_arena(&ArenaConfig { size: 8 * MIB, quarantine, ..ArenaConfig::default() }),
-            false => resting_arena(8 * MIB, quarantine),
-        };
+    fn new(quarantine: usize, warm: usize, refuses: bool) -> Self {
+        let config = ArenaConfig { size: 8 * MIB, quarantine, warm, ..ArenaConfig::default() };
+        let arena = if refuses { refusing_arena(&config) } else { Arena::reserve(&config).unwrap() };
         let (live, resting, woken) = Default::default();
-        Self { arena, limit: quarantine, live, resting, woken, generation: 0, seed: 0 }
+        Self { arena, limit: quarantine, warm, live, resting, woken, generation: 0, seed: 0 }
     }
 
     fn step(&mut self, step: Step) {
@@ -160,6 +159,9 @@ impl Model {
             assert!(self.resting.is_empty() && !self.fits(layout_bytes, align), "{layout_bytes:#x} bytes fit");
             return;
         };
+        if write_contents {
+            assert!(read(span.start, span.len()).iter().all(|byte| *byte == 0), "{span:x?} has been used");
+        }
         self.seed += 10;
         let mut far = Vec::new();
         for (i, (placed, request)) in slab.placements().iter().zip(&requests).enumerate() {
@@ -281,8 +283,11 @@ impl Model {
             live.check(self.arena.stats().exec_gain_refused);
         }
         if let Some((_, note)) = self.resting.get(which % self.resting.len().max(1)) {
-            assert_eq!((access(&note.addresses), rss(&note.addresses)), ("---p".to_owned(), 0));
+            assert_eq!(access(&note.addresses), "---p");
         }
+        let resident: usize = self.resting.iter().map(|(_, note)| rss(&note.addresses)).sum();
+        assert_eq!(resident, stats.warm_bytes);
+        assert!(resident <= self.warm);
     }
 }
 
@@ -326,10 +331,11 @@ proptest! {
     #[test]
     fn agrees_with_a_few_lists(
         quarantine in prop_oneof![Just(0), Just(1), Just(256 << 10), Just(MIB), Just(64 * MIB)],
+        warm in prop_oneof![Just(0), Just(100 << 10), Just(MIB)],
         refuses: bool,
         steps in prop::collection::vec((step(), any::<usize>()), 1..80),
     ) {
-        let mut model = Model::new(quarantine, refuses);
+        let mut model = Model::new(quarantine, warm, refuses);
         for (step, which) in steps {
             model.step(step);
             model.check(which);

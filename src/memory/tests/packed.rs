@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::memory::packed::{LINE, MOST, UNIT};
+use crate::memory::packed::{LINE, SMALL, UNIT};
 use crate::memory::slab::Placed;
 
 const LAYOUTS: [PackedConfig; 3] = [
@@ -13,7 +13,7 @@ const LAYOUTS: [PackedConfig; 3] = [
 ];
 
 fn packed_arena(size: usize, quarantine: usize, packed: PackedConfig) -> Arc<Arena> {
-    Arena::reserve(&ArenaConfig { size, place: None, quarantine, packed: Some(packed) }).unwrap()
+    Arena::reserve(&ArenaConfig { size, place: None, warm: 0, quarantine, packed: Some(packed) }).unwrap()
 }
 
 /// Returns the pages that contain a range.
@@ -181,7 +181,7 @@ fn some_have_a_slab_of_their_own() {
     let arena = packed_arena(64 * MIB, 0, PackedConfig::default());
     let code = |bytes| segment(Protection::ReadExecute, bytes);
     let own = [
-        vec![code(MOST as u64 + 1)],
+        vec![code(SMALL as u64 + 1)],
         vec![SegmentRequest { alignment: 2 * os::page_size() as u64, ..code(10) }],
         vec![code(10), SegmentRequest { lifetime: Lifetime::Finalize, ..segment(Protection::ReadWrite, 10) }],
         vec![code(10), SegmentRequest { outside: true, ..segment(Protection::Read, 10) }],
@@ -190,8 +190,8 @@ fn some_have_a_slab_of_their_own() {
         let slab = allocate(&arena, &segments).unwrap().publish().unwrap();
         assert!(slab.ranges()[0].addresses.len() >= os::page_size(), "{segments:?}");
     }
-    let packed = allocate(&arena, &[code(MOST as u64)]).unwrap().publish().unwrap();
-    assert_eq!(packed.ranges()[0].addresses.len(), MOST);
+    let packed = allocate(&arena, &[code(SMALL as u64)]).unwrap().publish().unwrap();
+    assert_eq!(packed.ranges()[0].addresses.len(), SMALL);
     let name = |_| BlamedSection::default();
     let alone = arena.allocate("test.o", &[code(10)], PlacementHints::ALONE, name).unwrap().publish().unwrap();
     assert_eq!(alone.ranges()[0].addresses.len(), os::page_size());
@@ -208,9 +208,9 @@ fn any_one_call_may_fail() {
                 load(arena, &[segment(Protection::ReadExecute, 200_000), segment(Protection::Read, 200_000)], 2);
             drop(load(arena, &small_object(), 3));
             let mut many: Vec<_> =
-                (4..13).map(|i| (i, load(arena, &[segment(Protection::ReadExecute, 50_000)], i))).collect();
+                (4..22).map(|i| (i, load(arena, &[segment(Protection::ReadExecute, 30_000)], i))).collect();
             many.truncate(3);
-            many.push((40, load(arena, &[segment(Protection::ReadExecute, 50_000)], 40)));
+            many.push((40, load(arena, &[segment(Protection::ReadExecute, 30_000)], 40)));
             for (seed, loaded) in [(1, &first), (2, &large)].into_iter().chain(many.iter().map(|(i, l)| (*i, l))) {
                 if let Ok(loaded) = loaded {
                     loaded.check(arena, seed);

@@ -142,7 +142,7 @@ fn an_arena_has_no_page_at_a_multiple_of_4_gib() {
     assert_eq!((blind(&(at - page..at)), blind(&(at + page..at + (4 << 30)))), (None, None));
     let arena = |window: Range<usize>, anchor| {
         let place = Some(there(window, anchor));
-        Arena::reserve(&ArenaConfig { size: 16 * MIB, place, quarantine: 0, packed: None }).unwrap().range()
+        Arena::reserve(&ArenaConfig { size: 16 * MIB, place, warm: 0, quarantine: 0, packed: None }).unwrap().range()
     };
     let around = at - 64 * MIB..at + 64 * MIB;
     assert_eq!(arena(around.clone(), at + 8 * MIB), at + page..at + page + 16 * MIB);
@@ -176,7 +176,7 @@ fn there(window: Range<usize>, anchor: usize) -> Place {
 
 fn placed(size: usize, window: Range<usize>, anchor: usize) -> Result<Arc<Arena>> {
     let place = Some(there(window, anchor));
-    Arena::reserve(&ArenaConfig { size, place, quarantine: 0, packed: None })
+    Arena::reserve(&ArenaConfig { size, place, warm: 0, quarantine: 0, packed: None })
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_place_that_is_only_preferred_is_not_tight() {
     let left_out = window.start + 100 * MIB..window.start + 130 * MIB;
     let reserve = |size| {
         let place = Place { left_out: left_out.clone(), or_anywhere: true, ..there(window.clone(), left_out.end) };
-        let config = ArenaConfig { size, place: Some(place), quarantine: 0, packed: None };
+        let config = ArenaConfig { size, place: Some(place), warm: 0, quarantine: 0, packed: None };
         let arena = Arena::reserve(&config).unwrap();
         drop(allocate(&arena, &small_object()).unwrap().publish().unwrap());
         arena

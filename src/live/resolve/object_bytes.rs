@@ -1,0 +1,128 @@
+//! The bytes of an object that waits to be linked. Large ones get memory that an earlier object has left: malloc gives
+//! such memory back to the system, and bringing in its pages again takes longer than copying the bytes.
+
+use std::borrow::Cow;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use crate::fork_guard::Mutex;
+
+/// malloc keeps what is smaller.
+const LEAST: usize = 64 << 10;
+/// Larger buffers are not kept.
+const MOST: usize = 4 << 20;
+
+/// One buffer of an earlier object, for the next.
+#[derive(Debug, Default)]
+pub(crate) struct SpareBuffer(Mutex<Option<Vec<u8>>>);
+
+/// Bytes, with the place that their buffer goes to.
+#[derive(Debug)]
+pub(crate) struct ObjectBytes {
+    bytes: Vec<u8>,
+    home: Option<Arc<SpareBuffer>>,
+}
+
+impl SpareBuffer {
+    /// Copies bytes, or takes those that are owned already.
+    pub(crate) fn own(self: &Arc<Self>, bytes: Cow<'_, [u8]>) -> ObjectBytes {
+        let bytes = match bytes {
+            Cow::Owned(bytes) => bytes,
+            Cow::Borrowed(bytes) => {
+                let mut buffer = self.take(bytes.len()).unwrap_or_else(|| Vec::with_capacity(bytes.len()));
+                buffer.extend_from_slice(bytes);
+                buffer
+            }
+        };
+        let home = (LEAST..=MOST).contains(&bytes.capacity()).then(|| Arc::clone(self));
+        ObjectBytes { bytes, home }
+    }
+
+    /// Takes the buffer if it has room for so many bytes, and is not too large for so few.
+    fn take(&self, bytes: usize) -> Option<Vec<u8>> {
+        if bytes < LEAST {
+            return None;
+        }
+        self.0.lock().take_if(|buffer| (bytes..=bytes.saturating_mul(2)).contains(&buffer.capacity()))
+    }
+
+    /// Keeps the larger one of this buffer and the kept one; returns the other.
+    fn keep(&self, mut buffer: Vec<u8>) -> Option<Vec<u8>> {
+        buffer.clear();
+        let mut kept = self.0.lock();
+        if kept.as_ref().is_some_and(|kept| kept.capacity() >= buffer.capacity()) {
+            return Some(buffer);
+        }
+        kept.replace(buffer)
+    }
+}
+
+impl Deref for ObjectBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl DerefMut for ObjectBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+impl Drop for ObjectBytes {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            // The other one is freed after the lock.
+            drop(home.keep(std::mem::take(&mut self.bytes)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(spare: &Arc<SpareBuffer>, len: usize, byte: u8) -> ObjectBytes {
+        let bytes = spare.own(Cow::Borrowed(&vec![byte; len]));
+        assert!(bytes.len() == len && bytes.iter().all(|b| *b == byte));
+        bytes
+    }
+
+    #[test]
+    fn the_next_object_gets_the_buffer() {
+        const MIB: usize = 1 << 20;
+        let spare = Arc::new(SpareBuffer::default());
+        let first = own(&spare, MIB, 1);
+        let buffer = first.as_ptr();
+        drop(first);
+        // Not one that is far smaller, whose own buffer is not kept in its place.
+        for len in [0, LEAST - 1, MIB / 2 - 1] {
+            assert_ne!(own(&spare, len, 2).as_ptr(), buffer);
+        }
+        let next = own(&spare, MIB - 5, 3);
+        assert_eq!(next.as_ptr(), buffer);
+        // While it is used there is none.
+        let other = own(&spare, MIB + 4096, 4);
+        assert_ne!(other.as_ptr(), buffer);
+        drop(next);
+        // The larger one is kept.
+        let buffer = other.as_ptr();
+        drop(other);
+        assert_eq!(own(&spare, MIB + 1, 5).as_ptr(), buffer);
+        // Not one that is larger.
+        let larger = own(&spare, 2 * MIB, 6);
+        assert_eq!(spare.0.lock().as_ref().map(|kept| kept.as_ptr()), Some(buffer));
+        drop(larger);
+        assert_ne!(spare.0.lock().as_ref().map(|kept| kept.as_ptr()), Some(buffer));
+    }
+
+    #[test]
+    fn what_is_large_or_small_is_not_kept() {
+        let spare = Arc::new(SpareBuffer::default());
+        drop(own(&spare, MOST + 1, 1));
+        drop(own(&spare, LEAST - 1, 1));
+        assert!(spare.0.lock().is_none());
+    }
+}

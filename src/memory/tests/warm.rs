@@ -1,0 +1,151 @@
+//! Pages of removed slabs that keep their memory for others.
+
+use super::*;
+use crate::MemoryError;
+use crate::error::Error;
+
+fn warm_arena(warm: usize) -> Arc<Arena> {
+    Arena::reserve(&ArenaConfig { size: 32 * MIB, place: None, warm, quarantine: 16 * MIB, packed: None }).unwrap()
+}
+
+/// Code, constants and data of so many KiB each.
+fn large(kib: u64) -> [SegmentRequest; 3] {
+    [Protection::ReadExecute, Protection::Read, Protection::ReadWrite].map(|p| segment(p, kib << 10))
+}
+
+fn load(arena: &Arc<Arena>, kib: u64) -> Result<PublishedSlab> {
+    let slab = allocate(arena, &large(kib))?;
+    for placed in slab.placements() {
+        assert!(read(placed.address, placed.size).iter().all(|byte| *byte == 0));
+        write(placed.address, &vec![0xa5; placed.size]);
+    }
+    let mut slab = slab.publish()?;
+    slab.belong_to(&"library".into(), &"large.o".into(), &Default::default());
+    Ok(slab)
+}
+
+/// Loads, removes, and returns where it was.
+fn life(arena: &Arc<Arena>, kib: u64) -> Range<usize> {
+    load(arena, kib).unwrap().span()
+}
+
+#[test]
+fn another_slab_gets_the_memory() {
+    let arena = warm_arena(MIB);
+    let first = life(&arena, 64);
+    assert_eq!((access(&first), rss(&first), arena.stats().warm_bytes), ("---p".to_owned(), first.len(), first.len()));
+    assert_eq!(arena.stats().quarantined_bytes, first.len());
+    let (second, calls) = fault::with(|_, _| false, || load(&arena, 64).unwrap());
+    assert!(calls.contains(&Call::MoveMemory) && !calls.contains(&Call::Populate), "{calls:?}");
+    assert_ne!(second.span(), first);
+    // The addresses of the first rest, without memory.
+    assert_eq!((access(&first), rss(&first), arena.stats().warm_bytes), ("---p".to_owned(), 0, 0));
+    assert!(arena.occupant(first.start).is_some_and(|occupant| occupant.removed.is_some()));
+    for range in second.ranges() {
+        assert_eq!(access(&range.addresses), expected_access(range.protection));
+    }
+    assert!(second.ranges().iter().all(|range| rss(&range.addresses) == range.addresses.len()));
+}
+
+/// A smaller slab gets a part; a larger one gets nothing.
+#[test]
+fn a_part_is_enough() {
+    let arena = warm_arena(MIB);
+    let first = life(&arena, 100);
+    let larger = load(&arena, 104).unwrap();
+    assert_eq!(arena.stats().warm_bytes, first.len());
+    let smaller = load(&arena, 40).unwrap();
+    assert_eq!(arena.stats().warm_bytes, first.len() - smaller.span().len());
+    assert_eq!(rss(&first), first.len() - smaller.span().len());
+    assert_eq!(access(&first), "---p");
+    drop((larger, smaller));
+}
+
+#[test]
+fn the_oldest_go_first_and_not_more_than_agreed_stay() {
+    let arena = warm_arena(MIB);
+    let gone: Vec<_> = [load(&arena, 128), load(&arena, 64), load(&arena, 256)].map(|slab| slab.unwrap()).into();
+    let spans: Vec<_> = gone.iter().map(PublishedSlab::span).collect();
+    gone.into_iter().for_each(drop);
+    assert_eq!(spans.iter().map(rss).collect::<Vec<_>>(), [0, spans[1].len(), spans[2].len()]);
+    assert_eq!(arena.stats().warm_bytes, spans[1].len() + spans[2].len());
+    // Larger than all that may stay.
+    let larger = life(&arena, 512);
+    assert_eq!((rss(&larger), arena.stats().warm_bytes), (0, spans[1].len() + spans[2].len()));
+    let none = warm_arena(0);
+    let span = life(&none, 64);
+    assert_eq!((access(&span), rss(&span), none.stats().warm_bytes), ("---p".to_owned(), 0, 0));
+}
+
+/// What is woken is new memory.
+#[test]
+fn addresses_that_have_rested_have_no_memory() {
+    let config = ArenaConfig { size: 8 * MIB, place: None, warm: 4 * MIB, quarantine: MIB, packed: None };
+    let arena = Arena::reserve(&config).unwrap();
+    let first = life(&arena, 200);
+    let other = load(&arena, 256).unwrap();
+    assert_eq!(rss(&first), first.len());
+    // It alone is over the limit of what may rest.
+    drop(other);
+    drop(load(&arena, 300).unwrap());
+    assert_eq!(rss(&first), 0);
+    let whole = allocate(&arena, &[segment(Protection::Read, 8 << 20)]).unwrap();
+    assert_eq!((arena.stats().warm_bytes, arena.stats().quarantined_bytes), (0, 0));
+    drop(whole);
+    assert_pristine(&arena);
+}
+
+/// Neighbours that are removed together.
+#[test]
+fn a_batch_keeps_its_memory_if_there_is_room() {
+    for (warm, kept) in [(4 * MIB, true), (MIB / 2, false)] {
+        let arena = warm_arena(warm);
+        let slabs: Vec<_> = (0..4).map(|_| load(&arena, 64).unwrap()).collect();
+        let spans: Vec<_> = slabs.iter().map(PublishedSlab::span).collect();
+        PublishedSlab::give_back(slabs);
+        for span in spans {
+            assert_eq!((access(&span), rss(&span)), ("---p".to_owned(), if kept { span.len() } else { 0 }));
+        }
+    }
+}
+
+#[test]
+fn any_one_call_may_fail() {
+    let arena = warm_arena(MIB);
+    let mut refused = Vec::new();
+    for failing in 0.. {
+        // Of another size each time, so that the next gets a part of it.
+        let (result, calls) = fault::with(
+            move |index, _| index == failing,
+            || {
+                load(&arena, 100).map(drop)?;
+                load(&arena, 64).map(|slab| slab.span())
+            },
+        );
+        let Some(&failed) = calls.get(failing) else {
+            result.unwrap();
+            break;
+        };
+        match result {
+            Ok(_) => {}
+            Err(Error::Memory(MemoryError::System { .. })) => refused.push(failed),
+            Err(other) => panic!("{other}"),
+        }
+        let stats = arena.stats();
+        assert_eq!((stats.slabs, stats.slab_bytes, stats.lost_bytes), (0, 0, 0), "{failed:?}");
+        assert_eq!(access(&arena.range()), "---p");
+        assert_eq!(rss(&arena.range()), stats.warm_bytes, "{failed:?}");
+    }
+    assert!(!refused.is_empty() && refused.iter().all(|call| *call == Call::Protect), "{refused:?}");
+}
+
+/// As with a kernel that cannot move memory.
+#[test]
+fn memory_that_cannot_be_moved_is_given_back() {
+    let arena = warm_arena(MIB);
+    let first = life(&arena, 64);
+    let refuse = |_, call| (call == Call::MoveMemory).then_some(libc::EINVAL);
+    let (second, _) = fault::with_errors(refuse, || load(&arena, 64).unwrap());
+    assert_eq!((rss(&first), arena.stats().warm_bytes), (0, 0));
+    assert!(second.ranges().iter().all(|range| rss(&range.addresses) == range.addresses.len()));
+}
