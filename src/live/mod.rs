@@ -19,7 +19,6 @@ pub(crate) mod library;
 pub(crate) mod lifetime;
 pub(crate) mod linked;
 pub(crate) mod linker;
-mod malloc_trim;
 #[cfg(feature = "cli")]
 pub(crate) mod outermost;
 pub(crate) mod resolve;

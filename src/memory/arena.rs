@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::addresses::Addresses;
 use super::layout::Layout;
+use super::malloc_trim::{self, Peak};
 use super::maps;
 use super::os::{self, Mapping};
 use super::outside::Outside;
@@ -128,6 +129,7 @@ struct State {
     /// The writer of `history`.
     writer: Writer,
     stats: ArenaStats,
+    peak: Peak,
     /// The process generation that this state belongs to.
     generation: u32,
 }
@@ -207,7 +209,8 @@ impl Arena {
         let generation = fork_guard::generation();
         // Without quarantine, addresses are free at once.
         let warm = Warm::new(if config.quarantine == 0 { 0 } else { config.warm }, small(page) + page);
-        let state = State { ranges, ready: 0..0, carved: None, quarantine, warm, packing, writer, stats, generation };
+        let (ready, carved, peak) = Default::default();
+        let state = State { ranges, ready, carved, quarantine, warm, packing, writer, stats, peak, generation };
         let (packs, populates) = (config.packed.is_some(), AtomicBool::new(true));
         let exec_gain_refused = AtomicBool::new(os::refuses_to_make_executable());
         let state = Mutex::new(state);
@@ -626,13 +629,17 @@ impl Arena {
     }
 
     pub(super) fn count_slab_gone(&self) {
-        let idle = {
+        let (idle, trims) = {
             let mut state = self.state();
             state.stats.slabs -= 1;
-            state.stats.slabs == 0
+            let left = state.stats.slabs;
+            (left == 0, state.peak.is_past(left))
         };
         if idle {
             self.give_ready_back();
+        }
+        if trims {
+            malloc_trim::trim();
         }
     }
 

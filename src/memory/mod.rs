@@ -26,6 +26,7 @@ mod code_view;
 mod deferred_unmap;
 mod error;
 mod layout;
+pub(crate) mod malloc_trim;
 mod map_count;
 mod maps;
 mod membarrier;

@@ -19,7 +19,6 @@ use crate::live::lifetime::init_lock::Claim;
 use crate::live::lifetime::loaded_library::{CodeRef, LoadedLibrary};
 use crate::live::linked::image::Image;
 use crate::live::linker::{Batch, LinkedBatch};
-use crate::live::malloc_trim;
 use crate::live::resolve::decide;
 use crate::live::resolve::decide::{Host, Outside};
 use crate::live::resolve::decided::Decided;
@@ -28,6 +27,7 @@ use crate::live::resolve::linker_sets::Plan;
 use crate::live::resolve::prepared::Pending;
 use crate::live::tls::{Storage, Turn};
 use crate::live::unwind::Frames;
+use crate::memory::malloc_trim;
 use crate::runtime;
 use crate::{Error, LibraryError, LinkError, Result, UndefinedSymbol};
 
@@ -214,7 +214,7 @@ impl Library {
                 ended.map(|_| false)
             }
         };
-        malloc_trim::give_back(bytes);
+        malloc_trim::after_link(bytes);
         result
     }
 
