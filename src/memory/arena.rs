@@ -120,6 +120,8 @@ struct State {
     ranges: Ranges,
     /// Pages that are writable, present and already taken from `ranges`, for the next small slabs.
     ready: Range<usize>,
+    /// How many bytes are prepared next.
+    to_prepare: usize,
     /// The end of a batch's last slab in `ready`, and its last protection.
     carved: Option<(usize, Protection)>,
     quarantine: Quarantine,
@@ -135,13 +137,20 @@ struct State {
 }
 
 /// Small slabs come from pages that are prepared this many bytes at a time, with two system calls for all of them; at
-/// least this many pages, as AArch64 may have pages of 16 or 64 KiB.
+/// least this many pages, as AArch64 may have pages of 16 or 64 KiB. An eighth is enough for an engine's first slabs, and
+/// twice as much each time after them, as the kernel takes a microsecond and more for each page.
 const READY_BYTES: usize = 256 << 10;
 const READY_PAGES: usize = 16;
+const READY_PART: usize = 8;
 /// The largest such slab. Larger slabs gain nothing, nor do slabs of more pages than a small object's code, constants
 /// and data, plus one.
 const READY_LIMIT: usize = 16 << 10;
 const READY_LIMIT_PAGES: usize = 4;
+
+/// Returns the most bytes that are prepared at once.
+fn most_ready(page: usize) -> usize {
+    READY_BYTES.max(READY_PAGES * page)
+}
 
 /// Returns the most bytes of a slab in prepared pages.
 fn small(page: usize) -> usize {
@@ -210,7 +219,9 @@ impl Arena {
         // Without quarantine, addresses are free at once.
         let warm = Warm::new(if config.quarantine == 0 { 0 } else { config.warm }, small(page) + page);
         let (ready, carved, peak) = Default::default();
-        let state = State { ranges, ready, carved, quarantine, warm, packing, writer, stats, peak, generation };
+        let to_prepare = (most_ready(page) / READY_PART).next_multiple_of(page);
+        let state =
+            State { ranges, ready, to_prepare, carved, quarantine, warm, packing, writer, stats, peak, generation };
         let (packs, populates) = (config.packed.is_some(), AtomicBool::new(true));
         let exec_gain_refused = AtomicBool::new(os::refuses_to_make_executable());
         let state = Mutex::new(state);
@@ -313,7 +324,12 @@ impl Arena {
         if let Some(span) = self.state().carve(len) {
             return Some(span);
         }
-        let fresh = self.state().ranges.allocate(READY_BYTES.max(READY_PAGES * self.page), self.page)?;
+        let fresh = {
+            let State { ranges, to_prepare, .. } = &mut *self.state();
+            let fresh = ranges.allocate((*to_prepare).max(len), self.page)?;
+            *to_prepare = (*to_prepare * 2).min(most_ready(self.page));
+            fresh
+        };
         if self.mapping.protect(&fresh, Protection::ReadWrite).is_err() {
             // If the call for the slab alone fails too, it reports the error.
             self.state().ranges.free(fresh);
