@@ -11,8 +11,8 @@
 //! process of its own that measures itself, with Python's own part; of small objects only, whose functions have its
 //! convention, and with one thread.
 //!
-//! `--json` prints one document for machines; `--plot FOLDER` draws the tables there; `--quick` is for CI, and checks
-//! that answers are right; `--only WORKLOAD` takes one (small, cpp, kernels, one-section, many-sections, merged,
+//! `--json` prints one document for machines; `--plot FILE` draws the tables; `--page FILE DOCUMENT...` writes a page of
+//! such documents, and measures nothing; `--quick` is for CI, and checks that answers are right; `--only WORKLOAD` takes one (small, cpp, kernels, one-section, many-sections, merged,
 //! large), `--rounds N` so many repetitions.
 
 mod bench;
@@ -26,6 +26,7 @@ mod measure;
 mod memory;
 #[path = "../../benches/objects/mod.rs"]
 mod objects;
+mod page;
 mod phases;
 mod plot;
 mod report;
@@ -33,6 +34,7 @@ mod sides;
 mod system_calls;
 mod workloads;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use child::Heap;
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
     let done = match words[..] {
         ["--child", side, workload] => child::be(side, workload, Heap::Usual).map(|()| true),
         ["--child-with-one-heap", side, workload] => child::be(side, workload, Heap::One).map(|()| true),
+        ["--page", page, ref documents @ ..] => page::write(Path::new(page), documents).map(|()| true),
         _ => Options::parse(&words).and_then(|options| run(&options)),
     };
     match done {
@@ -88,8 +91,8 @@ fn run(options: &Options) -> Result<bool, String> {
     } else if !options.quick {
         goals::print(&reached);
     }
-    if let Some(folder) = &options.plot {
-        plot::write(&tables, &machine, folder)?;
+    if let Some(file) = &options.plot {
+        plot::write(&tables, &machine, file)?;
     }
     let failures: Vec<String> = tables.iter().flat_map(report::Table::failures).collect();
     failures.iter().for_each(|failure| eprintln!("compare: {failure}"));

@@ -18,7 +18,7 @@ pub struct Options {
     pub json: bool,
     pub quick: bool,
     pub only: Option<String>,
-    /// Where drawings go.
+    /// Where the drawing goes.
     pub plot: Option<PathBuf>,
     /// The Python that loads.
     pub python: Option<PathBuf>,
