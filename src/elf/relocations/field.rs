@@ -1,6 +1,6 @@
 //! The bits of an instruction or datum that a relocation writes.
 
-use super::Kind;
+use super::{Kind, Operation};
 
 /// The field that a relocation writes, little-endian. Bits of the value are half-open ranges from bit 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +91,22 @@ pub(crate) enum Misfit {
 }
 
 impl Kind {
+    /// Returns the result of the operation for S + A (or G + A, where it has a G), P and GOT, if it is a number: `None`
+    /// also where it needs a GOT and there is none.
+    pub(crate) fn value(&self, target: u64, at: u64, got: Option<u64>) -> Option<i64> {
+        const PAGE: u64 = !0xfff;
+        Some(match self.operation {
+            Operation::Nothing => 0,
+            Operation::Absolute => target,
+            Operation::Relative | Operation::GotRelative => target.wrapping_sub(at),
+            Operation::PageRelative | Operation::GotPageRelative => (target & PAGE).wrapping_sub(at & PAGE),
+            Operation::PageOffset | Operation::GotPageOffset => target & !PAGE,
+            Operation::FromGot | Operation::GotFromGot => target.wrapping_sub(got?),
+            Operation::GotFromGotPage => target.wrapping_sub(got? & PAGE),
+            _ => return None,
+        } as i64)
+    }
+
     /// Writes a value (the result of [`Kind::operation`], wrapped to 64 bits) into the field at the start of `place`,
     /// and keeps all other bits. Kinds that only mark a place write nothing.
     pub(crate) fn encode(&self, place: &mut [u8], value: i64) -> Result<(), Misfit> {

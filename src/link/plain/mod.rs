@@ -213,7 +213,7 @@ impl<'a> Plain<'a> {
                     Target::Address(address) => address,
                 };
                 let at = address.wrapping_add(relocation.offset);
-                let value = value(kind, symbol.wrapping_add_signed(relocation.addend), at)?;
+                let value = kind.value(symbol.wrapping_add_signed(relocation.addend), at, None)?;
                 kind.encode(place.get_mut(relocation.offset as usize..)?, value).ok()?;
             }
         }
@@ -261,16 +261,4 @@ fn is_simple(index: &ObjectIndex) -> bool {
         && index.thread_local.is_none()
         && !index.signal_frames
         && index.debug == DebugInfo::Names
-}
-
-/// Returns what a field of this kind gets.
-fn value(kind: &Kind, target: u64, at: u64) -> Option<i64> {
-    const PAGE: u64 = !0xfff;
-    Some(match kind.operation {
-        Operation::Absolute => target,
-        Operation::Relative => target.wrapping_sub(at),
-        Operation::PageRelative => (target & PAGE).wrapping_sub(at & PAGE),
-        Operation::PageOffset => target & !PAGE,
-        _ => return None,
-    } as i64)
 }

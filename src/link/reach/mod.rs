@@ -266,22 +266,10 @@ impl Reach {
     ///
     /// JITLink's edges have passed the GOT: a lifted relocation to a GOT entry has that entry as its target.
     fn value(&self, kind: &Kind, edge: &Edge<'_>, at: u64) -> Option<i64> {
-        const PAGE: u64 = !0xfff;
-        let got = || (self.got != 0).then_some(self.got);
         if edge.relocation == shim::SLABJIT_NEGATIVE_DELTA32 {
             return Some(at.wrapping_sub(edge.target).wrapping_add_signed(edge.addend) as i64);
         }
-        let target = edge.target.wrapping_add_signed(edge.addend);
-        Some(match kind.operation {
-            Operation::Nothing => 0,
-            Operation::Absolute => target,
-            Operation::Relative | Operation::GotRelative => target.wrapping_sub(at),
-            Operation::PageRelative | Operation::GotPageRelative => (target & PAGE).wrapping_sub(at & PAGE),
-            Operation::PageOffset | Operation::GotPageOffset => target & !PAGE,
-            Operation::FromGot | Operation::GotFromGot => target.wrapping_sub(got()?),
-            Operation::GotFromGotPage => target.wrapping_sub(got()? & PAGE),
-            _ => return None,
-        } as i64)
+        kind.value(edge.target.wrapping_add_signed(edge.addend), at, (self.got != 0).then_some(self.got))
     }
 
     /// Clears a field that fits: JITLink ORs bits into AArch64 instructions that the ABI replaces.
