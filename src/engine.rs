@@ -302,7 +302,8 @@ impl JitEngineBuilder {
 
     /// Keeps up to so many bytes of removed objects' pages in memory, for the next objects of more than 16 KiB: 4 MiB by
     /// default, none with 0 or without a [quarantine](Self::quarantine). Their addresses rest as all others: nobody can
-    /// read, write or run what is kept, and it is zero before another object gets it, at other addresses.
+    /// read, write or run what is kept, and it is zero before another object gets it, at other addresses. The buffer
+    /// for the bytes of an object of more than 64 KiB is kept, too, if it is not larger.
     #[must_use]
     pub fn warm_pages(mut self, bytes: usize) -> Self {
         self.arena.warm = bytes;

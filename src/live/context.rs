@@ -38,8 +38,8 @@ impl Context {
         linker: Option<Arc<dyn Linker>>,
     ) -> Result<Arc<Self>> {
         atexit::hook_process();
+        let (registry, spare, unnamed) = (Arc::default(), SpareBuffer::new(arena.warm), AtomicU32::new(0));
         let arena = Arena::open(arena)?;
-        let (registry, spare, unnamed) = (Arc::default(), Arc::default(), AtomicU32::new(0));
         Ok(Arc::new(Self { linker, arena, preparation, out_of_range, registry, spare, unnamed }))
     }
 

@@ -13,8 +13,9 @@ common::tests![
     without_a_quarantine_addresses_are_reused,
     live_addresses_are_explained,
     long_names_are_cut,
-    quarantine_gives_way_to_a_full_arena;
-    parts: stale_part, explained_part,
+    quarantine_gives_way_to_a_full_arena, memory_is_reused_where_addresses_are_not,
+    stale_pointer_traps_though_others_have_its_memory;
+    parts: stale_part, stale_large_part, explained_part,
 ];
 
 fn stale_part() {
@@ -181,4 +182,54 @@ fn quarantine_gives_way_to_a_full_arena() {
         assert!(engine.stats().arena.quarantined_bytes <= 8 << 20);
     }
     engine.finish();
+}
+
+/// Code and constants of 300 KB, on pages of their own with either layout.
+fn large_object() -> Vec<u8> {
+    compile_bytes("large.c", "const char table[300000] = {6}; int stale(void) { return table[0] + 1; }", &[])
+}
+
+/// The next large object gets the memory of a removed one, and nobody the addresses.
+fn memory_is_reused_where_addresses_are_not() {
+    const LIMIT: usize = 1 << 20;
+    let object = large_object();
+    for limit in [LIMIT, 0] {
+        let engine = Checked::of(JitEngine::builder().warm_pages(limit).build().unwrap());
+        let mut seen = Vec::new();
+        for _ in 0..10 {
+            let library = engine.add_object(&object).unwrap();
+            assert_eq!(common::call(&library, "stale"), 7);
+            let address = int(&library, "stale").address();
+            assert!(!seen.contains(&address), "{address:?} is used again");
+            freed(&library);
+            let warm = engine.stats().arena.warm_bytes;
+            if limit == 0 {
+                assert_eq!(warm, 0)
+            } else {
+                assert!((300_000..=LIMIT).contains(&warm), "{warm}")
+            }
+            seen.push(address);
+            assert!(seen.iter().all(|address| explained(&engine, *address).removed.is_some()));
+        }
+        engine.finish();
+    }
+}
+
+fn stale_large_part() {
+    let engine = JitEngine::new().unwrap();
+    let object = large_object();
+    let library = engine.add_object(&object).unwrap();
+    // SAFETY: what it is called for.
+    let stale: Int = *int(&library, "stale");
+    freed(&library);
+    let next = engine.add_object(&object).unwrap();
+    println!("{}", common::call(&next, "stale"));
+    // SAFETY: none: this is what must trap.
+    unsafe { stale() };
+    println!("returned");
+}
+
+fn stale_pointer_traps_though_others_have_its_memory() {
+    let end = child("stale_large_part");
+    assert_eq!((end.signal, end.stdout.as_str()), (Some(libc::SIGSEGV), "7\n"), "{end:?}");
 }

@@ -197,7 +197,7 @@ mod tests {
     fn object(source: &str) -> PreparedObject {
         let bytes = gcc(&[], source);
         let prepared = prepare(X86, &bytes).unwrap();
-        let (index, bytes) = (prepared.index, Arc::<SpareBuffer>::default().own(prepared.bytes));
+        let (index, bytes) = (prepared.index, SpareBuffer::new(0).own(prepared.bytes));
         PreparedObject::new("user.o".into(), Name::Number(0), bytes, index)
     }
 

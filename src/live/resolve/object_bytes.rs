@@ -9,12 +9,14 @@ use crate::fork_guard::Mutex;
 
 /// malloc keeps what is smaller.
 const LEAST: usize = 64 << 10;
-/// Larger buffers are not kept.
-const MOST: usize = 4 << 20;
 
 /// One buffer of an earlier object, for the next.
-#[derive(Debug, Default)]
-pub(crate) struct SpareBuffer(Mutex<Option<Vec<u8>>>);
+#[derive(Debug)]
+pub(crate) struct SpareBuffer {
+    /// Larger ones are not kept.
+    limit: usize,
+    kept: Mutex<Option<Vec<u8>>>,
+}
 
 /// Bytes, with the place that their buffer goes to.
 #[derive(Debug)]
@@ -24,6 +26,10 @@ pub(crate) struct ObjectBytes {
 }
 
 impl SpareBuffer {
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit, kept: Mutex::new(None) })
+    }
+
     /// Copies bytes, or takes those that are owned already.
     pub(crate) fn own(self: &Arc<Self>, bytes: Cow<'_, [u8]>) -> ObjectBytes {
         let bytes = match bytes {
@@ -34,7 +40,7 @@ impl SpareBuffer {
                 buffer
             }
         };
-        let home = (LEAST..=MOST).contains(&bytes.capacity()).then(|| Arc::clone(self));
+        let home = (LEAST..=self.limit).contains(&bytes.capacity()).then(|| Arc::clone(self));
         ObjectBytes { bytes, home }
     }
 
@@ -43,13 +49,13 @@ impl SpareBuffer {
         if bytes < LEAST {
             return None;
         }
-        self.0.lock().take_if(|buffer| (bytes..=bytes.saturating_mul(2)).contains(&buffer.capacity()))
+        self.kept.lock().take_if(|buffer| (bytes..=bytes.saturating_mul(2)).contains(&buffer.capacity()))
     }
 
     /// Keeps the larger one of this buffer and the kept one; returns the other.
     fn keep(&self, mut buffer: Vec<u8>) -> Option<Vec<u8>> {
         buffer.clear();
-        let mut kept = self.0.lock();
+        let mut kept = self.kept.lock();
         if kept.as_ref().is_some_and(|kept| kept.capacity() >= buffer.capacity()) {
             return Some(buffer);
         }
@@ -84,6 +90,8 @@ impl Drop for ObjectBytes {
 mod tests {
     use super::*;
 
+    const MIB: usize = 1 << 20;
+
     fn own(spare: &Arc<SpareBuffer>, len: usize, byte: u8) -> ObjectBytes {
         let bytes = spare.own(Cow::Borrowed(&vec![byte; len]));
         assert!(bytes.len() == len && bytes.iter().all(|b| *b == byte));
@@ -92,8 +100,7 @@ mod tests {
 
     #[test]
     fn the_next_object_gets_the_buffer() {
-        const MIB: usize = 1 << 20;
-        let spare = Arc::new(SpareBuffer::default());
+        let spare = SpareBuffer::new(4 * MIB);
         let first = own(&spare, MIB, 1);
         let buffer = first.as_ptr();
         drop(first);
@@ -113,16 +120,16 @@ mod tests {
         assert_eq!(own(&spare, MIB + 1, 5).as_ptr(), buffer);
         // Not one that is larger.
         let larger = own(&spare, 2 * MIB, 6);
-        assert_eq!(spare.0.lock().as_ref().map(|kept| kept.as_ptr()), Some(buffer));
+        assert_eq!(spare.kept.lock().as_ref().map(|kept| kept.as_ptr()), Some(buffer));
         drop(larger);
-        assert_ne!(spare.0.lock().as_ref().map(|kept| kept.as_ptr()), Some(buffer));
+        assert_ne!(spare.kept.lock().as_ref().map(|kept| kept.as_ptr()), Some(buffer));
     }
 
     #[test]
     fn what_is_large_or_small_is_not_kept() {
-        let spare = Arc::new(SpareBuffer::default());
-        drop(own(&spare, MOST + 1, 1));
+        let spare = SpareBuffer::new(4 * MIB);
+        drop(own(&spare, 4 * MIB + 1, 1));
         drop(own(&spare, LEAST - 1, 1));
-        assert!(spare.0.lock().is_none());
+        assert!(spare.kept.lock().is_none());
     }
 }
