@@ -280,7 +280,7 @@ fn shared() -> usize {
     line.trim().trim_end_matches("kB").trim().parse::<usize>().unwrap() * 1024
 }
 
-const KERNEL: &str = "const char table[100000] = {1}; int value(void) { volatile long i = 0; return table[i]; }";
+const KERNEL: &str = "const char table[25000] = {1}; int value(void) { volatile long i = 0; return table[i]; }";
 
 fn memory_of_many_is_given_back() {
     if not_under_qemu("the memory is qemu's, too") {
@@ -288,11 +288,11 @@ fn memory_of_many_is_given_back() {
     }
     let engine = Checked::of(packed().build().unwrap());
     let bytes = compile_bytes("kernel.c", KERNEL, &[]);
-    let mut all: Vec<_> = (0..200).map(|_| engine.add_object(&bytes).unwrap()).collect();
+    let mut all: Vec<_> = (0..800).map(|_| engine.add_object(&bytes).unwrap()).collect();
     assert!(all.iter().all(|library| call(library, "value") == 1));
     let most = shared();
-    assert!(most >= 200 * 100_000, "{most}");
-    let last = all.split_off(199);
+    assert!(most >= 800 * 25_000, "{most}");
+    let last = all.split_off(799);
     all.iter().for_each(freed);
     let left = shared();
     assert!(left < 2 << 20, "{left} of {most}");
@@ -318,10 +318,10 @@ fn limited_growth_part() {
     let kernel = compile_bytes("kernel.c", KERNEL, &[]);
     common::limit(libc::RLIMIT_FSIZE, 1 << 20);
     let engine = packed().build().unwrap();
-    let all: Vec<_> = (0..20).map(|_| engine.add_object(&kernel).unwrap()).collect();
+    let all: Vec<_> = (0..80).map(|_| engine.add_object(&kernel).unwrap()).collect();
     assert!(all.iter().all(|library| call(library, "value") == 1));
     let own = all.iter().filter(|library| library.slab_of("value").unwrap().len() == 1).count();
-    println!("{}, {:?}", own > 0 && own < 20, engine.stats().arena.packed.unwrap());
+    println!("{}, {:?}", own > 0 && own < 80, engine.stats().arena.packed.unwrap());
 }
 
 fn limited_part() {

@@ -54,8 +54,8 @@ fn neighbours_are_protected_by_one_call() {
             assert!(published[i + 1..].iter().all(|other| other.span().start >= slab.span().end));
         }
         let ((), calls) = fault::with(|_, _| false, || PublishedSlab::give_back(belonging(published)));
-        // The prepared but unused pages.
-        assert_eq!(calls, [Call::Replace, Call::Replace]);
+        // The second for prepared but unused pages, if there are any.
+        assert!(matches!(calls[..], [Call::Replace] | [Call::Replace, Call::Replace]), "{calls:?}");
         assert_pristine(&arena);
     }
 }

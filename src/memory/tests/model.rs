@@ -28,8 +28,15 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let small = prop_oneof![Just(small_object().to_vec()), prop::collection::vec(request(), 0..5)];
+    // Of a size whose memory is kept for others, and with nothing but contents.
+    let pages = || 3..30_u64;
+    let large = (pages(), pages(), 1..4096_u64).prop_map(|(code, data, less)| {
+        let bytes = |pages| pages * os::page_size() as u64 - less;
+        vec![segment(Protection::ReadExecute, bytes(code)), segment(Protection::ReadWrite, bytes(data))]
+    });
     prop_oneof![
         6 => small.prop_map(Step::Allocate),
+        4 => large.prop_map(Step::Allocate),
         1 => (1..9_usize, prop_oneof![Just(0), 1..80_usize]).prop_map(|(eighths, less)| Step::AllocateLarge(eighths, less)),
         5 => any::<usize>().prop_map(Step::Publish),
         1 => any::<usize>().prop_map(Step::ReleaseFinalize),

@@ -10,6 +10,7 @@ pub fn of(call: Call) -> &'static [i32] {
         (Call::ReserveAt, _) => &[ENOMEM, EEXIST, EPERM],
         (_, "mmap") => &[ENOMEM, EAGAIN, EINVAL, EPERM],
         (_, "munmap") => &[ENOMEM, EINVAL],
+        (_, "mremap") => &[ENOMEM, EAGAIN, EFAULT, EINVAL],
         (_, "mprotect") => &[ENOMEM, EACCES, EINVAL],
         (_, "madvise") => &[ENOMEM, EAGAIN, EINVAL, EIO, EFAULT, EPERM, EHWPOISON],
         (_, "membarrier") => &[ENOSYS, EINVAL, EPERM],

@@ -40,11 +40,13 @@ const BRIDGED: &str = by_arch(
     ".text\n.globl value\nvalue: adrp x0, far\n add x0, x0, :lo12:far\n ret\n",
 );
 const OUTSIDE: &str = "char weights[5 << 20]; int value(void) { volatile long i = 5; return weights[i] + 42; }";
-/// More than a unit of what is packed, of each pool.
-const KERNEL: &str = "char data[90000] = {1}; const char table[70000] = {41};
+/// Some of them are more than a unit of what is packed, of each pool.
+const KERNEL: &str = "char data[10000] = {1}; const char table[10000] = {41};
     int value(void) { volatile long i = 0; return table[i] + data[i]; }
-    __asm__(\".pushsection .text.kernel, \\\"ax\\\"\\n.globl code\\ncode: .fill 90000\\n.popsection\"); extern char code[];
+    __asm__(\".pushsection .text.kernel, \\\"ax\\\"\\n.globl code\\ncode: .fill 10000\\n.popsection\"); extern char code[];
     char *used = code;";
+/// So large that another one gets its memory.
+const LARGE: &str = "const char table[200000] = {42}; int value(void) { volatile long i = 0; return table[i]; }";
 const EXPORTING: &str =
     "int exported_data = 42; int exported(void) { return exported_data; } int value(void) { return exported(); }";
 const UNDEFINED: &str = "int nowhere(void); int value(void) { return nowhere(); }";
@@ -57,7 +59,7 @@ const FAILS: &str =
 pub fn files() -> PathBuf {
     let fixed: &[&str] = &["-ftls-model=initial-exec"];
     let large: &[&str] = by_arch(&["-mcmodel=medium"], &[]);
-    let sources: [(&str, &str, &[&str]); 17] = [
+    let sources: [(&str, &str, &[&str]); 18] = [
         ("plain.c", PLAIN, &[]),
         ("linked.c", LINKED, &[]),
         ("member.c", MEMBER, &[]),
@@ -71,6 +73,7 @@ pub fn files() -> PathBuf {
         ("bridged.s", BRIDGED, &[]),
         ("outside.c", OUTSIDE, large),
         ("kernel.c", KERNEL, &[]),
+        ("large.c", LARGE, &[]),
         ("exporting.c", EXPORTING, &[]),
         ("undefined.c", UNDEFINED, &[]),
         ("nowhere.c", NOWHERE, &[]),
@@ -124,7 +127,7 @@ extern "C" fn ends() {
 /// Does all of it, with the files of [`files`].
 pub fn run(files: &Path) -> Outcome {
     let mut script = Script { files, loaded: Vec::new(), outcome: Outcome::default() };
-    for (hardened, kernels) in [(false, 5), (true, 0)] {
+    for (hardened, kernels) in [(false, 48), (true, 0)] {
         let builder = || JitEngine::builder().arena_size(64 << 20).slab_layout(SlabLayout::Packed).hardened(hardened);
         if let Some(engine) = script.attempt("a packed engine", || builder().quarantine(0).build()) {
             script.load_packed(&engine, kernels);
@@ -155,6 +158,7 @@ impl Script<'_> {
     fn load_all(&mut self, engine: &JitEngine) {
         let plain = self.load(engine, "plain code", &["plain.o"], None);
         self.load(engine, "a library linked against another", &["linked.o"], plain.as_ref());
+        self.load(engine, "a large kernel", &["large.o"], None);
         self.load(engine, "an archive", &["archived.o", "member.a"], None);
         self.load(engine, "thread-local variables", &["thread_local.o"], None);
         self.load(engine, "thread-local variables at a fixed distance", &["fixed.o"], None);
@@ -177,6 +181,7 @@ impl Script<'_> {
             assert!(matches!(removal, Removal::Freed | Removal::Waiting { .. }), "{removal:?}");
         }
         self.check();
+        self.load(engine, "a large kernel again", &["large.o"], None);
         drop(plain);
         self.load(engine, "plain code again", &["plain.o"], None);
         self.load(engine, "thread-local variables again", &["thread_local.o"], None);

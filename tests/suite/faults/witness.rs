@@ -119,6 +119,7 @@ fn seen_as(call: Call) -> &'static [&'static str] {
         "mmap" => &["mmap"],
         "munmap" => &["munmap"],
         "mprotect" => &["mprotect"],
+        "mremap" => &["mremap"],
         "madvise" => &["madvise"],
         "membarrier" => &["membarrier"],
         "read" => &["read"],
@@ -190,7 +191,7 @@ impl Witness {
         let by_others = match line.name.as_str() {
             // The loader's images are mapped as files, stacks of threads as stacks.
             "mmap" => !line.has("MAP_NORESERVE") && self.loader_is_at_work(),
-            "munmap" | "mprotect" | "madvise" => {
+            "munmap" | "mprotect" | "mremap" | "madvise" => {
                 let start = line.argument(0).unwrap();
                 !self.ours.iter().any(|(base, len)| (*base..base + len).contains(&start))
             }
