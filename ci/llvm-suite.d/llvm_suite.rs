@@ -17,6 +17,7 @@ use crate::fork_guard::Mutex;
 use crate::link::job::link_job::LinkJob;
 use crate::link::llvm::callbacks::callbacks;
 use crate::link::reach::Reach;
+use crate::live::resolve::object_bytes::SpareBuffer;
 use crate::live::resolve::prepared::PreparedObject;
 use crate::memory::{Arena, ArenaConfig};
 use crate::name::Name;
@@ -117,7 +118,7 @@ unsafe extern "C" fn slabjit_suite_prepare(
 
 impl Suite {
     fn under_way(&self, name: &str, bytes: &[u8]) -> Arc<LinkJob> {
-        let machine = machine(bytes);
+        let (machine, spare) = (machine(bytes), SpareBuffer::new(0));
         let (bytes, index, failure) = match machine {
             Some(machine @ (EM_X86_64 | EM_AARCH64)) => {
                 let target = Target { machine, llvm: crate::llvm_version() };
@@ -126,16 +127,16 @@ impl Suite {
                     Ok(prepared) => {
                         let changes: Vec<_> = prepared.changes.iter().map(ToString::to_string).collect();
                         witness("prepared", name, &changes.join("; "));
-                        let (bytes, index) = prepared.into_linkable();
+                        let (bytes, index) = prepared.into_linkable(|bytes| spare.own(bytes));
                         (bytes, index, None)
                     }
                     Err(error) => {
                         witness("refused", name, &error.to_string());
-                        (bytes.into(), ObjectIndex::default(), Some(error))
+                        (spare.own(bytes.into()), ObjectIndex::default(), Some(error))
                     }
                 }
             }
-            _ => (bytes.into(), ObjectIndex::default(), None),
+            _ => (spare.own(bytes.into()), ObjectIndex::default(), None),
         };
         let arena = self.arena.range();
         let told = |address: usize| (address as u64).wrapping_add(self.displacement) as usize;
