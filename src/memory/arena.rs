@@ -137,11 +137,11 @@ struct State {
 }
 
 /// Small slabs come from pages that are prepared this many bytes at a time, with two system calls for all of them; at
-/// least this many pages, as AArch64 may have pages of 16 or 64 KiB. An eighth is enough for an engine's first slabs, and
-/// twice as much each time after them, as the kernel takes a microsecond and more for each page.
+/// least this many pages, as AArch64 may have pages of 16 or 64 KiB. Fewer are enough for an engine's first slabs, and
+/// twice as many each time after them, as the kernel takes a microsecond and more for each page.
 const READY_BYTES: usize = 256 << 10;
 const READY_PAGES: usize = 16;
-const READY_PART: usize = 8;
+const FIRST_READY_PAGES: usize = 8;
 /// The largest such slab. Larger slabs gain nothing, nor do slabs of more pages than a small object's code, constants
 /// and data, plus one.
 const READY_LIMIT: usize = 16 << 10;
@@ -219,7 +219,7 @@ impl Arena {
         // Without quarantine, addresses are free at once.
         let warm = Warm::new(if config.quarantine == 0 { 0 } else { config.warm }, small(page) + page);
         let (ready, carved, peak) = Default::default();
-        let to_prepare = (most_ready(page) / READY_PART).next_multiple_of(page);
+        let to_prepare = FIRST_READY_PAGES * page;
         let state =
             State { ranges, ready, to_prepare, carved, quarantine, warm, packing, writer, stats, peak, generation };
         let (packs, populates) = (config.packed.is_some(), AtomicBool::new(true));
