@@ -133,7 +133,10 @@ fn any_one_call_may_fail() {
         }
         let stats = arena.stats();
         assert_eq!((stats.slabs, stats.slab_bytes, stats.lost_bytes), (0, 0, 0), "{failed:?}");
-        assert_eq!(access(&arena.range()), "---p");
+        // qemu-user takes pages whose memory was moved for unmapped if replacing them is refused.
+        if !under_qemu() {
+            assert_eq!(access(&arena.range()), "---p");
+        }
         assert_eq!(rss(&arena.range()), stats.warm_bytes, "{failed:?}");
     }
     assert!(!refused.is_empty() && refused.iter().all(|call| *call == Call::Protect), "{refused:?}");
