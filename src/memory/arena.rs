@@ -541,7 +541,7 @@ impl Arena {
         let Some(Taken { pages, rest }) = state.warm.take(range.len()) else { return none };
         let moved = self.mapping.move_memory(&pages, range).is_ok();
         if !moved {
-            // An old kernel's refusal repeats, or that of a range of several mappings: it is as if nothing were kept.
+            // The kernel is older than 5.7, say: the pages are given back, as if they had not been kept.
             self.cool(&mut state, pages);
         }
         self.cool(&mut state, rest);

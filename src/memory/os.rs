@@ -218,12 +218,23 @@ impl Mapping {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         check(Call::MoveMemory)?;
-        // Without DONTUNMAP somebody else could get the old addresses.
-        let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
-        // SAFETY: `checked` keeps both inside this mapping. The old pages are those of a removed slab, which have rested
-        // without access since (`arena.rs`), and the new ones were reserved for a slab that is being made: nobody uses
-        // either.
-        unsafe { mremap_fixed(at, from.len(), to.len(), flags, target) }?;
+        // Without DONTUNMAP somebody else could get the old addresses. In two steps, as a refusal of the first changes
+        // nothing (an old kernel, or pages of several mappings), while one with a target leaves that unmapped.
+        let (flags, anywhere) = (libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP, 0_usize);
+        // rustix passes no target, which the kernel looks at with DONTUNMAP.
+        // SAFETY: `checked` keeps it inside this mapping. These are pages of a removed slab, which have rested without
+        // access since (`arena.rs`): nobody uses them.
+        let moved = unsafe { libc::syscall(libc::SYS_mremap, at, from.len(), from.len(), flags, anywhere) };
+        if moved == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        let moved: *mut c_void = ptr::with_exposed_provenance_mut(moved as usize);
+        // SAFETY: it was just made, and `checked` keeps the target inside this mapping, where the addresses were
+        // reserved for a slab that is being made: nobody uses either.
+        if let Err(error) = unsafe { mremap_fixed(moved, from.len(), to.len(), MremapFlags::MAYMOVE, target) } {
+            drop(Self { base: moved.expose_provenance(), len: from.len() });
+            return Err(error.into());
+        }
         // One mapping with its neighbours again. If that is refused, it still has neither access nor memory.
         let _ = self.replace(from);
         Ok(())
