@@ -1,0 +1,239 @@
+//! The end of a slab: its memory is taken away, or kept for the next large one, and its addresses rest until others may
+//! have them.
+
+use std::io;
+use std::ops::Range;
+
+use super::{Arena, State};
+use crate::fork_guard::{ForkGuard, Guard};
+use crate::memory::address_log::RecordId;
+use crate::memory::outside::Outside;
+use crate::memory::packed::{Left, PackedRuns};
+use crate::memory::quarantine::{self, Rested, Resting};
+use crate::memory::warm::Taken;
+
+impl Arena {
+    /// Overwrites a packed object. Its addresses rest if it was recorded, and then become free.
+    pub(in crate::memory) fn retire_packed(
+        &self,
+        runs: PackedRuns,
+        epoch: u32,
+        record: Option<RecordId>,
+        inherited: bool,
+    ) {
+        // No fork comes between the check and the action.
+        let _pass = ForkGuard::take();
+        if let Some(record) = record {
+            self.mark_removed(record);
+        }
+        let generation = record.map_or(0, |record| self.history.generation(record));
+        let mut state = self.state();
+        state.stats.slab_bytes -= runs.bytes();
+        let Some(packing) = &mut state.packing else { return };
+        let (mut clean, mut writes) = (true, false);
+        if packing.is_current(epoch) {
+            writes = packing.begin_write().is_ok();
+            clean = writes;
+            if writes {
+                clean = packing.overwrite(&self.mapping, &runs, generation).is_ok();
+            }
+        }
+        clean &= packing.rest(&self.mapping, &runs, epoch).is_ok();
+        if writes {
+            packing.end_write(epoch);
+        }
+        if inherited || !clean {
+            state.stats.lost_bytes += runs.bytes();
+        }
+        if inherited {
+            return;
+        }
+        match record.filter(|_| clean) {
+            Some(record) => self.rest(state, Resting::packed(runs, epoch, record)),
+            None => {
+                let State { packing, ranges, .. } = &mut *state;
+                if let Some(packing) = packing {
+                    let left = if clean { Left::Unseen } else { Left::Dirty };
+                    packing.wake(&self.mapping, ranges, &runs, epoch, left);
+                }
+            }
+        }
+    }
+
+    /// Marks an occupant as removed, and keeps its functions from the dynamic loader.
+    pub(super) fn mark_removed(&self, record: RecordId) {
+        if let Some(symbols) = self.history.remove(record) {
+            self.mapping.hide(symbols);
+        }
+    }
+
+    /// Takes away the memory of a slab from before a fork. Its addresses are not reused, as the parent may have given
+    /// them out.
+    pub(in crate::memory) fn retire_inherited(&self, range: &Range<usize>, record: Option<RecordId>) {
+        if let Some(record) = record {
+            self.mark_removed(record);
+        }
+        // Pages that stay accessible keep their contents.
+        let _ = self.take_pages_away(range);
+        let mut state = self.state();
+        state.stats.slab_bytes -= range.len();
+        state.stats.lost_bytes += range.len();
+    }
+
+    /// Does the same for a segment that was [counted](Self::count_outside).
+    pub(in crate::memory) fn retire_inherited_outside(&self, outside: Outside) {
+        if let Some(record) = outside.record {
+            self.mark_removed(record);
+        }
+        let bytes = outside.mapped_bytes();
+        let _ = outside.mapping().take_away(&outside.mapping().range());
+        std::mem::forget(outside);
+        let mut state = self.state();
+        state.stats.outside_bytes -= bytes;
+        state.stats.lost_bytes += bytes;
+    }
+
+    /// Takes the memory of [recorded](Self::note) ranges away, with one call for neighbours.
+    pub(in crate::memory) fn take_away(
+        &self,
+        range: &Range<usize>,
+        records: impl IntoIterator<Item = RecordId>,
+    ) -> io::Result<()> {
+        // Marks the record before the memory goes, so that a trap there finds the mark.
+        records.into_iter().for_each(|record| self.mark_removed(record));
+        self.take_pages_away(range)
+    }
+
+    /// Lets the addresses of a recorded slab rest; later they become free. Takes its memory away, unless that has been
+    /// [done](Self::take_away), or, if all of it `is_content`, keeps it for another slab.
+    pub(in crate::memory) fn retire(&self, range: Range<usize>, record: RecordId, is_away: bool, is_content: bool) {
+        if !is_away {
+            // Before the memory goes, so that a trap there finds the mark.
+            self.mark_removed(record);
+        }
+        let is_kept = !is_away && is_content && self.keeps_warm(range.len()) && self.mapping.deny(&range).is_ok();
+        let clean = is_away || is_kept || self.take_pages_away(&range).is_ok();
+        let mut state = self.state();
+        state.stats.slab_bytes -= range.len();
+        if !clean {
+            state.stats.lost_bytes += range.len();
+            return;
+        }
+        if is_kept {
+            state.warm.push(range.clone());
+            while let Some(oldest) = state.warm.pop_over_limit()
+                && self.cool(&mut state, oldest)
+            {}
+        }
+        self.rest(state, Resting::in_arena(&range, record));
+    }
+
+    /// Returns whether the pages of a removed slab of this size are kept for others.
+    pub(in crate::memory) fn keeps_warm(&self, bytes: usize) -> bool {
+        !self.writes_code_elsewhere() && self.state().warm.takes(bytes)
+    }
+
+    /// Moves memory that a removed slab has left to the front of a reserved range. Returns the pages that have some.
+    pub(in crate::memory) fn warm_up(&self, range: &Range<usize>) -> Range<usize> {
+        let none = range.start..range.start;
+        if self.writes_code_elsewhere() {
+            return none;
+        }
+        // Under the lock, as the addresses may be woken otherwise.
+        let mut state = self.state();
+        let Some(Taken { pages, rest }) = state.warm.take(range.len()) else { return none };
+        let moved = self.mapping.move_memory(&pages, range).is_ok();
+        if !moved {
+            // The kernel is older than 5.7, say: the pages are given back, as if they had not been kept.
+            self.cool(&mut state, pages);
+        }
+        self.cool(&mut state, rest);
+        if moved { range.clone() } else { none }
+    }
+
+    /// Takes the memory of resting pages away. Those of which the system refuses that stay denied, and are tried again
+    /// before their addresses are reused.
+    pub(super) fn cool(&self, state: &mut State, pages: Range<usize>) -> bool {
+        let is_cold = pages.is_empty() || self.take_pages_away(&pages).is_ok();
+        if !is_cold {
+            state.warm.push(pages);
+        }
+        is_cold
+    }
+
+    /// Does the same for a recorded segment that was [counted](Self::count_outside).
+    pub(in crate::memory) fn retire_outside(&self, outside: Outside, record: RecordId) {
+        self.mark_removed(record);
+        let bytes = outside.mapped_bytes();
+        // Pages that stay accessible are unmapped when the range is woken.
+        let _ = outside.mapping().take_away(&outside.mapping().range());
+        let mut state = self.state();
+        state.stats.outside_bytes -= bytes;
+        self.rest(state, Resting::outside(outside, record));
+    }
+
+    /// Lets addresses rest, and wakes those that have rested long enough.
+    pub(super) fn rest(&self, mut state: Guard<'_, State>, resting: Resting) {
+        let mut unmapped = Vec::new();
+        // One goes before another comes, so that the queue does not double for it.
+        if let Some(oldest) = state.quarantine.pop_of_most() {
+            unmapped.extend(self.wake(&mut state, oldest));
+        }
+        state.quarantine.push(resting);
+        while let Some(oldest) = state.quarantine.pop_over_limit() {
+            unmapped.extend(self.wake(&mut state, oldest));
+        }
+        drop(state);
+        unmapped.into_iter().for_each(|outside| self.unmap_outside(outside));
+    }
+
+    /// Frees the addresses that have rested longest. Returns `None` if there are none.
+    pub(super) fn wake_oldest(&self) -> Option<()> {
+        let outside = {
+            let mut state = self.state();
+            let oldest = state.quarantine.pop()?;
+            self.wake(&mut state, oldest)
+        };
+        if let Some(outside) = outside {
+            self.unmap_outside(outside);
+        }
+        Some(())
+    }
+
+    pub(super) fn wake(&self, state: &mut State, resting: Resting) -> Option<Outside> {
+        let (writer, record) = (&mut state.writer, resting.record());
+        let forgotten = match resting.place() {
+            quarantine::Place::Arena { start, .. } => self.history.forget(writer, record, *start),
+            quarantine::Place::Outside(outside) => self.history.forget(writer, record, outside.range.start),
+            quarantine::Place::Packed(packed) => {
+                let runs = packed.runs.iter(self.range().start).map(|run| run.addresses);
+                self.history.forget_lines(writer, record, runs)
+            }
+        };
+        forgotten.symbols().for_each(|symbols| self.mapping.unlist(symbols));
+        match resting.wake() {
+            Rested::Arena(range) => {
+                match state.warm.remove(&range).map(|pages| self.take_pages_away(&pages)) {
+                    Some(Err(_)) => state.stats.lost_bytes += range.len(),
+                    Some(Ok(())) | None => state.ranges.free(range),
+                }
+                None
+            }
+            Rested::Outside(outside) => Some(*outside),
+            Rested::Packed(packed) => {
+                let State { packing, ranges, .. } = state;
+                if let Some(packing) = packing {
+                    packing.wake(&self.mapping, ranges, &packed.runs, packed.epoch, Left::Used);
+                }
+                None
+            }
+        }
+    }
+
+    pub(super) fn unmap_outside(&self, outside: Outside) {
+        let bytes = outside.mapped_bytes();
+        if outside.unmap().is_err() {
+            self.state().stats.lost_bytes += bytes;
+        }
+    }
+}
