@@ -1,7 +1,9 @@
 //! Loading by several threads, on one engine, on one for each, and in batches, beside one thread: `cargo bench --bench
 //! threads`.
 //!
-//! Threads wait for each round at a barrier. What is printed is the time by the clock that each object takes, and its
+//! Threads wait for each round at a barrier; then one thread adds all objects at once to engines that share the work
+//! among so many threads (`JitEngineBuilder::threads`). Last, threads sort numbers of their own, which shares nothing: two processors
+//! that are one core's, as in many virtual machines, take as long as one for much of that. What is printed is the time by the clock that each object takes, and its
 //! ratio to that of one thread in the same round: medians of interleaved rounds.
 
 mod objects;
@@ -40,23 +42,27 @@ fn main() {
             let engine = || JitEngine::builder().slab_layout(layout).build().unwrap();
             let engines: Vec<JitEngine> = (0..engines).map(|_| engine()).collect();
             let _live: Vec<_> = engines.iter().map(|engine| load(engine, &small, 0..LIVE, 1)).collect();
-            let times = rounds(&engines, &small, most, batch);
-            for (threads, of) in (1..).zip(&times) {
-                let [ratio, each] = [
-                    spread(of.iter().zip(&times[0]).map(|(a, b)| a.as_secs_f64() / b.as_secs_f64())),
-                    spread(of.iter().map(|time| time.as_secs_f64() * 1e6 / PER_ROUND as f64)),
-                ];
-                println!(
-                    "{name:<9} {} engine(s), {batch:>2} at once, {threads} thread(s): {:.2} µs/object, {:.2} of one \
-                     thread's ({:.2}..{:.2})",
-                    engines.len(),
-                    each[1],
-                    ratio[1],
-                    ratio[0],
-                    ratio[2]
-                );
-            }
+            let work = |t: usize, numbers: Range<usize>| load(&engines[t % engines.len()], &small, numbers, batch);
+            let times = rounds(most, work);
+            print(&format!("{name:<9} {} engine(s), {batch:>3} at once", engines.len()), &times);
         }
+        let engine = |threads| JitEngine::builder().slab_layout(layout).threads(threads).build().unwrap();
+        let times = together(&(1..=most).map(engine).collect::<Vec<_>>(), &small);
+        print(&format!("{name:<9} by one caller, {PER_ROUND} at once"), &times);
+    }
+    print("sorting", &rounds(most, |_, numbers| numbers.map(sort).collect::<Vec<_>>()));
+}
+
+fn print(what: &str, times: &[Vec<Duration>]) {
+    for (threads, of) in (1..).zip(times) {
+        let [ratio, each] = [
+            spread(of.iter().zip(&times[0]).map(|(a, b)| a.as_secs_f64() / b.as_secs_f64())),
+            spread(of.iter().map(|time| time.as_secs_f64() * 1e6 / PER_ROUND as f64)),
+        ];
+        println!(
+            "{what}, {threads} thread(s): {:.2} µs/object, {:.2} of one thread's ({:.2}..{:.2})",
+            each[1], ratio[1], ratio[0], ratio[2]
+        );
     }
 }
 
@@ -74,13 +80,15 @@ struct Round {
 }
 
 /// How long each number of threads takes for all objects of a round, round by round.
-fn rounds(engines: &[JitEngine], small: &Template, most: usize, batch: usize) -> Vec<Vec<Duration>> {
+///
+/// `work` gets the number of its thread, and those of its objects; what it returns is dropped outside of the time.
+fn rounds<T>(most: usize, work: impl Fn(usize, Range<usize>) -> T + Sync) -> Vec<Vec<Duration>> {
     let (start, end, gone) = (Barrier::new(most + 1), Barrier::new(most + 1), Barrier::new(most + 1));
     let task = Mutex::new(Some(Round { threads: 0, first: LIVE }));
     let mut times: Vec<Vec<Duration>> = vec![Vec::new(); most];
     thread::scope(|scope| {
         for t in 0..most {
-            let (engine, task, start, end, gone) = (&engines[t % engines.len()], &task, &start, &end, &gone);
+            let (work, task, start, end, gone) = (&work, &task, &start, &end, &gone);
             scope.spawn(move || {
                 loop {
                     start.wait();
@@ -89,7 +97,7 @@ fn rounds(engines: &[JitEngine], small: &Template, most: usize, batch: usize) ->
                     };
                     let each = if t < threads { PER_ROUND / threads } else { 0 };
                     let first = first + t * each;
-                    let loaded = load(engine, small, first..first + each, batch);
+                    let loaded = work(t, first..first + each);
                     end.wait();
                     drop(loaded);
                     gone.wait();
@@ -117,6 +125,39 @@ fn rounds(engines: &[JitEngine], small: &Template, most: usize, batch: usize) ->
         start.wait();
     });
     times
+}
+
+/// How long each engine takes for all objects of a round at once, round by round.
+fn together(engines: &[JitEngine], small: &Template) -> Vec<Vec<Duration>> {
+    let mut times: Vec<Vec<Duration>> = vec![Vec::new(); engines.len()];
+    for round in 0..=ROUNDS {
+        for k in 0..engines.len() {
+            let at = (round + k) % engines.len();
+            let first = LIVE + round * PER_ROUND;
+            let began = Instant::now();
+            let loaded = load(&engines[at], small, first..first + PER_ROUND, PER_ROUND);
+            let time = began.elapsed();
+            drop(loaded);
+            // The first warms up.
+            if round > 0 {
+                times[at].push(time);
+            }
+        }
+    }
+    times
+}
+
+/// Sorts some numbers; takes about as long as loading an object.
+fn sort(seed: usize) -> u64 {
+    let mut next = seed as u64;
+    let mut numbers: Vec<u64> = std::iter::repeat_with(|| {
+        next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        next
+    })
+    .take(300)
+    .collect();
+    numbers.sort();
+    numbers[0]
 }
 
 /// Loads objects, so many at once, and calls each.

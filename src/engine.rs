@@ -23,6 +23,7 @@ use crate::name::Name;
 use crate::out_of_range::OutOfRange;
 use crate::read::read_object;
 use crate::runtime::SharedLibrary;
+use crate::threads::Threads;
 use crate::{ArenaPlacement, DebugInfo, Limits, Result, SectionConflicts};
 
 /// Loads objects into this process. Clones share one engine; it may be used from any thread.
@@ -61,6 +62,7 @@ pub struct JitEngineBuilder {
     out_of_range: OutOfRange,
     limits: Limits,
     debug: DebugInfo,
+    threads: Threads,
     plugins: Vec<Arc<dyn ObjectPlugin>>,
 }
 
@@ -310,6 +312,20 @@ impl JitEngineBuilder {
         self
     }
 
+    /// Lets so many threads, the calling one included, work on objects that are added together
+    /// ([`add_objects`](JitEngine::add_objects), members of archives): they prepare all, and link those that need no GOT,
+    /// stubs or thread-local storage. One by default: then nothing of the engine runs on another thread.
+    ///
+    /// The threads are made where there is enough to do, some 200 small objects or half a MiB, and end with the call.
+    /// They run no code of the program but its `tracing` subscriber, and prepare nothing if there is a
+    /// [plugin](Self::plugin). The bytes of all objects of an [`add_objects`](JitEngine::add_objects) are held until
+    /// all are prepared.
+    #[must_use]
+    pub fn threads(mut self, count: usize) -> Self {
+        self.threads = Threads::new(count);
+        self
+    }
+
     /// Sets the placement of objects.
     #[must_use]
     pub fn slab_layout(mut self, layout: SlabLayout) -> Self {
@@ -397,7 +413,7 @@ impl JitEngineBuilder {
         self.arena.packed = (self.layout == SlabLayout::Packed).then_some(self.packed);
         #[cfg(feature = "llvm")]
         {
-            let linker = Arc::new(JitLinker::new(self.out_of_range)?);
+            let linker = Arc::new(JitLinker::new(self.out_of_range, self.threads)?);
             Ok(JitEngine { context: self.context(Some(linker))?, session: Arc::default() })
         }
         #[cfg(not(feature = "llvm"))]
@@ -408,7 +424,7 @@ impl JitEngineBuilder {
         let llvm = if cfg!(feature = "llvm") { crate::llvm_version() } else { NEWEST_LLVM };
         let target = Target { machine: HOST_MACHINE, llvm };
         let preparation = Preparation::new(target, self.conflicts, self.limits, self.plugins).keeping(self.debug);
-        Context::new(&self.arena, preparation, self.out_of_range, linker)
+        Context::new(&self.arena, preparation, self.out_of_range, self.threads, linker)
     }
 }
 
@@ -424,6 +440,7 @@ impl fmt::Debug for JitEngineBuilder {
             .field("out_of_range", &self.out_of_range)
             .field("limits", &self.limits)
             .field("debug_info", &self.debug)
+            .field("threads", &self.threads)
             .field("plugins", &plugins)
             .finish()
     }

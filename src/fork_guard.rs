@@ -112,6 +112,31 @@ pub(crate) fn without<R>(call: impl FnOnce() -> R) -> R {
     call()
 }
 
+/// This thread's guards, for threads that it waits for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lent {
+    guarded: bool,
+}
+
+/// Lends this thread's guards, if it has any; `None` while it forks, as other threads wait then.
+pub(crate) fn lend() -> Option<Lent> {
+    let own = OWN.get();
+    (!own.forks).then_some(Lent { guarded: own.passes != 0 })
+}
+
+impl Lent {
+    /// Runs work on a new thread, for which the lender waits. With a guard that is lent it must not wait for a fork,
+    /// which waits for the lender: it takes more guards without asking. It calls neither user code nor the dynamic
+    /// loader then.
+    pub(crate) fn run<R>(self, work: impl FnOnce() -> R) -> R {
+        let own = OWN.get();
+        OWN.set(Own { passes: own.passes + u32::from(self.guarded), ..own });
+        let result = work();
+        OWN.set(own);
+        result
+    }
+}
+
 /// Returns whether a fork waits for this thread: user code must not run then.
 pub(crate) fn has_pass() -> bool {
     OWN.get().passes != 0
@@ -323,6 +348,33 @@ mod tests {
         assert!(waited.iter().all(|waited| *waited > Duration::from_millis(100)), "{waited:?}");
         other.join().unwrap();
         assert_eq!(*LOCK.lock(), 1);
+    }
+
+    #[test]
+    fn a_fork_does_not_hold_up_threads_that_the_lender_waits_for() {
+        let (inside, wait) = channel();
+        let lender = thread::spawn(move || {
+            let _pass = ForkGuard::take();
+            let lent = lend().unwrap();
+            thread::scope(|scope| {
+                scope.spawn(move || {
+                    lent.run(|| {
+                        inside.send(()).unwrap();
+                        thread::sleep(Duration::from_millis(200));
+                        // The fork waits for the lender.
+                        drop(ForkGuard::take());
+                    });
+                    assert!(!has_pass());
+                });
+            });
+        });
+        wait.recv().unwrap();
+        assert!(fork() > Duration::from_millis(100));
+        lender.join().unwrap();
+        assert_eq!(STATE.load(Ordering::Relaxed) & PASSES, 0);
+        close();
+        assert!(lend().is_none());
+        open();
     }
 
     #[test]

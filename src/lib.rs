@@ -144,6 +144,7 @@ mod room;
 mod runtime;
 mod symbol;
 mod sync;
+mod threads;
 #[cfg(feature = "tvm-ffi")]
 pub mod tvm_ffi;
 

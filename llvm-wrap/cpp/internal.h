@@ -7,6 +7,7 @@
 
 #include "llvm/ADT/SetVector.h"
 
+#include <mutex>
 #include <vector>
 
 namespace slabjit {
@@ -97,6 +98,20 @@ struct Finished {
   void abandon();
 };
 
+/// Memory of links that are published together. Several threads may add to it.
+class FinishedLinks {
+public:
+  void add(Finished Link) {
+    std::lock_guard<std::mutex> Locked(Lock);
+    All.push_back(std::move(Link));
+  }
+
+  std::vector<Finished> All;
+
+private:
+  std::mutex Lock;
+};
+
 /// Has memory published together. If that fails, the caller knows why.
 bool publish(llvm::ArrayRef<Finished> Links);
 
@@ -104,7 +119,7 @@ bool publish(llvm::ArrayRef<Finished> Links);
 class MemoryManager final : public llvm::jitlink::JITLinkMemoryManager {
 public:
   /// What is finished goes to `Keep`; without it, it is published and committed at once.
-  explicit MemoryManager(Link &L, std::vector<Finished> *Keep = nullptr) : L(L), Keep(Keep) {}
+  explicit MemoryManager(Link &L, FinishedLinks *Keep = nullptr) : L(L), Keep(Keep) {}
   void allocate(const llvm::jitlink::JITLinkDylib *, llvm::jitlink::LinkGraph &G,
                 OnAllocatedFunction OnAllocated) override;
   void deallocate(std::vector<FinalizedAlloc> Allocs, OnDeallocatedFunction OnDeallocated) override;
@@ -113,7 +128,7 @@ public:
 
 private:
   Link &L;
-  std::vector<Finished> *Keep;
+  FinishedLinks *Keep;
 };
 
 /// Makes the graph of an object, or returns nothing where the object has what this does not know. It leaves out what

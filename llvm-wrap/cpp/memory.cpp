@@ -32,14 +32,14 @@ const orc::ExecutorAddr NothingHeld(1);
 class Allocation final : public JITLinkMemoryManager::InFlightAlloc {
 public:
   Allocation(const slabjit_callbacks &Callbacks, LinkGraph &G, slabjit_memory Memory,
-             std::vector<slabjit::Finished> *Keep)
+             slabjit::FinishedLinks *Keep)
       : Callbacks(Callbacks), G(G), Memory(Memory), Keep(Keep) {}
 
   void finalize(OnFinalizedFunction OnFinalized) override {
     slabjit::Finished Done{&Callbacks, Memory, std::move(G.allocActions())};
     if (Keep)
       // The graph goes with this call.
-      Keep->push_back(std::move(Done));
+      Keep->add(std::move(Done));
     else if (!slabjit::publish(Done))
       return Done.abandon(), OnFinalized(slabjit::refused("publishing memory failed"));
     else if (auto E = Done.commit())
@@ -56,7 +56,7 @@ private:
   const slabjit_callbacks &Callbacks;
   LinkGraph &G;
   slabjit_memory Memory;
-  std::vector<slabjit::Finished> *Keep;
+  slabjit::FinishedLinks *Keep;
 };
 
 /// Whether a reference of this kind reaches all of the address space.

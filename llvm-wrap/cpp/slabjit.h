@@ -384,11 +384,12 @@ char *slabjit_graph_create(const char *bytes, size_t len, const char *name, size
 void slabjit_graph_bind(slabjit_graph *graph, const slabjit_callbacks *callbacks, void *object, int retain,
                         int indirect, int locate)
     SLABJIT_NOEXCEPT;
-/* Begins to link graphs together, all on one thread. Owner: the caller, until slabjit_batch_end. */
+/* Begins to link graphs together. Owner: the caller, until slabjit_batch_end. */
 slabjit_batch *slabjit_batch_begin(void) SLABJIT_NOEXCEPT;
 /* Links a bound graph as far as it comes: until it needs the address of a name that none of the graphs so far has,
- * or until its content is final. All of a batch have the same callbacks. Consumes the graph. 1 if one of the batch
- * has `failed`; then nothing is done any more. */
+ * or until its content is final. All of a batch have the same callbacks. Several threads may link graphs of a batch at
+ * once; the callbacks of any of its graphs are called by any of them. Consumes the graph. 1 if one of the batch has
+ * `failed`; then nothing is done any more. */
 int slabjit_batch_link(slabjit_batch *batch, slabjit_graph *graph) SLABJIT_NOEXCEPT;
 /* Adds an object that the caller has linked and that is to be published and committed, or abandoned, with the graphs,
  * by their callbacks: `object` is object and allocation. */

@@ -78,6 +78,11 @@ impl Archive {
         Ok((&member.name, self.contents.read(member.range.clone())?))
     }
 
+    /// Returns how many bytes a member has.
+    pub(crate) fn member_bytes(&self, id: MemberId) -> usize {
+        self.members.get(id.0 as usize).map_or(0, |member| member.range.len())
+    }
+
     /// Returns the name and a copy of the bytes of each chosen member, as [`member`](Self::member) does.
     #[cfg(feature = "cli")]
     pub(crate) fn copies(&self, chosen: impl Fn(MemberId) -> bool) -> Result<Vec<(String, Vec<u8>)>> {

@@ -23,6 +23,7 @@ mod reach;
 use crate::Result;
 use crate::live::linker::{Batch, LinkedBatch, Linker};
 use crate::out_of_range::OutOfRange;
+use crate::threads::Threads;
 #[cfg(feature = "inkwell")]
 pub(crate) use orc::{Deferred, Lazy};
 pub(crate) use orc::{Dylib, Session, Tracker};
@@ -30,12 +31,13 @@ pub(crate) use orc::{Dylib, Session, Tracker};
 /// The linker that uses JITLink.
 pub(crate) struct JitLinker {
     policy: OutOfRange,
+    threads: Threads,
 }
 
 impl JitLinker {
-    pub(crate) fn new(policy: OutOfRange) -> Result<Self> {
+    pub(crate) fn new(policy: OutOfRange, threads: Threads) -> Result<Self> {
         orc::check_version()?;
-        Ok(Self { policy })
+        Ok(Self { policy, threads })
     }
 }
 
@@ -44,6 +46,6 @@ impl JitLinker {
 // the frames.
 unsafe impl Linker for JitLinker {
     fn link(&self, batch: Batch<'_>) -> Result<LinkedBatch> {
-        job::batch::link(batch, self.policy)
+        job::batch::link(batch, self.policy, self.threads)
     }
 }

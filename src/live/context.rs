@@ -15,6 +15,7 @@ use crate::live::resolve::walk;
 use crate::memory::{Arena, ArenaConfig};
 use crate::name::Name;
 use crate::out_of_range::OutOfRange;
+use crate::threads::Threads;
 use crate::{Error, LinkError, Result};
 
 const _: () = assert!(ArenaConfig::MAX as u64 == LARGEST_ARENA);
@@ -27,6 +28,7 @@ pub(crate) struct Context {
     pub(crate) out_of_range: OutOfRange,
     pub(crate) registry: Arc<Registry<LoadedLibrary>>,
     spare: Arc<SpareBuffer>,
+    threads: Threads,
     unnamed: AtomicU32,
 }
 
@@ -35,12 +37,13 @@ impl Context {
         arena: &ArenaConfig,
         preparation: Preparation,
         out_of_range: OutOfRange,
+        threads: Threads,
         linker: Option<Arc<dyn Linker>>,
     ) -> Result<Arc<Self>> {
         atexit::hook_process();
         let (registry, spare, unnamed) = (Arc::default(), SpareBuffer::new(arena.warm), AtomicU32::new(0));
         let arena = Arena::open(arena)?;
-        Ok(Arc::new(Self { linker, arena, preparation, out_of_range, registry, spare, unnamed }))
+        Ok(Arc::new(Self { linker, arena, preparation, out_of_range, registry, spare, threads, unnamed }))
     }
 
     /// Returns the linker.
@@ -54,6 +57,11 @@ impl Context {
     /// Returns whether preparing an object runs code of the engine's user.
     pub(crate) fn has_plugins(&self) -> bool {
         self.preparation.has_plugins()
+    }
+
+    /// Returns how many threads prepare so many objects that have so many bytes. Plugins see one after the other.
+    pub(crate) fn threads_for(&self, objects: usize, bytes: usize) -> usize {
+        if self.has_plugins() { 1 } else { self.threads.for_work(objects, bytes) }
     }
 
     /// Prepares an object to be linked.

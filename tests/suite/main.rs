@@ -72,6 +72,7 @@ mod random;
 mod reach;
 mod runtime_dyld;
 mod sets;
+mod shared_work;
 mod shuffled;
 mod stale;
 mod state;
@@ -154,6 +155,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("reach", reach::TESTS, reach::PARTS),
     ("runtime_dyld", runtime_dyld::TESTS, runtime_dyld::PARTS),
     ("sets", sets::TESTS, sets::PARTS),
+    ("shared_work", shared_work::TESTS, shared_work::PARTS),
     ("stale", stale::TESTS, stale::PARTS),
     ("subtle", subtle::TESTS, subtle::PARTS),
     ("symbolize", symbolize::TESTS, symbolize::PARTS),

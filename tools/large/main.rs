@@ -4,7 +4,8 @@
 //! `llvm` links what a small program of LLVM's (tools/large/llvm.cpp) needs of LLVM 22's archives, and runs it;
 //! `whole ARCHIVE…` links all members of archives. Prints how long that took, how much memory the process had at most
 //! and has afterwards, and the same of `ld.lld` and `ld`, which make a shared library of the same. Each runs in a
-//! process of its own; with `LARGE_PACKED=1` objects are packed. `llvm` needs a C++ compiler and llvm-22-dev, or the
+//! process of its own; with `LARGE_PACKED=1` objects are packed, with `LARGE_THREADS=2`
+//! two threads share the work. `llvm` needs a C++ compiler and llvm-22-dev, or the
 //! llvm-config that `LLVM_CONFIG` names.
 
 use std::error::Error;
@@ -53,7 +54,8 @@ enum Wanted {
 /// Links the inputs here, and says what that took.
 fn load(wanted: Wanted, inputs: &[&str]) -> Outcome<()> {
     let layout = if env::var_os("LARGE_PACKED").is_some() { SlabLayout::Packed } else { SlabLayout::PerObject };
-    let engine = JitEngine::builder().slab_layout(layout).build()?;
+    let threads = env::var("LARGE_THREADS").map_or(Ok(1), |count| count.parse())?;
+    let engine = JitEngine::builder().slab_layout(layout).threads(threads).build()?;
     let empty = Process::now();
     let start = Instant::now();
     let mut builder = engine.library("large");

@@ -1,6 +1,7 @@
 //! Linking of a batch: objects that are linked together.
 
-use std::sync::Arc;
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
@@ -15,6 +16,7 @@ use crate::live::linker::{self, LinkedBatch};
 use crate::live::resolve::decided::{Decided, External};
 use crate::live::resolve::linker_sets::Memory;
 use crate::out_of_range::OutOfRange;
+use crate::threads::Threads;
 use crate::{Error, LinkError, Result};
 
 /// The size, average and total, below which objects are linked in turns: such links are short, and the kernel's part in
@@ -23,7 +25,7 @@ const SMALL: usize = 16 << 10;
 const SMALL_TOGETHER: usize = 128 << 10;
 
 /// Links all objects, or none.
-pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange) -> Result<LinkedBatch> {
+pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange, threads: Threads) -> Result<LinkedBatch> {
     let linker::Batch { library, arena, mut objects, sets: plan } = batch;
     let bytes: usize = objects.iter().map(|decided| decided.object.bytes.len()).sum();
     let in_turns = !arena.packs() && bytes < SMALL_TOGETHER.min(SMALL.saturating_mul(objects.len()));
@@ -39,7 +41,7 @@ pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange) -> Res
         .enumerate()
         .map(|(position, decided)| LinkJob::of_batch(decided, arena, policy, (position, in_batch), sets.clone()))
         .collect();
-    link_all(&links)?;
+    link_all(&links, threads.for_work(links.len(), bytes))?;
     // Not collected in place: an allocation that shrinks for each object leaves holes in malloc's heap, which add up
     // (`cargo bench --bench load -- --rss Packed`).
     let mut linked: Vec<Linked> = Vec::with_capacity(links.len());
@@ -57,20 +59,30 @@ pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange) -> Res
 }
 
 /// Links and publishes all, or none.
-fn link_all(links: &[LinkJob]) -> Result<()> {
-    let mut plain = SmallVec::<[&LinkJob; 1]>::with_capacity(links.len());
-    let mut graphs = None;
-    for link in links {
-        if link.link_plain()? {
-            plain.push(link);
-        // A graph is freed when its object is finished: thousands at a time would push each other out of the caches.
-        } else if !graphs.get_or_insert_with(Batch::begin).link(link.graph()?) {
-            break;
+fn link_all(links: &[LinkJob], threads: usize) -> Result<()> {
+    let mut all: SmallVec<[(&LinkJob, bool); 1]> = links.iter().map(|link| (link, false)).collect();
+    let graphs = OnceLock::new();
+    let linked = Threads::each(threads, &mut all, |(link, is_plain)| {
+        let linked = link.link_plain().and_then(|plain| {
+            *is_plain = plain;
+            // A graph is freed when its object is finished: thousands at a time would push each other out of the caches.
+            Ok(plain || graphs.get_or_init(Batch::begin).link(link.graph()?))
+        });
+        match linked {
+            Ok(true) => return ControlFlow::Continue(()),
+            Ok(false) => {}
+            Err(error) => link.state().failure = Some(error),
         }
+        ControlFlow::Break(())
+    });
+    if linked.is_break() {
+        drop(graphs);
+        return Err(failure(links));
     }
-    let Some(mut batch) = graphs else { return publish(&plain) };
-    plain.into_iter().for_each(|link| batch.add(link));
-    if batch.end() { Ok(()) } else { Err(failure(links)) }
+    let plain = all.into_iter().filter_map(|(link, is_plain)| is_plain.then_some(link));
+    let Some(graphs) = graphs.into_inner() else { return publish(&plain.collect::<SmallVec<[_; 1]>>()) };
+    plain.for_each(|link| graphs.add(link));
+    if graphs.end() { Ok(()) } else { Err(failure(links)) }
 }
 
 /// Publishes plain objects.

@@ -75,6 +75,11 @@ pub(in crate::link) struct Batch<'a> {
     borrows: PhantomData<&'a ()>,
 }
 
+// SAFETY: the shim guards what graphs of a batch share, and calls `Sync` hosts (`LinkHost`) from any of the threads.
+unsafe impl Sync for Batch<'_> {}
+// SAFETY: as above; no thread owns it.
+unsafe impl Send for Batch<'_> {}
+
 impl<'a> Batch<'a> {
     pub(in crate::link) fn begin() -> Self {
         // SAFETY: no arguments; the batch is ours.
@@ -83,7 +88,7 @@ impl<'a> Batch<'a> {
 
     /// Links a graph as far as it comes; false if it failed, or another one of the batch has, of which its object
     /// was told why.
-    pub(in crate::link) fn link(&mut self, graph: BoundGraph<'a>) -> bool {
+    pub(in crate::link) fn link(&self, graph: BoundGraph<'a>) -> bool {
         let graph = ManuallyDrop::new(graph.0);
         // SAFETY: both are ours; the graph is bound, and the shim takes it over. What it borrows lives as long as the
         // batch.
@@ -91,7 +96,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Adds an object that was linked without a graph: it is published and committed with the others.
-    pub(in crate::link) fn add<H: LinkHost>(&mut self, object: &'a H) {
+    pub(in crate::link) fn add<H: LinkHost>(&self, object: &'a H) {
         let memory = ptr::from_ref(object).cast_mut().cast();
         // SAFETY: the batch is ours; the callbacks expect such an object, which lives as long as the batch.
         unsafe { shim::slabjit_batch_add(self.raw, const { &callbacks::<H>() }, memory) }

@@ -36,7 +36,7 @@ pub(in crate::link) fn compare<H: LinkHost>(
     let twin = Twin { job, requests, placements: slab.placements().to_vec(), longer, written: Mutex::default() };
     let graph = Graph::new(job.name(), job.bytes())
         .map(|graph| graph.bind(&twin, Asks { retain: false, indirect: false, locate: false }));
-    let mut batch = Batch::begin();
+    let batch = Batch::begin();
     let linked = graph.is_ok_and(|graph| batch.link(graph)) && batch.end();
     let written = twin.written.lock();
     let Some(theirs) = written.as_ref().filter(|_| linked) else { fail(job.name(), "JITLink refuses it") };

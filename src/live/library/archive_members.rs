@@ -179,6 +179,11 @@ impl MemberRef {
     pub(super) fn read(&self) -> Result<(&str, std::borrow::Cow<'_, [u8]>)> {
         self.archive.member(self.member)
     }
+
+    /// Returns how many bytes it has.
+    pub(super) fn bytes(&self) -> usize {
+        self.archive.member_bytes(self.member)
+    }
 }
 
 fn name<'a>(sources: &'a [Source], entries: &[Entry], at: u32) -> &'a str {

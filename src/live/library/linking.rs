@@ -357,25 +357,4 @@ impl Library {
         self.take_exports(&numbers, gone, host);
         Err(Error::Link(LinkError::InitializerFailed { object: object.to_string(), message }))
     }
-
-    /// Takes members of archives for names that nothing else of the library defines, until no more are needed.
-    pub(super) fn add_archive_members(&self) -> Result<()> {
-        loop {
-            let wanted = self.state().wanted_members();
-            if wanted.is_empty() {
-                return Ok(());
-            }
-            for member in wanted {
-                let (name, bytes) = member.read()?;
-                let object = self.prepare(name.into(), bytes)?;
-                let mut state = self.state();
-                let code = state.code().ok_or_else(|| self.removed())?;
-                // Another thread may have been faster.
-                if !state.has_taken(&member) {
-                    state.add(&self.name, &code, vec![object])?;
-                    state.take_member(&member);
-                }
-            }
-        }
-    }
 }

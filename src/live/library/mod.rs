@@ -1,6 +1,7 @@
 //! Libraries: one namespace of objects, linked and initialised from their bytes.
 #![allow(unsafe_code, reason = "runs initialisers")]
 
+mod adding;
 mod archive_members;
 mod bindings;
 pub(crate) mod error;
@@ -13,7 +14,6 @@ mod stage;
 mod state;
 mod unloading;
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,7 +23,6 @@ pub(crate) use exports::Exports;
 use name_source::NameSource;
 use state::State;
 
-use crate::elf::Archive;
 use crate::fork_guard::{Guard, Mutex};
 use crate::live::context::Context;
 use crate::live::lifetime::code_ref;
@@ -32,10 +31,8 @@ use crate::live::lifetime::devices::Devices;
 use crate::live::lifetime::exporting;
 use crate::live::lifetime::init_lock::InitLock;
 use crate::live::lifetime::loaded_library::{CodeRef, LoadedLibrary};
-use crate::live::resolve::prepared::PreparedObject;
 use crate::live::resolve::walk::Elsewhere;
 use crate::name::Name;
-use crate::read::Contents;
 use crate::runtime::SharedLibrary;
 #[cfg(feature = "cuda")]
 use crate::runtime::cuda_driver::Device;
@@ -161,29 +158,6 @@ impl Library {
 
     fn removed(&self) -> Error {
         Error::Library(LibraryError::Removed { library: self.name.to_string() })
-    }
-
-    /// Prepares objects and takes them into the library: all, or none. Runs nothing but plugins.
-    pub(crate) fn add<B: AsRef<[u8]>>(&self, objects: impl IntoIterator<Item = (Name, B)>) -> Result<()> {
-        let prepare = |(name, bytes): (Name, B)| self.prepare(name, bytes.as_ref().into());
-        let objects = objects.into_iter().map(prepare).collect::<Result<Vec<_>>>()?;
-        let mut state = self.state();
-        let code = state.code().ok_or_else(|| self.removed())?;
-        state.add(&self.name, &code, objects)
-    }
-
-    fn prepare(&self, kept_name: Name, bytes: Cow<'_, [u8]>) -> Result<PreparedObject> {
-        self.context.prepare(kept_name, bytes, self.allows_executable_stack())
-    }
-
-    pub(crate) fn add_archive(&self, name: &str, contents: Contents) -> Result<()> {
-        let archive = Archive::parse(name, contents)?;
-        let mut state = self.state();
-        if state.stage.code().is_none() {
-            return Err(self.removed());
-        }
-        state.work.get_or_insert_default().archives.add(Arc::new(archive));
-        Ok(())
     }
 
     /// Returns the device it was loaded for, as long as its code is there.

@@ -13,8 +13,8 @@ use ld_linker::LdLinker;
 
 use crate::elf::{Preparation, Target, testing};
 use crate::live::context::Context;
-use crate::live::linker::Linker;
 use crate::memory::{ArenaConfig, PackedConfig};
+use crate::threads::Threads;
 use crate::{
     Error, Library, LibraryBuilder, LibraryError, Limits, LinkError, OutOfRange, Removal, SectionConflicts, Symbol,
 };
@@ -35,7 +35,7 @@ impl Engine {
         let arena = ArenaConfig { packed: packed.then(PackedConfig::default), ..ArenaConfig::default() };
         let linker = Arc::new(LdLinker::default());
         let context =
-            Context::new(&arena, preparation, OutOfRange::default(), Some(Arc::clone(&linker) as Arc<dyn Linker>));
+            Context::new(&arena, preparation, OutOfRange::default(), Threads::default(), Some(Arc::clone(&linker) as _));
         Self { context: context.unwrap(), linker }
     }
 

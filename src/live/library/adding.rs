@@ -1,0 +1,96 @@
+//! Objects and archives are prepared, and wait to be linked.
+
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::Library;
+use super::archive_members::MemberRef;
+use crate::Result;
+use crate::elf::Archive;
+use crate::live::resolve::prepared::PreparedObject;
+use crate::name::Name;
+use crate::read::Contents;
+use crate::threads::Threads;
+
+impl Library {
+    /// Prepares objects and takes them into the library: all, or none. Runs nothing but plugins.
+    pub(crate) fn add<B: AsRef<[u8]>>(&self, objects: impl IntoIterator<Item = (Name, B)>) -> Result<()> {
+        let objects = objects.into_iter();
+        let prepared = if self.context.threads_for(usize::MAX, 0) > 1 {
+            let objects: Vec<_> = objects.collect();
+            let objects = objects.iter().map(|(name, bytes)| (name, bytes.as_ref())).collect();
+            let prepare = |(name, bytes): &(&Name, &[u8])| self.prepare((*name).clone(), Cow::Borrowed(bytes));
+            self.prepare_together(objects, |(_, bytes)| bytes.len(), prepare).collect::<Result<Vec<_>>>()?
+        } else {
+            let prepare = |(name, bytes): (Name, B)| self.prepare(name, bytes.as_ref().into());
+            objects.map(prepare).collect::<Result<Vec<_>>>()?
+        };
+        let mut state = self.state();
+        let code = state.code().ok_or_else(|| self.removed())?;
+        state.add(&self.name, &code, prepared)
+    }
+
+    /// Prepares objects, and ends after the first that is refused. Several threads may do it, all before the first is
+    /// returned.
+    fn prepare_together<'a, S: Send + Sync>(
+        &self,
+        sources: Vec<S>,
+        size: impl Fn(&S) -> usize,
+        prepare: impl Fn(&S) -> Result<PreparedObject> + Sync + 'a,
+    ) -> Box<dyn Iterator<Item = Result<PreparedObject>> + 'a>
+    where
+        S: 'a,
+    {
+        let threads = self.context.threads_for(sources.len(), sources.iter().map(size).sum());
+        if threads <= 1 {
+            return Box::new(sources.into_iter().map(move |source| prepare(&source)));
+        }
+        let mut all: Vec<_> = sources.into_iter().map(|source| (source, None)).collect();
+        // What is not there ends the objects.
+        let _ = Threads::each(threads, &mut all, |(source, prepared)| {
+            let is_error = prepared.insert(prepare(source)).is_err();
+            if is_error { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        Box::new(all.into_iter().map_while(|(_, prepared)| prepared))
+    }
+
+    pub(super) fn prepare(&self, kept_name: Name, bytes: Cow<'_, [u8]>) -> Result<PreparedObject> {
+        self.context.prepare(kept_name, bytes, self.allows_executable_stack())
+    }
+
+    pub(crate) fn add_archive(&self, name: &str, contents: Contents) -> Result<()> {
+        let archive = Archive::parse(name, contents)?;
+        let mut state = self.state();
+        if state.stage.code().is_none() {
+            return Err(self.removed());
+        }
+        state.work.get_or_insert_default().archives.add(Arc::new(archive));
+        Ok(())
+    }
+
+    /// Takes members of archives for names that nothing else of the library defines, until no more are needed.
+    pub(super) fn add_archive_members(&self) -> Result<()> {
+        loop {
+            let wanted = self.state().wanted_members();
+            if wanted.is_empty() {
+                return Ok(());
+            }
+            let prepare = |member: &&MemberRef| {
+                let (name, bytes) = member.read()?;
+                self.prepare(name.into(), bytes)
+            };
+            let prepared = self.prepare_together(wanted.iter().collect(), |member| member.bytes(), prepare);
+            for (member, object) in wanted.iter().zip(prepared) {
+                let object = object?;
+                let mut state = self.state();
+                let code = state.code().ok_or_else(|| self.removed())?;
+                // Another thread may have been faster.
+                if !state.has_taken(member) {
+                    state.add(&self.name, &code, vec![object])?;
+                    state.take_member(member);
+                }
+            }
+        }
+    }
+}
