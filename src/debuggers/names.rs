@@ -17,12 +17,23 @@ struct Files {
     by_region: HashMap<u32, NamesFile>,
     /// Those that debuggers were not told of.
     changed: Vec<u32>,
+    /// Those from which something was removed since they were settled.
+    stale: Vec<u32>,
 }
 
 impl Files {
     fn has_changed(&mut self, region: u32) {
         if self.changed.last() != Some(&region) {
             self.changed.push(region);
+        }
+    }
+
+    /// Notes the bounds of what is left after removals.
+    fn settle(&mut self) {
+        for region in self.stale.drain(..) {
+            if let Some(file) = self.by_region.get_mut(&region) {
+                file.settle();
+            }
         }
     }
 }
@@ -51,6 +62,7 @@ impl Names {
             return Self::default();
         }
         let mut files = FILES.lock();
+        files.settle();
         for functions in functions.chunk_by(|a, b| region(a) == region(b)) {
             // No address space of today has more regions.
             let Some(key) = functions.first().map(region).filter(|key| u32::try_from(*key).is_ok()) else { continue };
@@ -77,10 +89,12 @@ impl Drop for Names {
         let mut files = FILES.lock();
         for piece in pieces {
             files.has_changed(piece.region);
-            if let Some(file) = files.by_region.get_mut(&piece.region)
-                && !file.remove(*piece)
-            {
-                files.by_region.remove(&piece.region);
+            if let Some(file) = files.by_region.get_mut(&piece.region) {
+                if !file.remove(*piece) {
+                    files.by_region.remove(&piece.region);
+                } else if files.stale.last() != Some(&piece.region) {
+                    files.stale.push(piece.region);
+                }
             }
         }
     }
@@ -89,6 +103,7 @@ impl Drop for Names {
 /// Tells debuggers that are attached of what was added and removed since.
 pub(crate) fn announce() {
     let mut files = FILES.lock();
+    files.settle();
     let mut changed = std::mem::take(&mut files.changed);
     changed.sort_unstable();
     changed.dedup();
