@@ -123,7 +123,11 @@ fn the_first_object_that_is_refused_is_named() {
 fn a_link_that_fails_takes_all_with_it() {
     let mut objects = chain();
     let far = std::ptr::without_provenance::<()>(0x007e_adbe_f000_0000);
-    let bad = compile_bytes("shared_far.c", "__asm__(\".data\\n.globl g\\ng: .long far\\n\"); int bad(void) { return 1; }", &[]);
+    let bad = compile_bytes(
+        "shared_far.c",
+        "__asm__(\".data\\n.globl g\\ng: .long far\\n\"); int bad(void) { return 1; }",
+        &[],
+    );
     objects.insert(MANY / 3, bad);
     let fail = |library: &Library| {
         // SAFETY: there are no initialisers.

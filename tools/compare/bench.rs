@@ -1,6 +1,7 @@
 //! One side with one workload.
 
 use std::path::Path;
+use std::sync::Barrier;
 use std::thread;
 
 use serde::{Deserialize, Serialize};
@@ -101,18 +102,30 @@ impl<'a> Bench<'a> {
         let objects = self.objects(count)?;
         let side = &*self.side;
         let all = |objects: &[Object]| side.load_each(objects);
-        let (load, loaded) = self.cost_of(count, || match threads {
-            1 => all(&objects),
+        // Making threads takes as long as loading twenty objects, and is not what is measured.
+        let ready = &Barrier::new(threads + 1);
+        let (load, loaded) = match threads {
+            1 => self.cost_of(count, || all(&objects))?,
             _ => thread::scope(|scope| {
-                let chunks = objects.chunks(count.div_ceil(threads)).map(|chunk| scope.spawn(move || all(chunk)));
-                let running: Vec<_> = chunks.collect();
-                let mut loaded = Vec::new();
-                for one in running {
-                    loaded.extend(one.join().map_err(|_| "a thread panicked")??);
-                }
-                Ok(loaded)
-            }),
-        })?;
+                let mut parts = objects.chunks(count.div_ceil(threads));
+                let one = |_| {
+                    let part = parts.next().unwrap_or_default();
+                    scope.spawn(move || {
+                        ready.wait();
+                        all(part)
+                    })
+                };
+                let running: Vec<_> = (0..threads).map(one).collect();
+                self.cost_of(count, || {
+                    ready.wait();
+                    let mut loaded = Vec::new();
+                    for one in running {
+                        loaded.extend(one.join().map_err(|_| "a thread panicked")??);
+                    }
+                    Ok(loaded)
+                })
+            })?,
+        };
         let (unload, ()) = self.cost_of(count, || side.unload(loaded))?;
         Ok(Sample { load, unload })
     }

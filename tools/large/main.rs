@@ -4,9 +4,8 @@
 //! `llvm` links what a small program of LLVM's (tools/large/llvm.cpp) needs of LLVM 22's archives, and runs it;
 //! `whole ARCHIVE…` links all members of archives. Prints how long that took, how much memory the process had at most
 //! and has afterwards, and the same of `ld.lld` and `ld`, which make a shared library of the same. Each runs in a
-//! process of its own; with `LARGE_PACKED=1` objects are packed, with `LARGE_THREADS=2`
-//! two threads share the work. `llvm` needs a C++ compiler and llvm-22-dev, or the
-//! llvm-config that `LLVM_CONFIG` names.
+//! process of its own; with `LARGE_PACKED=1` objects are packed, with `LARGE_THREADS=2` two threads share the work.
+//! `llvm` needs a C++ compiler and llvm-22-dev, or the llvm-config that `LLVM_CONFIG` names.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -33,15 +33,12 @@ impl Library {
 
     /// Prepares objects, and ends after the first that is refused. Several threads may do it, all before the first is
     /// returned.
-    fn prepare_together<'a, S: Send + Sync>(
+    fn prepare_together<'a, S: Send + 'a>(
         &self,
         sources: Vec<S>,
         size: impl Fn(&S) -> usize,
         prepare: impl Fn(&S) -> Result<PreparedObject> + Sync + 'a,
-    ) -> Box<dyn Iterator<Item = Result<PreparedObject>> + 'a>
-    where
-        S: 'a,
-    {
+    ) -> Box<dyn Iterator<Item = Result<PreparedObject>> + 'a> {
         let threads = self.context.threads_for(sources.len(), sources.iter().map(size).sum());
         if threads <= 1 {
             return Box::new(sources.into_iter().map(move |source| prepare(&source)));

@@ -34,8 +34,13 @@ impl Engine {
         let preparation = Preparation::new(target, SectionConflicts::default(), Limits::default(), Vec::new());
         let arena = ArenaConfig { packed: packed.then(PackedConfig::default), ..ArenaConfig::default() };
         let linker = Arc::new(LdLinker::default());
-        let context =
-            Context::new(&arena, preparation, OutOfRange::default(), Threads::default(), Some(Arc::clone(&linker) as _));
+        let context = Context::new(
+            &arena,
+            preparation,
+            OutOfRange::default(),
+            Threads::default(),
+            Some(Arc::clone(&linker) as _),
+        );
         Self { context: context.unwrap(), linker }
     }
 
