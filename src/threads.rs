@@ -40,7 +40,8 @@ impl Threads {
     /// Works on each item, in any order, on `count` threads: on fewer if the system refuses one. After an item that
     /// breaks, no more are begun, but all before it are worked on; then it returns [`ControlFlow::Break`].
     ///
-    /// This thread's locks and guards count for all: the work calls neither users' code nor the dynamic loader.
+    /// Where this thread has a lock or a guard against forks, the work calls neither user code nor the dynamic loader,
+    /// and takes no lock that this thread has.
     pub(crate) fn each<T: Send>(
         count: usize,
         items: &mut [T],

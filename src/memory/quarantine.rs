@@ -32,7 +32,7 @@ pub(super) struct Resting {
 pub(super) enum Place {
     Arena { start: usize, bytes: u32 },
     Outside(Box<Outside>),
-    Packed(Box<RestingRuns>),
+    Packed(RestingRuns),
 }
 
 /// The room of a packed object.
@@ -42,13 +42,13 @@ pub(super) struct RestingRuns {
     pub(super) epoch: u32,
 }
 
-const _: () = assert!(size_of::<Resting>() <= 24);
+const _: () = assert!(size_of::<Resting>() <= 40);
 
 /// Addresses that have rested.
 pub(super) enum Rested {
     Arena(Range<usize>),
     Outside(Box<Outside>),
-    Packed(Box<RestingRuns>),
+    Packed(RestingRuns),
 }
 
 impl Resting {
@@ -62,7 +62,7 @@ impl Resting {
     }
 
     pub(super) fn packed(runs: PackedRuns, epoch: u32, record: RecordId) -> Self {
-        Self { place: Place::Packed(Box::new(RestingRuns { runs, epoch })), record }
+        Self { place: Place::Packed(RestingRuns { runs, epoch }), record }
     }
 
     pub(super) fn record(&self) -> RecordId {

@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 use slabjit::{Error, JitEngine, Library, LinkError, ObjectInput, ObjectPlugin, ObjectReport};
 use tracing::span::{Attributes, Id, Record};
@@ -194,9 +195,15 @@ fn plugins_run_on_the_callers_thread() {
     engine.finish();
 }
 
-/// Counts spans, and notes the threads that open some.
-#[derive(Clone, Default)]
-struct Spans(Arc<Mutex<(usize, BTreeSet<String>)>>);
+/// Counts spans, and notes the threads that open some. The first waits for another.
+#[derive(Clone)]
+struct Spans(Arc<Seen>);
+
+struct Seen {
+    threads: usize,
+    by: Mutex<(usize, BTreeSet<String>)>,
+    came: Condvar,
+}
 
 impl Subscriber for Spans {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -204,10 +211,15 @@ impl Subscriber for Spans {
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
-        let mut seen = self.0.lock().unwrap();
-        seen.0 += 1;
-        seen.1.insert(format!("{:?} {:?}", thread::current().id(), thread::current().name()));
-        Id::from_u64(seen.0 as u64)
+        let mut by = self.0.by.lock().unwrap();
+        by.0 += 1;
+        by.1.insert(format!("{:?} {:?}", thread::current().id(), thread::current().name()));
+        let id = Id::from_u64(by.0 as u64);
+        self.0.came.notify_all();
+        let alone = |by: &mut (usize, BTreeSet<String>)| by.1.len() < self.0.threads;
+        let (_by, waited) = self.0.came.wait_timeout_while(by, Duration::from_secs(60), alone).unwrap();
+        assert!(!waited.timed_out(), "nobody else came");
+        id
     }
 
     fn record(&self, _: &Id, _: &Record<'_>) {}
@@ -219,19 +231,17 @@ impl Subscriber for Spans {
 
 fn the_callers_subscriber_sees_all() {
     let objects = alone(MANY);
-    for threads in [1, 4] {
-        let spans = Spans::default();
+    for (threads, least) in [(1, 1), (4, 2)] {
+        let spans = Spans(Arc::new(Seen { threads: least, by: Mutex::default(), came: Condvar::new() }));
         tracing::subscriber::with_default(spans.clone(), || {
             let engine = shared(threads);
             let library = engine.add_objects(&objects).unwrap();
             freed(&library);
             engine.finish();
         });
-        let seen = spans.0.lock().unwrap();
-        assert_eq!(seen.0, MANY);
-        // The last thread may find nothing left to do.
-        let several = if threads == 1 { 1..=1 } else { 2..=4 };
-        assert!(several.contains(&seen.1.len()), "{:?}", seen.1);
+        let by = spans.0.by.lock().unwrap();
+        assert_eq!(by.0, MANY);
+        assert!((least..=threads).contains(&by.1.len()), "{:?}", by.1);
     }
 }
 

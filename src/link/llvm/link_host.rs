@@ -24,8 +24,8 @@ pub(in crate::link) enum Answer<'a> {
 }
 
 /// Answers what JITLink asks while it links one object, and takes the results. A graph is bound to a host. Hosts are
-/// asked on the thread that links, and share nothing that is not behind a lock.
-pub(in crate::link) trait LinkHost: Sized {
+/// asked on any of the threads that link, and share nothing that is not behind a lock.
+pub(in crate::link) trait LinkHost: Sized + Sync {
     /// Returns the object's name, for messages.
     fn name(&self) -> &str;
 

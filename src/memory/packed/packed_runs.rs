@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::memory::Protection;
-use crate::memory::packed::LINE;
+use crate::memory::packed::{LINE, MOST};
 
 pub(super) const PROTECTIONS: [Protection; 3] = [Protection::ReadExecute, Protection::Read, Protection::ReadWrite];
 
@@ -14,22 +14,30 @@ pub(in super::super) struct PackedRun {
     pub(in super::super) protection: Protection,
 }
 
-/// Cache lines by protection, counted from the arena's start; an absent run has none.
+/// Cache lines by protection: the first of each run, counted from the arena's start, and how many; an absent run has
+/// none. Small, as thousands may rest.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in super::super) struct PackedRuns([(u32, u32); 3]);
+pub(in super::super) struct PackedRuns {
+    starts: [u32; 3],
+    lines: [u16; 3],
+}
+
+const _: () = assert!(MOST / LINE < u16::MAX as usize);
 
 impl PackedRuns {
     pub(super) fn set(&mut self, arena: usize, protection: Protection, range: &Range<usize>) {
-        // An arena has fewer than 4 GiB.
-        self.0[protection as usize] = (((range.start - arena) / LINE) as u32, (range.len() / LINE) as u32);
+        // An arena has fewer than 4 GiB, and a run no more than all bytes of a packed object.
+        self.starts[protection as usize] = ((range.start - arena) / LINE) as u32;
+        self.lines[protection as usize] = (range.len() / LINE) as u16;
     }
 
     /// Returns all runs of an object in the arena at this address.
     pub(in super::super) fn iter(&self, arena: usize) -> impl Iterator<Item = PackedRun> {
-        let runs = PROTECTIONS.into_iter().zip(self.0).filter(|(_, (_, lines))| *lines != 0);
+        let runs = PROTECTIONS.into_iter().zip(self.starts.into_iter().zip(self.lines));
+        let runs = runs.filter(|(_, (_, lines))| *lines != 0);
         runs.map(move |(protection, (start, lines))| {
             let start = arena + start as usize * LINE;
-            PackedRun { addresses: start..start + lines as usize * LINE, protection }
+            PackedRun { addresses: start..start + usize::from(lines) * LINE, protection }
         })
     }
 
@@ -41,7 +49,7 @@ impl PackedRuns {
     }
 
     pub(in super::super) fn bytes(&self) -> usize {
-        self.0.iter().map(|(_, lines)| *lines as usize * LINE).sum()
+        self.lines.iter().map(|lines| usize::from(*lines) * LINE).sum()
     }
 }
 
