@@ -736,11 +736,12 @@ fn crash_nested_part() {
     };
     PIPE.set(pipe).unwrap();
     thread::spawn(move || {
-        thread::sleep(Duration::from_millis(300));
+        // The report has come to the pipe by then, also where two busy cores translate it.
+        thread::sleep(Duration::from_millis(crate::target::by_qemu(300, 5000) as u64));
         // SAFETY: the thread does not end.
         unsafe { libc::pthread_kill(thread, libc::SIGSEGV) };
         // It is delivered before there is room.
-        thread::sleep(Duration::from_millis(200));
+        thread::sleep(Duration::from_millis(crate::target::by_qemu(200, 2000) as u64));
         let mut text = Vec::new();
         let mut bytes = [0_u8; 4096];
         // SAFETY: a plain call with a place for its result.
