@@ -1,10 +1,11 @@
 //! Loading by several threads, on one engine, on one for each, and in batches, beside one thread: `cargo bench --bench
 //! threads`.
 //!
-//! Threads wait for each round at a barrier; then one thread adds all objects at once to engines that share the work
-//! among so many threads (`JitEngineBuilder::threads`). Last, threads sort numbers of their own, which shares nothing: two processors
-//! that are one core's, as in many virtual machines, take as long as one for much of that. What is printed is the time by the clock that each object takes, and its
-//! ratio to that of one thread in the same round: medians of interleaved rounds.
+//! Threads wait for each round at a barrier. Then one thread adds all objects at once to engines that share the work
+//! among so many threads (`JitEngineBuilder::threads`). Last, each thread sorts numbers of its own. That shares nothing,
+//! and shows what the processors can do: two that are one core's, as in many virtual machines, may take as long as one.
+//! What is printed is the time by the clock that each object takes, and its ratio to that of one thread in the same
+//! round: medians of interleaved rounds.
 
 mod objects;
 

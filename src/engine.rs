@@ -312,13 +312,13 @@ impl JitEngineBuilder {
         self
     }
 
-    /// Lets so many threads, the calling one included, work on objects that are added together
-    /// ([`add_objects`](JitEngine::add_objects), members of archives): they prepare all, and link those that need no GOT,
-    /// stubs or thread-local storage. One by default: then nothing of the engine runs on another thread.
+    /// Lets so many threads, the calling one included, prepare and link objects that are added together: those of
+    /// [`add_objects`](JitEngine::add_objects), and members of archives. One by default: then nothing of the engine runs
+    /// on another thread.
     ///
     /// The threads are made where there is enough to do, some 200 small objects or half a MiB, and end with the call.
-    /// They run no code of the program but its `tracing` subscriber, and prepare nothing if there is a
-    /// [plugin](Self::plugin). The bytes of all objects of an [`add_objects`](JitEngine::add_objects) are held until
+    /// They run no code of the program but its `tracing` subscriber. If there is a [plugin](Self::plugin), only the
+    /// calling thread prepares. The bytes of all objects of an [`add_objects`](JitEngine::add_objects) are held until
     /// all are prepared.
     #[must_use]
     pub fn threads(mut self, count: usize) -> Self {

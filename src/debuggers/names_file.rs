@@ -50,7 +50,7 @@ pub(super) struct NamesFile {
     code: Range<u64>,
     /// The same of the functions in each [`BLOCK`] of symbols, so that a removal need not look at all.
     blocks: Vec<Range<u64>>,
-    /// Blocks from which a first or last function was removed, whose bounds reach too far until `settle`.
+    /// Blocks from which functions were removed, whose bounds may reach too far until `settle`.
     stale: Vec<usize>,
     /// Functions in it.
     live: usize,
@@ -132,8 +132,8 @@ impl NamesFile {
         Some(Piece { region: self.region as u32, slot: slot as u32, slots, string: string as u32, strings })
     }
 
-    /// Removes the functions of one object. Returns whether there are others. Bounds reach too far until it is
-    /// [settled](Self::settle), once for a batch.
+    /// Removes the functions of one object. Returns whether there are others. Bounds may reach too far until
+    /// [`settle`](Self::settle), which a batch needs once.
     pub(super) fn remove(&mut self, piece: Piece) -> bool {
         let (slot, slots) = (piece.slot as usize, piece.slots as usize);
         let range = SYMBOLS_AT + slot * SYMBOL..SYMBOLS_AT + (slot + slots) * SYMBOL;

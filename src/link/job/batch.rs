@@ -65,7 +65,7 @@ fn link_all(links: &[LinkJob], threads: usize) -> Result<()> {
     let linked = Threads::each(threads, &mut all, |(link, is_plain)| {
         let linked = link.link_plain().and_then(|plain| {
             *is_plain = plain;
-            // A graph is freed when its object is finished: thousands at a time would push each other out of the caches.
+            // A graph is freed when its object is finished: thousands would push each other out of the caches.
             Ok(plain || graphs.get_or_init(Batch::begin).link(link.graph()?))
         });
         match linked {
