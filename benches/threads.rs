@@ -2,7 +2,7 @@
 //! threads`.
 //!
 //! Threads wait for each round at a barrier. Then one thread adds all objects at once to engines that share the work
-//! among so many threads (`JitEngineBuilder::threads`). Last, each thread sorts numbers of its own. That shares nothing,
+//! among so many threads (`JitEngineBuilder::threads`). Last, each thread sorts numbers of its own, which shares nothing
 //! and shows what the processors can do: two that are one core's, as in many virtual machines, may take as long as one.
 //! What is printed is the time by the clock that each object takes, and its ratio to that of one thread in the same
 //! round: medians of interleaved rounds.

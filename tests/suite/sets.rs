@@ -600,10 +600,11 @@ fn a_thousand_objects_have_one_set() {
     engine.finish();
 }
 
-/// One object with so many sets, priorities and retained sections: twice as many take about twice as long. A search
-/// through all sections of one kind is too little of it to show: `growth` counts instructions.
+/// One object with so many sets, priorities and retained sections: four times as many take 4 times as long if each takes
+/// the same, and 16 times if each searches all. Twice as many took 3.01 times as long where other tests had the caches.
+/// A search through all sections of one kind is too little of it to show: `growth` counts instructions.
 fn many_sets_and_arrays_take_no_longer_each() {
-    let many = by_qemu(10_000, 500);
+    let many = by_qemu(5000, 250);
     let time = |n: usize| {
         let mut text = String::from(".text\n.globl sum\nsum: ret\n");
         for i in 0..n {
@@ -612,18 +613,21 @@ fn many_sets_and_arrays_take_no_longer_each() {
             text += &format!(".section .init_array.{},\"aw\",%init_array\n.quad sum\n", i + 101);
         }
         let bytes = compile_bytes("many.s", &text, &[]);
-        let engine = Checked::for_a_case();
-        let start = common::thread_time();
-        let library = engine.add_object(&bytes).unwrap();
-        // SAFETY: the initialisers do nothing.
-        unsafe { library.initialize().unwrap() };
-        let time = common::thread_time() - start;
-        freed(&library);
-        engine.finish();
-        time
+        let measure = || {
+            let engine = Checked::for_a_case();
+            let start = common::thread_time();
+            let library = engine.add_object(&bytes).unwrap();
+            // SAFETY: the initialisers do nothing.
+            unsafe { library.initialize().unwrap() };
+            let time = common::thread_time() - start;
+            freed(&library);
+            engine.finish();
+            time
+        };
+        (0..3).map(|_| measure()).min().unwrap()
     };
-    let (once, twice) = (time(many), time(2 * many));
-    println!("{many}: {once:?}, {}: {twice:?}", 2 * many);
+    let (few, all) = (time(many), time(4 * many));
+    println!("{many}: {few:?}, {}: {all:?}", 4 * many);
     // LLVM 15 searches a graph's sections one by one.
-    assert!(slabjit::llvm_version() < 16 || twice < once * 3, "{many}: {once:?}, {}: {twice:?}", 2 * many);
+    assert!(slabjit::llvm_version() < 16 || all < few * 8, "{many}: {few:?}, {}: {all:?}", 4 * many);
 }
