@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::cache::CacheError;
 use crate::elf::ObjectError;
 use crate::error_text::debug;
+use crate::image::ImageError;
 #[cfg(feature = "inkwell")]
 use crate::ir::IrError;
 use crate::kernel::KernelError;
@@ -45,6 +46,9 @@ pub enum Error {
     /// An object cache on disk is wrong.
     #[error(transparent)]
     Cache(#[from] CacheError),
+    /// An image is not made or not loaded.
+    #[error(transparent)]
+    Image(#[from] ImageError),
     /// A kernel is not called or not tuned.
     #[error(transparent)]
     Kernel(#[from] KernelError),

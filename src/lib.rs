@@ -120,6 +120,7 @@ mod fork_guard;
 mod functions;
 mod guarded;
 mod hints;
+mod image;
 mod imports;
 #[cfg(feature = "inkwell")]
 pub mod ir;
@@ -164,6 +165,7 @@ pub use engine::{EngineStats, JitEngine, JitEngineBuilder, SlabLayout};
 pub use error::{Error, Result};
 pub use explanation::{Explanation, FunctionOffset, SourceLine, Symbolized, symbolize};
 pub use hints::SymbolHint;
+pub use image::{ImageBuilder, ImageError};
 pub use imports::{Provider, ResolvedImport};
 #[cfg(feature = "inkwell")]
 pub use ir::IrError;

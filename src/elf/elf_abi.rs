@@ -159,6 +159,10 @@ impl Symbol {
         }
     }
 
+    pub(crate) fn is_local(&self) -> bool {
+        self.binding == STB_LOCAL
+    }
+
     pub(crate) fn visibility(&self) -> u8 {
         self.other & 3
     }

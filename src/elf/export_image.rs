@@ -157,12 +157,12 @@ impl ExportImage {
 }
 
 /// The hash of `DT_GNU_HASH`.
-fn gnu_hash(name: &str) -> u32 {
+pub(crate) fn gnu_hash(name: &str) -> u32 {
     name.bytes().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(byte.into()))
 }
 
 /// The hash of version names (System V gABI, Hash Table).
-fn sysv_hash(name: &[u8]) -> u32 {
+pub(crate) fn sysv_hash(name: &[u8]) -> u32 {
     name.iter().take_while(|byte| **byte != 0).fold(0, |hash: u32, byte| {
         let hash = (hash << 4).wrapping_add((*byte).into());
         (hash ^ (hash & 0xf000_0000) >> 24) & 0x0fff_ffff

@@ -9,35 +9,35 @@ pub(super) const PROGRAM_HEADER_SIZE: u64 = 56;
 pub(super) const PAGE: u64 = 64 << 10;
 
 /// The bytes of an image so far.
-pub(super) struct ImageBytes(Vec<u8>);
+pub(crate) struct ImageBytes(Vec<u8>);
 
 impl ImageBytes {
-    pub(super) fn with_capacity(bytes: usize) -> Self {
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
         Self(Vec::with_capacity(bytes))
     }
 
-    pub(super) fn into_bytes(self) -> Vec<u8> {
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 
-    pub(super) fn raw(&mut self, bytes: &[u8]) {
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
-    pub(super) fn half(&mut self, value: u16) {
+    pub(crate) fn half(&mut self, value: u16) {
         self.raw(&value.to_le_bytes());
     }
 
-    pub(super) fn word(&mut self, value: u32) {
+    pub(crate) fn word(&mut self, value: u32) {
         self.raw(&value.to_le_bytes());
     }
 
-    pub(super) fn long(&mut self, value: u64) {
+    pub(crate) fn long(&mut self, value: u64) {
         self.raw(&value.to_le_bytes());
     }
 
     /// Writes the header of a shared object with this number of segments, whose headers come next.
-    pub(super) fn file_header(&mut self, machine: u16, segments: u16) {
+    pub(crate) fn file_header(&mut self, machine: u16, segments: u16) {
         // ELFCLASS64, ELFDATA2LSB, EV_CURRENT
         self.raw(&[0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         self.half(elf::ET_DYN.0);
@@ -50,12 +50,12 @@ impl ImageBytes {
     }
 
     /// Writes the header of a segment at one offset in file and memory, with its sizes there.
-    pub(super) fn segment(&mut self, kind: u32, flags: u32, offset: u64, sizes: [u64; 2], alignment: u64) {
+    pub(crate) fn segment(&mut self, kind: u32, flags: u32, offset: u64, sizes: [u64; 2], alignment: u64) {
         self.segment_at(kind, flags, [offset, offset], sizes, alignment);
     }
 
     /// Writes the header of a segment at an offset in the file and an address, with its sizes there.
-    pub(super) fn segment_at(
+    pub(crate) fn segment_at(
         &mut self,
         kind: u32,
         flags: u32,
@@ -69,7 +69,7 @@ impl ImageBytes {
     }
 
     /// Writes an entry of the dynamic section.
-    pub(super) fn dynamic(&mut self, tag: i64, value: u64) {
+    pub(crate) fn dynamic(&mut self, tag: i64, value: u64) {
         self.long(tag as u64);
         self.long(value);
     }

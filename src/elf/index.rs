@@ -1,5 +1,7 @@
 //! The index of a prepared object, which replaces its bytes for the linker.
 
+use std::cmp::Reverse;
+
 use super::relocations::{Kind, Table};
 use crate::elf::elf_abi::{
     SHF_ALLOC, SHF_EXECINSTR, SHF_GNU_RETAIN, SHF_TLS, SHF_WRITE, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_PREINIT_ARRAY,
@@ -247,6 +249,38 @@ impl Array {
             _ => self.size / 8,
         }
     }
+
+    /// Returns its rank among those of all objects that are linked together.
+    pub(crate) fn rank(&self, index: &ObjectIndex) -> Rank {
+        let stage = match self.kind {
+            ArrayKind::PreInit => 0,
+            ArrayKind::InitCode | ArrayKind::FiniCode => 1,
+            ArrayKind::Init | ArrayKind::Ctors | ArrayKind::Fini | ArrayKind::Dtors => 2,
+        };
+        if stage < 2 || self.priority == PLAIN_PRIORITY {
+            return Rank { stage, ..Rank::PLAIN };
+        }
+        let length = index.section_name(self.section).len() as u32;
+        let name = (matches!(self.kind, ArrayKind::Init | ArrayKind::Fini), Reverse(length));
+        Rank { stage, priority: self.priority, name }
+    }
+}
+
+/// The rank of a section of function pointers among those of all objects that are linked together, in the order of
+/// `ld` and the dynamic loader. `.preinit_array` comes first; then code in `.init`; then `.init_array.N` and
+/// `.ctors.(65535-N)` by ascending N, those of one N by their names; then `.init_array` and `.ctors`. Equal sections
+/// stay in the order of objects, and of sections in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    stage: u8,
+    priority: u32,
+    /// Names of one N differ in `.ctors` and `.init_array`, and in leading zeros.
+    name: (bool, Reverse<u32>),
+}
+
+impl Rank {
+    /// The rank of sections without a number.
+    pub(crate) const PLAIN: Self = Self { stage: 2, priority: PLAIN_PRIORITY, name: (false, Reverse(0)) };
 }
 
 /// The priority of an array without a number: after all numbered ones.
@@ -264,6 +298,13 @@ pub(crate) enum ArrayKind {
     Dtors,
     /// A function, not pointers (`.fini`).
     FiniCode,
+}
+
+impl ArrayKind {
+    /// Returns whether it consists of pointers.
+    pub(crate) fn is_list(self) -> bool {
+        !matches!(self, Self::InitCode | Self::FiniCode)
+    }
 }
 
 /// A section of the prepared object.

@@ -59,12 +59,13 @@ pub(crate) use elf_view::in_message;
 pub use error::ObjectError;
 #[cfg(slabjit_fuzzing)]
 pub use exercise::exercise;
-pub(crate) use export_image::{Audience, DEFINED, ExportImage, SYMBOL_SECTION, SYMBOL_VALUE};
+pub(crate) use export_image::{Audience, DEFINED, ExportImage, SYMBOL_SECTION, SYMBOL_VALUE, gnu_hash, sysv_hash};
 pub(crate) use harmonize::is_c_identifier;
 pub(crate) use identity::machine_text;
-pub(crate) use image_bytes::put;
+pub(crate) use image_bytes::{ImageBytes, put};
 pub(crate) use index::{
-    ArrayKind, Binding, Definition, Group, Import, ObjectIndex, PLAIN_PRIORITY, Section, SymbolKind, Visibility,
+    Array, ArrayKind, Binding, Definition, Group, Import, ObjectIndex, PLAIN_PRIORITY, Rank, Section, SymbolKind,
+    Visibility,
 };
 pub use limits::{Limits, SectionConflicts};
 pub(crate) use locate::{Location, locate};

@@ -19,6 +19,7 @@
 //! | `trace: INTEGERS \| INTEGERS` | what `trace(int)` has to see up to the last call, and at removal |
 //! | `error: VARIANT /TEXT/` | instead of calls: the error's variant, and a part of its text (optional) |
 //! | `oracle: dlopen`, `oracle: none (REASON)` | the default is dlopen; `oracle[aarch64]: none (REASON)` there only |
+//! | `image: none (REASON)` | it is no image, and the reason is in the error |
 //! | `link: FLAGS`, `linker: COMMAND` | for the oracle: flags for the linker, another one than gcc |
 //! | `turns: (REASON)` | its variants run one after the other |
 //! | `needs: FEATURE…` | passes without being run where the CPU lacks one |
@@ -31,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use libtest_mimic::{Failed, Trial};
-use slabjit::{Error, JitEngine, Library, ObjectError, Symbol};
+use slabjit::{Error, ImageBuilder, JitEngine, Library, ObjectError, Symbol};
 
 use crate::common::{self, Checked, assert_no_rwx, once_per, temporary, tool};
 use crate::target;
@@ -55,6 +56,7 @@ struct Case {
     trace: Option<(Vec<i32>, Vec<i32>)>,
     error: Option<(String, String)>,
     no_oracle: bool,
+    no_image: Option<String>,
     link: Vec<String>,
     linker: Vec<String>,
     needs: Vec<String>,
@@ -149,6 +151,9 @@ impl Case {
             "error" => {
                 let (variant, pattern) = value.split_once(' ').unwrap_or((value, ""));
                 self.error = Some((variant.into(), pattern.trim_matches('/').into()));
+            }
+            "image" if value.starts_with("none (") => {
+                self.no_image = Some(value.trim_start_matches("none (").trim_end_matches(')').to_owned());
             }
             "oracle" if value == "dlopen" => self.no_oracle = false,
             "oracle" if value.starts_with("none (") => self.no_oracle = true,
@@ -273,7 +278,36 @@ impl Variant {
             .into());
         }
         assert_no_rwx();
+        self.as_image(&objects, &expected)
+    }
+
+    /// The objects as one image, opened by the dynamic loader.
+    fn as_image(&self, objects: &[PathBuf], expected: &Outcome) -> Result<(), Failed> {
+        let mut builder = ImageBuilder::new();
+        for object in objects.iter().chain([&trampoline()]) {
+            builder = builder.object_file(object)?;
+        }
+        for library in self.libraries() {
+            builder = builder.shared_library(library);
+        }
+        let bytes = match (builder.link(), &self.case.no_image) {
+            (Ok(_), Some(reason)) => return Err(format!("is an image, although not said to be: {reason}").into()),
+            (Err(error), Some(reason)) if error.to_string().contains(reason) => return Ok(()),
+            (bytes, _) => bytes?,
+        };
+        let path = temporary().join(format!("{ORACLE}-image-{}.so", self.name().replace("::", "-")));
+        std::fs::write(&path, bytes)?;
+        let image = self.opened(&path);
+        if image != *expected {
+            return Err(format!("the image gives {image:?}, the case says {expected:?}").into());
+        }
         Ok(())
+    }
+
+    /// The shared libraries of the case.
+    fn libraries(&self) -> Vec<PathBuf> {
+        let path = |lib| tool("gcc", &[format!("-print-file-name={lib}")]).trim().into();
+        self.case.libs.iter().map(path).collect()
     }
 
     /// The case's object and those it comes with, in order.
@@ -333,13 +367,16 @@ impl Variant {
         let inputs = objects.iter().chain([&trampoline]).map(|o| o.as_os_str().to_owned());
         let mut arguments: Vec<OsString> = vec!["-shared".into(), "-o".into(), path.clone().into()];
         arguments.extend(inputs);
-        for lib in &self.case.libs {
-            arguments.push(tool("gcc", &[format!("-print-file-name={lib}")]).trim().into());
-        }
+        arguments.extend(self.libraries().into_iter().map(OsString::from));
         arguments.extend(self.case.link.iter().map(OsString::from));
         let linker = self.case.linker.first().map_or("gcc", String::as_str);
         arguments.extend(self.case.linker.iter().skip(1).map(OsString::from));
         tool(linker, &arguments);
+        self.opened(&path)
+    }
+
+    /// Calls what a shared object has.
+    fn opened(&self, path: &Path) -> Outcome {
         take_trace();
         // SAFETY: the cases' initialisers, functions and finalisers are ours and keep to their directives.
         unsafe {
@@ -348,7 +385,7 @@ impl Variant {
             // being closed.
             let libs: Vec<_> =
                 self.case.libs.iter().map(|l| Library::open(Some(l), RTLD_NOW | RTLD_LOCAL).unwrap()).collect();
-            let library = Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL).unwrap();
+            let library = Library::open(Some(path), RTLD_NOW | RTLD_LOCAL).unwrap();
             let call = |c: &Call| c.run(*library.get::<Function>(c.name.as_bytes()).unwrap());
             let results = self.case.calls.iter().map(call).collect();
             let before = take_trace();

@@ -133,6 +133,12 @@ impl Kind {
         matches!(self.operation, Operation::ThreadLocal(Tls::FromThreadPointer | Tls::Entry(Entry::Offset, _)))
     }
 
+    /// Returns whether its value depends on where the GOT begins.
+    pub(crate) fn is_from_got(&self) -> bool {
+        use Operation::{FromGot, GotBaseRelative, GotFromGot, GotFromGotPage};
+        matches!(self.operation, FromGot | GotBaseRelative | GotFromGot | GotFromGotPage)
+    }
+
     /// Returns whether the JITLink of this LLVM links it.
     pub(crate) fn linkable(&self, llvm: u32) -> bool {
         self.since.is_some_and(|since| llvm >= since)

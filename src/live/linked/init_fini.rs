@@ -1,28 +1,9 @@
 //! Initialisers and finalisers: their order, and calls that may throw.
 #![allow(unsafe_code, reason = "calls into linked code")]
 
-use std::cmp::Reverse;
-
 use super::catching::call;
-use crate::elf::{ArrayKind, ObjectIndex, PLAIN_PRIORITY};
+use crate::elf::{ArrayKind, ObjectIndex, Rank};
 use crate::name::Name;
-
-/// The rank of a section of function pointers among those of all objects that are linked together, in the order of
-/// `ld` and the dynamic loader. `.preinit_array` comes first; then code in `.init`; then `.init_array.N` and
-/// `.ctors.(65535-N)` by ascending N, those of one N by their names; then `.init_array` and `.ctors`. Equal sections
-/// stay in the order of objects, and of sections in them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rank {
-    stage: u8,
-    priority: u32,
-    /// Names of one N differ in `.ctors` and `.init_array`, and in leading zeros.
-    name: (bool, Reverse<u32>),
-}
-
-impl Rank {
-    /// The rank of sections without a number.
-    const PLAIN: Self = Self { stage: 2, priority: PLAIN_PRIORITY, name: (false, Reverse(0)) };
-}
 
 /// A function to be called.
 #[derive(Debug, Clone, Copy)]
@@ -56,24 +37,15 @@ impl InitFini {
             let words = usize::try_from(array.size).unwrap_or(0) / size_of::<usize>();
             // SAFETY: the section has that many bytes; it may be unaligned.
             let word = |i: usize| unsafe { (address as *const usize).add(i).read_unaligned() };
-            let (list, stage, backwards) = match array.kind {
-                ArrayKind::PreInit => (&mut all.initialisers, 0, false),
-                ArrayKind::InitCode => (&mut all.initialisers, 1, false),
-                ArrayKind::Init => (&mut all.initialisers, 2, false),
-                ArrayKind::Ctors => (&mut all.initialisers, 2, true),
+            let (list, backwards) = match array.kind {
+                ArrayKind::PreInit | ArrayKind::InitCode | ArrayKind::Init => (&mut all.initialisers, false),
+                ArrayKind::Ctors => (&mut all.initialisers, true),
                 // Finalisers are called from the last to the first.
-                ArrayKind::FiniCode => (&mut all.finalisers, 1, false),
-                ArrayKind::Fini => (&mut all.finalisers, 2, false),
+                ArrayKind::FiniCode | ArrayKind::Fini => (&mut all.finalisers, false),
                 // They run from start to end, and all finalisers are reversed.
-                ArrayKind::Dtors => (&mut all.finalisers, 2, true),
+                ArrayKind::Dtors => (&mut all.finalisers, true),
             };
-            let rank = if stage < 2 || array.priority == PLAIN_PRIORITY {
-                Rank { stage, ..Rank::PLAIN }
-            } else {
-                let length = index.section_name(array.section).len() as u32;
-                let name = (matches!(array.kind, ArrayKind::Init | ArrayKind::Fini), Reverse(length));
-                Rank { stage, priority: array.priority, name }
-            };
+            let rank = array.rank(index);
             if matches!(array.kind, ArrayKind::InitCode | ArrayKind::FiniCode) {
                 list.push(Entry { rank, function: address as usize });
                 continue;

@@ -1,0 +1,23 @@
+//! Images: objects linked once into a shared object (`ET_DYN`) that `dlopen` loads, too.
+//!
+//! The objects pass the same preparation as those that are loaded, and are then linked by the ABI's tables: no LLVM
+//! takes part. A link goes one way: `input` (prepared objects), `symbols` (who defines what), `scan` (which GOT entries,
+//! stubs and dynamic relocations the references want), `layout` (addresses), `write` (bytes).
+
+mod arrays;
+mod builder;
+mod dynamic;
+mod error;
+mod frames;
+mod input;
+mod layout;
+mod link;
+mod machine;
+mod providers;
+mod reference;
+mod scan;
+mod symbols;
+mod write;
+
+pub use builder::ImageBuilder;
+pub use error::ImageError;

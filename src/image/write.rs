@@ -1,0 +1,395 @@
+//! The bytes of an image.
+
+use object::elf;
+
+use super::arrays::Call;
+use super::dynamic::Tables;
+use super::error::ImageError;
+use super::input::{Field, Input};
+use super::layout::{CLASSES, Class, Layout, Made, Out, Parts};
+use super::machine::DynamicKind;
+use super::reference::{Slot, Use, decide};
+use super::scan::{Dynamic, Scan, Site, Word};
+use super::symbols::{Global, Referred, Target};
+use crate::elf::link_tables::LinkTables;
+use crate::elf::relocations::{Form, Operation};
+use crate::elf::{ImageBytes, SymbolKind, put};
+use crate::{Error, Result};
+
+const HEADER_SIZE: u64 = 64;
+const PROGRAM_HEADER_SIZE: u64 = 56;
+/// Four segments, the dynamic section, thread-local storage, the unwind table, relocated data, notes and the stack.
+const PROGRAM_HEADERS: u16 = 10;
+/// Bytes of the headers at the start of the file.
+pub(super) const HEADERS: u64 = HEADER_SIZE + PROGRAM_HEADERS as u64 * PROGRAM_HEADER_SIZE;
+/// The build ID: header, name and hash.
+pub(super) const NOTE_BYTES: u64 = 12 + 4 + BUILD_ID as u64;
+const BUILD_ID: usize = 20;
+const NT_GNU_BUILD_ID: u32 = 3;
+
+pub(super) struct Writer<'w, 'a> {
+    parts: &'w Parts<'w, 'a>,
+    layout: &'w Layout,
+    tables: &'w Tables,
+    out: Vec<u8>,
+}
+
+/// Where a field is.
+#[derive(Clone, Copy)]
+struct Place {
+    offset: usize,
+    address: u64,
+}
+
+impl<'w, 'a> Writer<'w, 'a> {
+    pub(super) fn new(parts: &'w Parts<'w, 'a>, layout: &'w Layout, tables: &'w Tables) -> Self {
+        let out = vec![0; usize::try_from(layout.file_end).unwrap_or(0)];
+        Self { parts, layout, tables, out }
+    }
+
+    pub(super) fn write(mut self) -> Result<Vec<u8>> {
+        self.write_sections()?;
+        self.write_frames()?;
+        self.write_stubs();
+        self.write_slots();
+        self.write_tables();
+        self.write_headers();
+        self.write_build_id();
+        self.write_section_headers();
+        Ok(self.out)
+    }
+
+    fn put(&mut self, made: Made, bytes: &[u8]) {
+        if let Some(out) = self.layout.made(made) {
+            let at = out.offset as usize;
+            put(&mut self.out, at, bytes);
+        }
+    }
+
+    fn write_sections(&mut self) -> Result<()> {
+        let inputs = self.parts.inputs;
+        for (object, input) in (0..).zip(inputs) {
+            let Some(tables) = input.tables() else { continue };
+            for section in (0..input.index.sections.len() as u32).filter(|section| input.is_placed(*section)) {
+                let Some((out, at)) = self.layout.out_of(object, section) else { continue };
+                let (Some(start), address) = (self.layout.offset_of(out, at), out.address + at) else { continue };
+                if out.is_zero {
+                    continue;
+                }
+                put(&mut self.out, start, input.contents(section));
+                for field in input.fields(&tables, section) {
+                    let place = Place { offset: start + field.offset as usize, address: address + field.offset };
+                    self.relocate((object, input, &tables), (section, field), place)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the unwind table, and the sorted table of its functions.
+    fn write_frames(&mut self) -> Result<()> {
+        let parts = self.parts;
+        let Some(out) = self.layout.made(Made::Frames) else { return Ok(()) };
+        let mut functions = Vec::with_capacity(parts.frames.functions());
+        for record in &parts.frames.records {
+            let Some(input) = parts.inputs.get(record.object as usize) else { continue };
+            let Some(tables) = input.tables() else { continue };
+            let start = (out.offset + record.offset) as usize;
+            let contents = input.contents(record.section).get(record.start as usize..).unwrap_or_default();
+            put(&mut self.out, start, contents.get(..record.bytes as usize).unwrap_or_default());
+            for field in &record.fields {
+                let by = field.offset - record.start;
+                let place = Place { offset: start + by as usize, address: out.address + record.offset + by };
+                self.relocate((record.object, input, &tables), (record.section, *field), place)?;
+            }
+            let Some((cie, function)) = record.describes else { continue };
+            let cie = parts.frames.records.get(cie).map_or(0, |cie| cie.offset);
+            put(&mut self.out, start + 4, &(record.offset as u32 + 4 - cie as u32).to_le_bytes());
+            let function = function.and_then(|(target, addend)| self.address(target)?.checked_add_signed(addend));
+            functions.push(function.map(|function| (function, out.address + record.offset)));
+        }
+        let Some(header) = self.layout.made(Made::FramesHeader) else { return Ok(()) };
+        // DW_EH_PE_pcrel | sdata4, udata4, datarel | sdata4; DW_EH_PE_omit where the table would not be complete.
+        let sorted: Option<Vec<(u64, u64)>> = functions.into_iter().collect();
+        let encodings = if sorted.is_some() { [1, 0x1b, 3, 0x3b] } else { [1, 0x1b, 0xff, 0xff] };
+        let mut bytes = ImageBytes::with_capacity(header.size as usize);
+        bytes.raw(&encodings);
+        bytes.word((out.address as u32).wrapping_sub(header.address as u32 + 4));
+        if let Some(mut sorted) = sorted {
+            sorted.sort_unstable();
+            bytes.word(sorted.len() as u32);
+            for (function, record) in sorted {
+                let from = |address: u64| address.wrapping_sub(header.address) as u32;
+                [from(function), from(record)].into_iter().for_each(|word| bytes.word(word));
+            }
+        }
+        let at = header.offset as usize;
+        put(&mut self.out, at, &bytes.into_bytes());
+        Ok(())
+    }
+
+    fn write_stubs(&mut self) {
+        let Some(stubs) = self.layout.made(Made::Stubs) else { return };
+        let machine = self.parts.machine;
+        for (i, target) in (0..).zip(&self.parts.scan.stubs) {
+            let by = i * machine.stub_bytes;
+            if let Some(slot) = self.slot(Scan::slot_of_stub(*target)) {
+                // Images have less than 2 GiB.
+                machine.write_stub(&mut self.out, (stubs.offset + by) as usize, stubs.address + by, slot);
+            }
+        }
+    }
+
+    /// Writes what the GOT has without the dynamic loader.
+    fn write_slots(&mut self) {
+        let Some(got) = self.layout.made(Made::Got) else { return };
+        for (slot, at) in &self.parts.scan.slots {
+            let (word, value) = match *slot {
+                Slot::Address(Target::Absolute(value)) => (*at, value),
+                Slot::Variable(target) => match self.in_block(target) {
+                    Some(offset) => (at + 1, offset),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            put(&mut self.out, (got.offset + 8 * word) as usize, &value.to_le_bytes());
+        }
+    }
+
+    fn write_tables(&mut self) {
+        let (tables, layout, parts) = (self.tables, self.layout, self.parts);
+        let symbols = tables.symbol_table(parts.symbols, layout, |global| self.defined_at(global));
+        let section = |made| layout.made(made).map(|out| (out.address, out.size));
+        let lists = (section(Made::Initialisers).is_some(), section(Made::Finalisers).is_some());
+        let mut dynamic = ImageBytes::with_capacity(512);
+        tables.entries(section, lists).into_iter().for_each(|(tag, value)| dynamic.dynamic(tag, value));
+        let relocations = tables.relocations(parts.scan, parts.machine, |dynamic| self.dynamic(dynamic));
+        let made = [
+            (Made::DynamicSymbols, symbols),
+            (Made::DynamicStrings, tables.strings.clone()),
+            (Made::GnuHash, tables.hash.clone()),
+            (Made::Versions, tables.versions.clone()),
+            (Made::VersionsNeeded, tables.needed.clone()),
+            (Made::Relocations, relocations.unwrap_or_default()),
+            (Made::Dynamic, dynamic.into_bytes()),
+        ];
+        made.into_iter().for_each(|(made, bytes)| self.put(made, &bytes));
+    }
+
+    /// Returns the section header's index and the address of a symbol that is exported.
+    fn defined_at(&self, global: &Global<'_>) -> Option<(u16, u64)> {
+        let address = self.address(global.target)?;
+        let out = match global.target {
+            Target::Absolute(value) => return Some((elf::SHN_ABS.0, value)),
+            Target::Section { object, section, .. } => self.layout.out_of(object, section)?.0,
+            Target::Indirect { .. } => self.layout.made(Made::Stubs)?,
+            _ => self.layout.made(Made::Commons)?,
+        };
+        let index = self.layout.outs.iter().position(|other| std::ptr::eq(other, out))?;
+        Some((u16::try_from(index + 1).ok()?, address))
+    }
+
+    /// Returns the place and the addend of a relocation by the dynamic loader.
+    fn dynamic(&self, dynamic: &Dynamic) -> Option<(u64, i64)> {
+        let layout = self.layout;
+        let at = match dynamic.word {
+            Word::Section { object, section, offset } => layout.section(object, section, offset)?,
+            Word::Frame(record, offset) => {
+                layout.made(Made::Frames)?.address + self.parts.frames.records.get(record)?.offset + offset
+            }
+            Word::Slot(at) => layout.made(Made::Got)?.address + 8 * at,
+            Word::Initialiser(i) => layout.made(Made::Initialisers)?.address + 8 * i as u64,
+            Word::Finaliser(i) => layout.made(Made::Finalisers)?.address + 8 * i as u64,
+        };
+        let Some(target) = dynamic.target.filter(|target| !matches!(target, Target::Import(_))) else {
+            return Some((at, dynamic.addend));
+        };
+        let value = match dynamic.kind {
+            DynamicKind::Indirect => layout.address(target, self.parts)?,
+            DynamicKind::Distance | DynamicKind::Descriptor | DynamicKind::Offset => self.in_block(target)?,
+            _ => self.address(target)?,
+        };
+        Some((at, (value as i64).wrapping_add(dynamic.addend)))
+    }
+
+    /// Returns the address at which references find a target: of an indirect function, its stub.
+    fn address(&self, target: Target) -> Option<u64> {
+        match target {
+            Target::Indirect { .. } => self.stub(target),
+            _ => self.layout.address(target, self.parts),
+        }
+    }
+
+    fn stub(&self, target: Target) -> Option<u64> {
+        let number = u64::from(self.parts.scan.stub_of(target)?);
+        Some(self.layout.made(Made::Stubs)?.address + number * self.parts.machine.stub_bytes)
+    }
+
+    fn slot(&self, slot: Slot) -> Option<u64> {
+        Some(self.layout.made(Made::Got)?.address + 8 * self.parts.scan.position(slot)?)
+    }
+
+    /// Returns the offset of a variable in the image's thread-local block.
+    fn in_block(&self, target: Target) -> Option<u64> {
+        let address = self.layout.address(target, self.parts).filter(|_| !matches!(target, Target::Absolute(_)))?;
+        Some(address.wrapping_sub(self.layout.thread_local?.address))
+    }
+
+    /// Writes the field of a relocation.
+    fn relocate(
+        &mut self,
+        (object, input, tables): (u32, &'a Input, &LinkTables<'a>),
+        (section, field): (u32, Field),
+        place: Place,
+    ) -> Result<()> {
+        let referred = self.parts.symbols.referred((object, input), tables, &field);
+        let site = Site { input, section, field, referred };
+        let decided = decide(field.kind, referred.target).unwrap_or(Use::Nothing);
+        if matches!(decided, Use::Nothing | Use::Dynamic(_)) {
+            return Ok(());
+        }
+        let value = self.value(&field, decided, &referred, place.address);
+        let written = value.and_then(|value| {
+            let field_bytes = self.out.get_mut(place.offset..)?;
+            field.kind.encode(field_bytes, value).ok()
+        });
+        written.ok_or_else(|| site.out_of_range())
+    }
+
+    fn value(&self, field: &Field, decided: Use, referred: &Referred<'_>, at: u64) -> Option<i64> {
+        let (target, addend) = (referred.target, referred.addend);
+        let got = self.layout.made(Made::Got).map(|got| got.address);
+        let moved = |address: u64| address.wrapping_add_signed(addend);
+        match decided {
+            Use::Nothing | Use::Dynamic(_) => None,
+            Use::Address => field.kind.value(moved(self.address(target)?), at, got),
+            Use::Stub => field.kind.value(moved(self.stub(target)?), at, got),
+            Use::Entry(slot) => field.kind.value(moved(self.slot(slot)?), at, got),
+            Use::Form(slot, form) => {
+                let entry = moved(self.slot(slot)?);
+                Some(match form {
+                    Form::Distance => entry.wrapping_sub(at),
+                    Form::Pages => (entry & !0xfff).wrapping_sub(at & !0xfff),
+                    Form::InPage => entry & 0xfff,
+                } as i64)
+            }
+            Use::Got => Some(moved(got?).wrapping_sub(at) as i64),
+            Use::Size => Some((referred.size as i64).wrapping_add(addend)),
+            Use::InBlock => Some((self.in_block(target)? as i64).wrapping_add(addend)),
+        }
+    }
+
+    fn write_headers(&mut self) {
+        let (layout, machine) = (self.layout, self.parts.machine);
+        let mut out = ImageBytes::with_capacity(HEADERS as usize);
+        out.file_header(machine.number, PROGRAM_HEADERS);
+        let (read, write, execute) = (elf::PF_R.0, elf::PF_W.0, elf::PF_X.0);
+        let mut written = 0;
+        let mut segment = |kind: elf::ProgramType, flags, places, sizes, alignment| {
+            out.segment_at(kind.0, flags, places, sizes, alignment);
+            written += 1;
+        };
+        for (class, part) in CLASSES.into_iter().zip(&layout.segments).filter(|(_, part)| part.memory_bytes != 0) {
+            let flags = match class {
+                Class::Read => read,
+                Class::Code => read | execute,
+                Class::Relro | Class::Data => read | write,
+            };
+            let sizes = [part.file_bytes, part.memory_bytes];
+            segment(elf::PT_LOAD, flags, [part.offset, part.address], sizes, machine.page);
+        }
+        let mut section = |made, kind, flags, alignment| {
+            if let Some(Out { offset, address, size, .. }) = layout.made(made) {
+                segment(kind, flags, [*offset, *address], [*size, *size], alignment);
+            }
+        };
+        section(Made::Dynamic, elf::PT_DYNAMIC, read | write, 8);
+        section(Made::FramesHeader, elf::PT_GNU_EH_FRAME, read, 4);
+        section(Made::Note, elf::PT_NOTE, read, 4);
+        if let Some(block) = layout.thread_local {
+            let sizes = [block.file_bytes, block.memory_bytes];
+            segment(elf::PT_TLS, read, [block.offset, block.address], sizes, block.alignment);
+        }
+        if let Some(part) = layout.segments.get(Class::Relro as usize).filter(|part| part.memory_bytes != 0) {
+            let sizes = [part.file_bytes, part.memory_bytes];
+            segment(elf::PT_GNU_RELRO, read, [part.offset, part.address], sizes, 1);
+        }
+        segment(elf::PT_GNU_STACK, read | write, [0, 0], [0, 0], 16);
+        let mut bytes = out.into_bytes();
+        // e_phnum
+        put(&mut bytes, 56, &(written as u16).to_le_bytes());
+        put(&mut self.out, 0, &bytes);
+    }
+
+    /// Writes the hash of all that the dynamic loader maps.
+    fn write_build_id(&mut self) {
+        let mut note = ImageBytes::with_capacity(NOTE_BYTES as usize);
+        [4, BUILD_ID as u32, NT_GNU_BUILD_ID].into_iter().for_each(|word| note.word(word));
+        note.raw(b"GNU\0");
+        let hash = blake3::hash(&self.out);
+        note.raw(hash.as_bytes().get(..BUILD_ID).unwrap_or_default());
+        self.put(Made::Note, &note.into_bytes());
+    }
+
+    /// Writes the section headers, for tools.
+    fn write_section_headers(&mut self) {
+        let outs = &self.layout.outs;
+        let mut names = vec![0];
+        let mut name = |text: &str| {
+            let at = names.len() as u32;
+            names.extend_from_slice(text.as_bytes());
+            names.push(0);
+            at
+        };
+        let index = |made| outs.iter().position(|out| out.made == Some(made)).map_or(0, |at| at as u32 + 1);
+        let mut table = ImageBytes::with_capacity(64 * (outs.len() + 2));
+        table.raw(&[0; 64]);
+        for out in outs {
+            let strings = index(Made::DynamicStrings);
+            let (kind, link, info, entry) = match out.made {
+                Some(Made::Note) => (elf::SHT_NOTE, 0, 0, 0),
+                Some(Made::GnuHash) => (elf::SHT_GNU_HASH, index(Made::DynamicSymbols), 0, 0),
+                Some(Made::DynamicSymbols) => (elf::SHT_DYNSYM, strings, 1, 24),
+                Some(Made::DynamicStrings) => (elf::SHT_STRTAB, 0, 0, 0),
+                Some(Made::Versions) => (elf::SHT_GNU_VERSYM, index(Made::DynamicSymbols), 0, 2),
+                Some(Made::VersionsNeeded) => (elf::SHT_GNU_VERNEED, strings, self.tables.needed_count(), 0),
+                Some(Made::Relocations) => (elf::SHT_RELA, index(Made::DynamicSymbols), 0, 24),
+                Some(Made::Initialisers) => (elf::SHT_INIT_ARRAY, 0, 0, 8),
+                Some(Made::Finalisers) => (elf::SHT_FINI_ARRAY, 0, 0, 8),
+                Some(Made::Dynamic) => (elf::SHT_DYNAMIC, strings, 0, 16),
+                _ if out.is_zero => (elf::SHT_NOBITS, 0, 0, 0),
+                _ => (elf::SHT_PROGBITS, 0, 0, 0),
+            };
+            let mut flags = elf::SHF_ALLOC.0;
+            flags |= match out.class {
+                Class::Read => 0,
+                Class::Code => elf::SHF_EXECINSTR.0,
+                Class::Relro | Class::Data => elf::SHF_WRITE.0,
+            };
+            if out.is_thread_local {
+                flags |= elf::SHF_TLS.0;
+            }
+            table.word(name(&out.name));
+            table.word(kind.0);
+            [flags, out.address, out.offset, out.size].into_iter().for_each(|value| table.long(value));
+            [link, info].into_iter().for_each(|value| table.word(value));
+            [out.alignment, entry].into_iter().for_each(|value| table.long(value));
+        }
+        let own = name(".shstrtab");
+        let at = self.out.len() as u64;
+        table.word(own);
+        table.word(elf::SHT_STRTAB.0);
+        [0, 0, at, names.len() as u64].into_iter().for_each(|value| table.long(value));
+        [0, 0].into_iter().for_each(|value| table.word(value));
+        [1, 0].into_iter().for_each(|value| table.long(value));
+        self.out.extend_from_slice(&names);
+        self.out.resize(self.out.len().next_multiple_of(8), 0);
+        let headers = self.out.len() as u64;
+        self.out.extend_from_slice(&table.into_bytes());
+        let count = outs.len() as u16 + 2;
+        put(&mut self.out, 40, &headers.to_le_bytes());
+        for (at, value) in [(58, 64), (60, count), (62, count - 1)] {
+            put(&mut self.out, at, &value.to_le_bytes());
+        }
+    }
+}
