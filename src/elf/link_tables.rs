@@ -1,12 +1,14 @@
 //! The tables of a prepared object as a linker reads them.
 
-use object::pod;
+use object::{U32 as AnyU32, pod};
 
 use crate::elf::elf_abi::{
-    HEADER_SIZE, Header, LE, RawRela, RawSection, RawSymbol, SHN_LORESERVE, SHN_UNDEF, SHT_RELA, SHT_SYMTAB, STB_LOCAL,
-    STT_FILE, STT_SECTION, Symbol,
+    HEADER_SIZE, Header, LE, RawRela, RawSection, RawSymbol, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_RELA,
+    SHT_SYMTAB, SHT_SYMTAB_SHNDX, STB_LOCAL, STT_FILE, STT_SECTION, Symbol,
 };
 use crate::elf::elf_view::string_at;
+
+type U32 = AnyU32<LE>;
 
 /// Section headers and symbols of an object that passed preparation. What a table lacks is `None`.
 pub(crate) struct LinkTables<'a> {
@@ -14,6 +16,8 @@ pub(crate) struct LinkTables<'a> {
     sections: &'a [RawSection],
     symbols: &'a [RawSymbol],
     strings: &'a [u8],
+    /// Section indices of symbols, where 16 bits are too few.
+    indices: &'a [U32],
 }
 
 /// A relocation's field and value, in the ABI's terms.
@@ -45,10 +49,13 @@ impl<'a> LinkTables<'a> {
         let (header, _) = pod::from_bytes::<Header>(bytes.get(..HEADER_SIZE as usize)?).ok()?;
         let at = usize::try_from(header.e_shoff.get(LE)).ok()?;
         let (sections, _) = pod::slice_from_bytes::<RawSection>(bytes.get(at..)?, sections).ok()?;
-        let mut tables = Self { bytes, sections, symbols: &[], strings: &[] };
+        let mut tables = Self { bytes, sections, symbols: &[], strings: &[], indices: &[] };
         if let Some(symbols) = sections.iter().find(|section| section.sh_type.get(LE).0 == SHT_SYMTAB) {
             tables.symbols = pod::slice_from_all_bytes(tables.contents(symbols)?).ok()?;
             tables.strings = tables.contents(sections.get(symbols.sh_link.get(LE) as usize)?)?;
+        }
+        if let Some(indices) = sections.iter().find(|section| section.sh_type.get(LE).0 == SHT_SYMTAB_SHNDX) {
+            tables.indices = pod::slice_from_all_bytes(tables.contents(indices)?).ok()?;
         }
         Some(tables)
     }
@@ -80,6 +87,12 @@ impl<'a> LinkTables<'a> {
     pub(crate) fn symbols(&self) -> impl Iterator<Item = (u32, Symbol)> + use<'a> {
         let all = (0u32..).zip(self.symbols.iter().map(Symbol::decode)).skip(1);
         all.filter(|(_, symbol)| symbol.kind != STT_FILE)
+    }
+
+    /// Returns where a symbol is, given its index.
+    pub(crate) fn place(&self, index: u32, symbol: &Symbol) -> SymbolPlace {
+        let section = self.indices.get(index as usize).filter(|_| symbol.shndx == SHN_XINDEX);
+        section.map_or_else(|| symbol.place(), |section| SymbolPlace::Section(section.get(LE), symbol.value))
     }
 
     pub(crate) fn symbol(&self, index: u32) -> Option<Symbol> {

@@ -64,8 +64,7 @@ pub(crate) use harmonize::is_c_identifier;
 pub(crate) use identity::machine_text;
 pub(crate) use image_bytes::{ImageBytes, put};
 pub(crate) use index::{
-    Array, ArrayKind, Binding, Definition, Group, Import, ObjectIndex, PLAIN_PRIORITY, Rank, Section, SymbolKind,
-    Visibility,
+    Array, ArrayKind, Binding, Definition, Group, Import, ObjectIndex, Rank, Section, SymbolKind, Visibility,
 };
 pub use limits::{Limits, SectionConflicts};
 pub(crate) use locate::{Location, locate};

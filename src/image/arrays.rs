@@ -1,6 +1,7 @@
 //! Initialisers and finalisers of an image, in the order of `ld`.
 
 use super::input::{Field, Input};
+use super::symbols::Target;
 use crate::elf::{Array, ArrayKind, Rank};
 
 /// A function that the dynamic loader calls.
@@ -8,8 +9,8 @@ use crate::elf::{Array, ArrayKind, Rank};
 pub(super) enum Call {
     /// The one that a pointer of a section refers to.
     Pointer { object: u32, section: u32, field: Field },
-    /// A section of code.
-    Code { object: u32, section: u32 },
+    /// A function of the image.
+    Function(Target),
 }
 
 /// The lists of an image.
@@ -21,8 +22,10 @@ pub(super) struct Arrays {
 }
 
 impl Arrays {
-    pub(super) fn collect(inputs: &[Input]) -> Self {
+    /// Collects the lists. `last` is called behind all finalisers but those with a number, as crtbeginS.o's is.
+    pub(super) fn collect(inputs: &[Input], last: Option<Target>) -> Self {
         let (mut initialisers, mut finalisers) = (Vec::new(), Vec::new());
+        finalisers.extend(last.map(|last| (Rank::PLAIN, Call::Function(last))));
         for (object, input) in (0..).zip(inputs) {
             for array in input.index.arrays.iter().filter(|array| input.is_mapped(array.section)) {
                 let rank = array.rank(&input.index);
@@ -44,7 +47,7 @@ impl Arrays {
 fn calls(object: u32, input: &Input, array: &Array) -> Vec<Call> {
     let section = array.section;
     if matches!(array.kind, ArrayKind::InitCode | ArrayKind::FiniCode) {
-        return vec![Call::Code { object, section }];
+        return vec![Call::Function(Target::Section { object, section, value: 0 })];
     }
     // Words without relocations delimit old lists of constructors.
     let Some(tables) = input.tables() else { return Vec::new() };

@@ -106,7 +106,8 @@ impl Tables {
             .map(|library| strings.add(providers.libraries().get(library).map_or("", |name| name)))
             .collect();
         let mut needed = ImageBytes::with_capacity(0);
-        let mut of: Vec<_> = providers.libraries().iter().zip(&wanted).filter(|(_, wanted)| !wanted.is_empty()).collect();
+        let mut of: Vec<_> =
+            providers.libraries().iter().zip(&wanted).filter(|(_, wanted)| !wanted.is_empty()).collect();
         let needed_libraries = of.len() as u64;
         let last = of.pop();
         for ((library, wanted), is_last) in of.into_iter().map(|of| (of, false)).chain(last.map(|of| (of, true))) {

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::machine::NEWEST_LLVM;
 use crate::Result;
 use crate::elf::link_tables::{LinkTables, Relocation, SymbolPlace};
-use crate::elf::relocations::{Kind, Table};
+use crate::elf::relocations::{Kind, NO_LLVM, Table};
 use crate::elf::{ObjectIndex, Preparation, Section, SectionConflicts, Target};
 use crate::{Limits, elf};
 
@@ -27,7 +26,6 @@ pub(super) struct Input {
 pub(super) struct Local<'a> {
     pub(super) name: &'a str,
     pub(super) place: SymbolPlace,
-    pub(super) is_local: bool,
     pub(super) size: u64,
 }
 
@@ -49,7 +47,7 @@ pub(super) struct Inputs {
 
 impl Inputs {
     pub(super) fn new(machine: u16, limits: Limits) -> Self {
-        let target = Target { machine, llvm: NEWEST_LLVM };
+        let target = Target { machine, llvm: NO_LLVM };
         Self { preparation: Preparation::new(target, SectionConflicts::Rename, limits, Vec::new()) }
     }
 
@@ -132,15 +130,13 @@ impl Input {
         range().unwrap_or_default()
     }
 
-    /// Returns a section's relocations, of the kinds that its compiler wrote.
+    /// Returns a section's relocations.
     pub(super) fn fields<'a>(&'a self, tables: &LinkTables<'a>, section: u32) -> impl Iterator<Item = Field> + use<'a> {
         let of = self.relocations.get(section as usize).copied().filter(|section| *section != 0);
-        let start = self.section(section).map_or(0, |section| section.offset);
         let table = Table::of(self.index.machine);
         let all = of.and_then(|of| tables.relocations(of)).into_iter().flatten();
         all.filter_map(move |Relocation { kind, offset, symbol, addend }| {
-            let kind = self.index.lifted(start.saturating_add(offset)).or_else(|| Some(table.get(kind)?.1))?;
-            Some(Field { kind, offset, symbol, addend })
+            Some(Field { kind: table.get(kind)?.1, offset, symbol, addend })
         })
     }
 
@@ -148,7 +144,7 @@ impl Input {
     pub(super) fn symbol<'a>(&'a self, tables: &LinkTables<'a>, symbol: u32) -> Option<Local<'a>> {
         let of = tables.symbol(symbol)?;
         let name = tables.name(&of)?;
-        Some(Local { name, place: of.place(), is_local: of.is_local(), size: of.size })
+        Some(Local { name, place: tables.place(symbol, &of), size: of.size })
     }
 
     /// Returns whether a symbol in a section is an indirect function's resolver.

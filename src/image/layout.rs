@@ -38,6 +38,7 @@ pub(super) enum Made {
     FramesHeader,
     Frames,
     Stubs,
+    Helpers,
     Initialisers,
     Finalisers,
     Dynamic,
@@ -79,6 +80,7 @@ pub(super) struct Segment {
     pub(super) address: u64,
     pub(super) file_bytes: u64,
     pub(super) memory_bytes: u64,
+    pub(super) alignment: u64,
 }
 
 /// The addresses of everything.
@@ -119,8 +121,18 @@ pub(super) struct Parts<'p, 'a> {
 
 /// Parts of sections with these names become one section.
 const FAMILIES: [&str; 12] = [
-    ".text", ".data.rel.ro", ".data", ".rodata", ".bss", ".tdata", ".tbss", ".gcc_except_table", ".ldata", ".lrodata",
-    ".lbss", ".ltext",
+    ".text",
+    ".data.rel.ro",
+    ".data",
+    ".rodata",
+    ".bss",
+    ".tdata",
+    ".tbss",
+    ".gcc_except_table",
+    ".ldata",
+    ".lrodata",
+    ".lbss",
+    ".ltext",
 ];
 
 impl Layout {
@@ -153,6 +165,7 @@ impl Layout {
             (".eh_frame_hdr", Made::FramesHeader, Class::Read, 4, header),
             (".eh_frame", Made::Frames, frames_class, 8, frames_bytes),
             (".plt", Made::Stubs, Class::Code, 16, stubs),
+            (".text", Made::Helpers, Class::Code, 16, parts.machine.helper_bytes * parts.symbols.helpers.len() as u64),
             (".init_array", Made::Initialisers, Class::Relro, 8, lists[0]),
             (".fini_array", Made::Finalisers, Class::Relro, 8, lists[1]),
             (".dynamic", Made::Dynamic, Class::Relro, 8, sizes.dynamic),
@@ -234,7 +247,14 @@ impl Layout {
 
     fn assign(&mut self, page: u64, headers: u64) -> Option<()> {
         let (mut address, mut offset) = (headers, headers);
+        // The block begins where all its variables are aligned: not every loader can have it elsewhere.
+        let of_threads = self.outs.iter().filter(|out| out.is_thread_local).map(|out| out.alignment).max();
+        if let Some(first) = self.outs.iter_mut().find(|out| out.is_thread_local) {
+            first.alignment = of_threads.unwrap_or(1);
+        }
         for class in CLASSES {
+            let alignment = self.outs.iter().filter(|out| out.class == class).map(|out| out.alignment).max();
+            let page = page.max(alignment.unwrap_or(1));
             let (mut start, mut memory_end) = ((offset, address), address);
             if class != Class::Read {
                 address = address.checked_next_multiple_of(page)?.checked_add(offset % page)?;
@@ -282,6 +302,7 @@ impl Layout {
                 address: first.1,
                 file_bytes: offset - first.0,
                 memory_bytes: memory_end.max(address) - first.1,
+                alignment: page,
             };
             address = memory_end.max(address);
             if class == Class::Relro && segment.memory_bytes != 0 {
@@ -316,9 +337,7 @@ impl Layout {
             Target::Section { object, section, value } | Target::Indirect { object, section, value } => {
                 self.section(object, section, value)?
             }
-            Target::Common(common) => {
-                self.made(Made::Commons)?.address + self.commons.get(common as usize).copied()?
-            }
+            Target::Common(common) => self.made(Made::Commons)?.address + self.commons.get(common as usize).copied()?,
             Target::Absolute(value) => value,
             Target::Import(_) => return None,
             Target::Bound { set, is_end } => {
@@ -334,6 +353,10 @@ impl Layout {
             }
             Target::Dynamic => self.made(Made::Dynamic)?.address,
             Target::Start => 0,
+            Target::ThreadLocal => self.thread_local?.address,
+            Target::Helper(number) => {
+                self.made(Made::Helpers)?.address + u64::from(number) * parts.machine.helper_bytes
+            }
         })
     }
 

@@ -31,7 +31,7 @@ pub(super) fn link(
     let machine = Machine::of(machine);
     let symbols = Symbols::resolve(inputs)?;
     let frames = Frames::collect(inputs, &symbols);
-    let arrays = Arrays::collect(inputs);
+    let arrays = Arrays::collect(inputs, symbols.finaliser);
     let scan = Scan::new(inputs, &symbols, &frames, &arrays)?;
     let imports: Vec<&str> = scan.imports().map(|id| symbols.globals.get(id as usize).map_or("", |g| g.name)).collect();
     providers.add_system(machine.number, &imports)?;

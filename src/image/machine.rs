@@ -4,9 +4,6 @@ use object::elf;
 
 use crate::elf::{EM_AARCH64, put};
 
-/// Preparation replaces the fewest relocations for this one.
-pub(super) const NEWEST_LLVM: u32 = 23;
-
 /// The dynamic relocations and the stubs of a machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Machine {
@@ -14,6 +11,7 @@ pub(super) struct Machine {
     /// The largest page size that its systems have.
     pub(super) page: u64,
     pub(super) stub_bytes: u64,
+    pub(super) helper_bytes: u64,
 }
 
 /// A relocation that the dynamic loader makes.
@@ -40,8 +38,8 @@ pub(super) enum DynamicKind {
 impl Machine {
     pub(super) fn of(number: u16) -> Self {
         match number {
-            EM_AARCH64 => Self { number, page: 64 << 10, stub_bytes: 16 },
-            _ => Self { number, page: 4 << 10, stub_bytes: 16 },
+            EM_AARCH64 => Self { number, page: 64 << 10, stub_bytes: 16, helper_bytes: 32 },
+            _ => Self { number, page: 4 << 10, stub_bytes: 16, helper_bytes: 32 },
         }
     }
 
@@ -71,27 +69,70 @@ impl Machine {
         }
     }
 
-    /// Writes a stub: it jumps to the address in a slot. False if the slot is too far away.
-    pub(super) fn write_stub(self, out: &mut [u8], offset: usize, at: u64, slot: u64) -> bool {
+    /// Writes a stub: it jumps to the address in a slot, which is less than 2 GiB away.
+    pub(super) fn write_stub(self, out: &mut [u8], offset: usize, at: u64, slot: u64) {
         if self.is_aarch64() {
-            let pages = ((slot & !0xfff) as i64).wrapping_sub((at & !0xfff) as i64) >> 12;
-            if !(-(1 << 20)..1 << 20).contains(&pages) {
-                return false;
-            }
-            let pages = pages as u32;
-            // bti c; adrp x16, slot; ldr x17, [x16, #:lo12:slot]; br x17
-            let adrp = 0x9000_0010 | (pages & 3) << 29 | (pages >> 2 & 0x7_ffff) << 5;
-            let ldr = 0xf940_0211 | ((slot & 0xfff) as u32 >> 3) << 10;
-            for (i, word) in [0xd503_245f_u32, adrp, ldr, 0xd61f_0220].into_iter().enumerate() {
-                put(out, offset + 4 * i, &word.to_le_bytes());
-            }
-            return true;
+            // bti c
+            put_words(out, offset, &[0xd503_245f]);
+            put_words(out, offset + 4, &jump_aarch64(at + 4, slot));
+            return;
         }
-        let Ok(distance) = i32::try_from(slot.wrapping_sub(at + 10) as i64) else { return false };
         // endbr64; jmp *slot(%rip); int3
-        let mut code = [0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, 0, 0, 0, 0, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc];
-        put(&mut code, 6, &distance.to_le_bytes());
+        let mut code = [0xcc; 16];
+        put(&mut code, 0, &[0xf3, 0x0f, 0x1e, 0xfa]);
+        put(&mut code, 4, &relative_x86_64(&[0xff, 0x25], at + 4, slot));
         put(out, offset, &code);
-        true
+    }
+
+    /// Writes a function that passes the address `dso` on, as the argument of this number, and jumps to the address in
+    /// a slot. `second`: the argument before is a null pointer.
+    pub(super) fn write_helper(
+        self,
+        out: &mut [u8],
+        (offset, at): (usize, u64),
+        (argument, second): (u8, bool),
+        (dso, slot): (u64, u64),
+    ) {
+        if self.is_aarch64() {
+            // bti c; mov x1, #0 or nop; adrp xN, dso; add xN, xN, #:lo12:dso
+            let register = u32::from(argument);
+            let add = 0x9100_0000 | ((dso & 0xfff) as u32) << 10 | register << 5 | register;
+            let before = if second { 0xd280_0001 } else { 0xd503_201f };
+            put_words(out, offset, &[0xd503_245f, before, adrp(register, at + 8, dso), add]);
+            put_words(out, offset + 16, &jump_aarch64(at + 16, slot));
+            return;
+        }
+        // endbr64; xor %esi, %esi; lea dso(%rip), ARGUMENT; jmp *slot(%rip); int3
+        let lea = [0x48, 0x8d, [0x3d, 0x35, 0x15, 0x0d].get(usize::from(argument)).copied().unwrap_or(0x3d)];
+        let mut code = vec![0xf3, 0x0f, 0x1e, 0xfa];
+        if second {
+            code.extend_from_slice(&[0x31, 0xf6]);
+        }
+        code.extend(relative_x86_64(&lea, at + code.len() as u64, dso));
+        code.extend(relative_x86_64(&[0xff, 0x25], at + code.len() as u64, slot));
+        code.resize(self.helper_bytes as usize, 0xcc);
+        put(out, offset, &code);
+    }
+}
+
+/// Returns an instruction of x86-64 that ends in the distance of a target.
+fn relative_x86_64(opcode: &[u8], at: u64, target: u64) -> Vec<u8> {
+    let end = at + opcode.len() as u64 + 4;
+    [opcode, &(target.wrapping_sub(end) as u32).to_le_bytes()].concat()
+}
+
+fn adrp(register: u32, at: u64, target: u64) -> u32 {
+    let pages = ((target >> 12) as u32).wrapping_sub((at >> 12) as u32);
+    0x9000_0000 | (pages & 3) << 29 | (pages >> 2 & 0x7_ffff) << 5 | register
+}
+
+/// Returns `adrp x16, slot; ldr x17, [x16, #:lo12:slot]; br x17`.
+fn jump_aarch64(at: u64, slot: u64) -> [u32; 3] {
+    [adrp(16, at, slot), 0xf940_0211 | ((slot & 0xfff) as u32 >> 3) << 10, 0xd61f_0220]
+}
+
+fn put_words(out: &mut [u8], offset: usize, words: &[u32]) {
+    for (i, word) in words.iter().enumerate() {
+        put(out, offset + 4 * i, &word.to_le_bytes());
     }
 }

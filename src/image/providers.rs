@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use hashbrown::HashMap;
+use object::LittleEndian;
 use object::elf;
 use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _, Sym as _};
-use object::LittleEndian;
 
 use super::error::ImageError;
 use crate::elf::EM_AARCH64;
@@ -18,9 +18,16 @@ const LITTLE: LittleEndian = LittleEndian;
 const SYSTEM: [&str; 6] =
     ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"];
 /// Where systems have them, also for cross compilers.
-const FOLDERS_X86_64: &[&str] = &["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib"];
-const FOLDERS_AARCH64: &[&str] =
-    &["/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/usr/aarch64-linux-gnu/lib", "/usr/lib"];
+const FOLDERS_X86_64: &[&str] =
+    &["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib"];
+const FOLDERS_AARCH64: &[&str] = &[
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/usr/aarch64-linux-gnu/lib",
+    "/usr/lib",
+];
 
 /// The shared libraries of an image, in the order in which names are looked for.
 #[derive(Debug, Default)]

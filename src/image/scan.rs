@@ -16,7 +16,11 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Word {
     /// Of a section of an object.
-    Section { object: u32, section: u32, offset: u64 },
+    Section {
+        object: u32,
+        section: u32,
+        offset: u64,
+    },
     /// Of the unwind table: a record and the offset in it.
     Frame(usize, u64),
     /// Of the GOT, by its position.
@@ -134,12 +138,15 @@ impl Scan {
                         let Some(tables) = inputs.get(object as usize).and_then(Input::tables) else { continue };
                         scan.add(inputs, symbols, (object, &tables), (section, field), word)?;
                     }
-                    Call::Code { object, section } => {
-                        let target = Some(Target::Section { object, section, value: 0 });
-                        scan.dynamic.push(Dynamic { word, kind: DynamicKind::Relative, target, addend: 0 });
-                    }
+                    Call::Function(target) => scan.push_dynamic(word, DynamicKind::Relative, target, 0),
                 }
             }
+        }
+        for helper in &symbols.helpers {
+            scan.slot(Slot::Address(Target::Import(helper.import)));
+        }
+        if symbols.dso_handle == Some(Target::DsoHandle) {
+            scan.slot(Slot::Address(Target::DsoHandle));
         }
         scan.fill_slots();
         Ok(scan)
@@ -173,9 +180,6 @@ impl Scan {
                 if decided == Use::Stub {
                     self.stub(target);
                 }
-                if target == Target::DsoHandle {
-                    self.slot(Slot::Address(target));
-                }
             }
             Use::Entry(slot) | Use::Form(slot, _) => {
                 self.wants_got |= field.kind.is_from_got();
@@ -197,9 +201,6 @@ impl Scan {
                 }
                 if let Target::Indirect { .. } = target {
                     self.stub(target);
-                }
-                if target == Target::DsoHandle {
-                    self.slot(Slot::Address(target));
                 }
                 self.is_static |= kind == DynamicKind::Distance;
                 self.push_dynamic(word, kind, target, referred.addend);

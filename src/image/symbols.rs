@@ -14,16 +14,27 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Target {
     /// An offset in a section of an object.
-    Section { object: u32, section: u32, value: u64 },
+    Section {
+        object: u32,
+        section: u32,
+        value: u64,
+    },
     /// An indirect function, by its resolver.
-    Indirect { object: u32, section: u32, value: u64 },
+    Indirect {
+        object: u32,
+        section: u32,
+        value: u64,
+    },
     /// A common variable.
     Common(u32),
     /// Another module's: the global symbol of this number.
     Import(u32),
     Absolute(u64),
     /// A bound of a linker set.
-    Bound { set: u32, is_end: bool },
+    Bound {
+        set: u32,
+        is_end: bool,
+    },
     /// The GOT, from which offsets are counted.
     Got,
     /// The word whose address stands for the image (`__dso_handle`).
@@ -31,7 +42,30 @@ pub(super) enum Target {
     Dynamic,
     /// The start of the image.
     Start,
+    /// The start of the image's thread-local variables (`_TLS_MODULE_BASE_`).
+    ThreadLocal,
+    /// A function that the image has of its own.
+    Helper(u32),
 }
+
+/// A function that passes `__dso_handle` on to one of libc's, as those of `libc_nonshared.a` do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Helper {
+    /// The function of libc's.
+    pub(super) import: u32,
+    /// The number of the argument, counted from 0.
+    pub(super) argument: u8,
+    /// Whether the one before is a null pointer.
+    pub(super) with_null: bool,
+}
+
+/// Their names (empty for the finaliser of an image), and libc's.
+const HELPERS: [(&str, &str, u8, bool); 4] = [
+    ("atexit", "__cxa_atexit", 2, true),
+    ("at_quick_exit", "__cxa_at_quick_exit", 1, false),
+    ("pthread_atfork", "__register_atfork", 3, false),
+    ("", "__cxa_finalize", 0, false),
+];
 
 impl Target {
     /// Returns the place of a reference with an addend.
@@ -92,6 +126,11 @@ pub(super) struct Symbols<'a> {
     pub(super) commons: Vec<Common>,
     /// Names of linker sets.
     pub(super) sets: Vec<&'a str>,
+    pub(super) helpers: Vec<Helper>,
+    /// The one that calls what was registered with `__dso_handle`.
+    pub(super) finaliser: Option<Target>,
+    /// Where `__dso_handle` is.
+    pub(super) dso_handle: Option<Target>,
 }
 
 /// A symbol that a relocation refers to.
@@ -148,6 +187,7 @@ impl<'a> Symbols<'a> {
                 symbols.refer(&mut ids, number, input.index.name(definition.name), (weak, hidden));
             }
         }
+        symbols.add_helpers(&mut ids);
         symbols.bind_imports(inputs)?;
         for input in inputs {
             let tables = input.tables();
@@ -177,12 +217,6 @@ impl<'a> Symbols<'a> {
                 }
             }
         }
-    }
-
-    /// Returns the number of the linker set of this name.
-    pub(super) fn set(&self, name: &str) -> Option<u32> {
-        let found = self.sets.iter().position(|set| *set == name)?;
-        u32::try_from(found).ok()
     }
 
     fn define(
@@ -283,6 +317,38 @@ impl<'a> Symbols<'a> {
         }
     }
 
+    /// Adds functions that no shared library has.
+    fn add_helpers(&mut self, ids: &mut HashMap<&'a str, u32>) {
+        const HANDLE: &str = "__dso_handle";
+        let undefined = |symbols: &Self, ids: &HashMap<&'a str, u32>, name: &str| {
+            let id = ids.get(name).copied()?;
+            symbols.globals.get(id as usize).filter(|global| global.rank == Rank::Undefined).map(|_| id)
+        };
+        for (name, libc, argument, with_null) in HELPERS {
+            let id = undefined(self, ids, name);
+            let is_finaliser = name.is_empty() && (undefined(self, ids, HANDLE).is_some() || !self.helpers.is_empty());
+            if id.is_none() && !is_finaliser {
+                continue;
+            }
+            self.refer(ids, 0, libc, (false, false));
+            let Some(import) = ids.get(libc).copied() else { continue };
+            let target = Target::Helper(self.helpers.len() as u32);
+            self.helpers.push(Helper { import, argument, with_null });
+            match id.and_then(|id| self.globals.get_mut(id as usize)) {
+                Some(global) => (global.target, global.rank, global.is_hidden) = (target, Rank::Strong, true),
+                None => self.finaliser = Some(target),
+            }
+        }
+        if !self.helpers.is_empty() {
+            self.refer(ids, 0, HANDLE, (false, true));
+            let handle = ids.get(HANDLE).and_then(|id| self.globals.get(*id as usize));
+            self.dso_handle = handle.map(|handle| match handle.rank {
+                Rank::Undefined => Target::DsoHandle,
+                _ => handle.target,
+            });
+        }
+    }
+
     /// Binds names that the linker defines, and refuses hidden ones that nobody does.
     fn bind_imports(&mut self, inputs: &[Input]) -> Result<()> {
         for global in self.globals.iter_mut().filter(|global| global.rank == Rank::Undefined) {
@@ -295,6 +361,7 @@ impl<'a> Symbols<'a> {
                 "_GLOBAL_OFFSET_TABLE_" => Some(Target::Got),
                 "__dso_handle" => Some(Target::DsoHandle),
                 "_DYNAMIC" => Some(Target::Dynamic),
+                "_TLS_MODULE_BASE_" => Some(Target::ThreadLocal),
                 "__ehdr_start" | "__executable_start" => Some(Target::Start),
                 _ => bound("__start_", false).or_else(|| bound("__stop_", true)),
             };
@@ -323,7 +390,9 @@ impl<'a> Symbols<'a> {
         let ids = self.by_index.get(number as usize);
         let id = ids.and_then(|ids| ids.get(field.symbol as usize)).copied().unwrap_or(0);
         let found = match self.globals.get((id as usize).wrapping_sub(1)) {
-            Some(Global { name, target, size, .. }) => Referred { name, target: *target, addend: field.addend, size: *size },
+            Some(Global { name, target, size, .. }) => {
+                Referred { name, target: *target, addend: field.addend, size: *size }
+            }
             None => self.local((number, input), tables, field),
         };
         // AArch64 has GOT entries for S + A (AAELF64, "Relocation operations").
@@ -336,7 +405,7 @@ impl<'a> Symbols<'a> {
 
     fn local(&self, (number, input): (u32, &'a Input), tables: &LinkTables<'a>, field: &Field) -> Referred<'a> {
         let none = Referred { name: "", target: Target::Absolute(0), addend: field.addend, size: 0 };
-        let Some(Local { name, place, size, .. }) = input.symbol(tables, field.symbol) else { return none };
+        let Some(Local { name, place, size }) = input.symbol(tables, field.symbol) else { return none };
         let SymbolPlace::Section(section, value) = place else { return Referred { name, ..none } };
         let target = if input.is_indirect(name, section, value) {
             Target::Indirect { object: number, section, value }

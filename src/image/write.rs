@@ -2,19 +2,17 @@
 
 use object::elf;
 
-use super::arrays::Call;
 use super::dynamic::Tables;
-use super::error::ImageError;
 use super::input::{Field, Input};
 use super::layout::{CLASSES, Class, Layout, Made, Out, Parts};
 use super::machine::DynamicKind;
 use super::reference::{Slot, Use, decide};
 use super::scan::{Dynamic, Scan, Site, Word};
 use super::symbols::{Global, Referred, Target};
+use crate::Result;
 use crate::elf::link_tables::LinkTables;
-use crate::elf::relocations::{Form, Operation};
-use crate::elf::{ImageBytes, SymbolKind, put};
-use crate::{Error, Result};
+use crate::elf::relocations::Form;
+use crate::elf::{ImageBytes, put};
 
 const HEADER_SIZE: u64 = 64;
 const PROGRAM_HEADER_SIZE: u64 = 56;
@@ -51,6 +49,7 @@ impl<'w, 'a> Writer<'w, 'a> {
         self.write_sections()?;
         self.write_frames()?;
         self.write_stubs();
+        self.write_helpers();
         self.write_slots();
         self.write_tables();
         self.write_headers();
@@ -140,6 +139,18 @@ impl<'w, 'a> Writer<'w, 'a> {
         }
     }
 
+    fn write_helpers(&mut self) {
+        let (machine, symbols) = (self.parts.machine, self.parts.symbols);
+        let Some(out) = self.layout.made(Made::Helpers) else { return };
+        let Some(dso) = symbols.dso_handle.and_then(|handle| self.address(handle)) else { return };
+        for (i, helper) in (0..).zip(&symbols.helpers) {
+            let by = i * machine.helper_bytes;
+            let Some(slot) = self.slot(Slot::Address(Target::Import(helper.import))) else { continue };
+            let place = ((out.offset + by) as usize, out.address + by);
+            machine.write_helper(&mut self.out, place, (helper.argument, helper.with_null), (dso, slot));
+        }
+    }
+
     /// Writes what the GOT has without the dynamic loader.
     fn write_slots(&mut self) {
         let Some(got) = self.layout.made(Made::Got) else { return };
@@ -183,6 +194,7 @@ impl<'w, 'a> Writer<'w, 'a> {
             Target::Absolute(value) => return Some((elf::SHN_ABS.0, value)),
             Target::Section { object, section, .. } => self.layout.out_of(object, section)?.0,
             Target::Indirect { .. } => self.layout.made(Made::Stubs)?,
+            Target::Helper(_) => self.layout.made(Made::Helpers)?,
             _ => self.layout.made(Made::Commons)?,
         };
         let index = self.layout.outs.iter().position(|other| std::ptr::eq(other, out))?;
@@ -296,7 +308,7 @@ impl<'w, 'a> Writer<'w, 'a> {
                 Class::Relro | Class::Data => read | write,
             };
             let sizes = [part.file_bytes, part.memory_bytes];
-            segment(elf::PT_LOAD, flags, [part.offset, part.address], sizes, machine.page);
+            segment(elf::PT_LOAD, flags, [part.offset, part.address], sizes, part.alignment);
         }
         let mut section = |made, kind, flags, alignment| {
             if let Some(Out { offset, address, size, .. }) = layout.made(made) {

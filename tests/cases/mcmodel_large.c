@@ -1,3 +1,4 @@
+//# image[gcc]: none (depends on the load address)
 //# compile: -mcmodel=large
 //# compile[gcc]: -fno-pic
 //# compile[aarch64]: -fno-pic

@@ -1,4 +1,5 @@
 // Distances from the thread pointer in the instructions: what linkers refuse in shared objects.
+//# image: none (depends on the load address)
 //# compile: -ftls-model=local-exec -fPIE
 //# oracle: none (ld -shared refuses R_X86_64_TPOFF32 and R_AARCH64_TLSLE_*)
 //# call: next() = 6

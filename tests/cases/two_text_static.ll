@@ -1,4 +1,5 @@
 ; The shape of CuTe DSL 4.4.1 and 4.4.2: two sections named .text, AX + A (not position independent), and a .fini_array.
+;# image: none (depends on the load address)
 ;# compile: -relocation-model=static -code-model=large
 ;# oracle[aarch64]: none (ld -shared refuses R_AARCH64_MOVW_UABS_G0_NC, "can not be used when making a shared object")
 ;# with: runtime.c

@@ -19,7 +19,7 @@
 //! | `trace: INTEGERS \| INTEGERS` | what `trace(int)` has to see up to the last call, and at removal |
 //! | `error: VARIANT /TEXT/` | instead of calls: the error's variant, and a part of its text (optional) |
 //! | `oracle: dlopen`, `oracle: none (REASON)` | the default is dlopen; `oracle[aarch64]: none (REASON)` there only |
-//! | `image: none (REASON)` | it is no image, and the reason is in the error |
+//! | `image: none (REASON)` | it is no image, and the reason is in the error; `image[TOOL]:` for one tool only |
 //! | `link: FLAGS`, `linker: COMMAND` | for the oracle: flags for the linker, another one than gcc |
 //! | `turns: (REASON)` | its variants run one after the other |
 //! | `needs: FEATURE…` | passes without being run where the CPU lacks one |
@@ -56,7 +56,7 @@ struct Case {
     trace: Option<(Vec<i32>, Vec<i32>)>,
     error: Option<(String, String)>,
     no_oracle: bool,
-    no_image: Option<String>,
+    no_image: Option<(Option<String>, String)>,
     link: Vec<String>,
     linker: Vec<String>,
     needs: Vec<String>,
@@ -152,8 +152,10 @@ impl Case {
                 let (variant, pattern) = value.split_once(' ').unwrap_or((value, ""));
                 self.error = Some((variant.into(), pattern.trim_matches('/').into()));
             }
-            "image" if value.starts_with("none (") => {
-                self.no_image = Some(value.trim_start_matches("none (").trim_end_matches(')').to_owned());
+            _ if name.starts_with("image") => {
+                let tool = name.strip_prefix("image[").and_then(|tool| tool.strip_suffix(']')).map(str::to_owned);
+                let reason = value.strip_prefix("none (").and_then(|reason| reason.strip_suffix(')'));
+                self.no_image = Some((tool, reason.ok_or("not none (REASON)")?.to_owned()));
             }
             "oracle" if value == "dlopen" => self.no_oracle = false,
             "oracle" if value.starts_with("none (") => self.no_oracle = true,
@@ -290,7 +292,9 @@ impl Variant {
         for library in self.libraries() {
             builder = builder.shared_library(library);
         }
-        let bytes = match (builder.link(), &self.case.no_image) {
+        let refused =
+            self.case.no_image.as_ref().filter(|(tool, _)| tool.as_ref().is_none_or(|tool| *tool == self.tool));
+        let bytes = match (builder.link(), refused.map(|(_, reason)| reason)) {
             (Ok(_), Some(reason)) => return Err(format!("is an image, although not said to be: {reason}").into()),
             (Err(error), Some(reason)) if error.to_string().contains(reason) => return Ok(()),
             (bytes, _) => bytes?,

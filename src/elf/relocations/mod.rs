@@ -11,6 +11,9 @@ pub(crate) use terms::{Entry, Form, Operation, Range, Repair, Through, Tls};
 
 use crate::elf::elf_abi::{EM_AARCH64, EM_X86_64};
 
+/// In place of LLVM's version: these tables are the linker.
+pub(crate) const NO_LLVM: u32 = u32::MAX;
+
 /// One relocation kind of an ABI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind {
@@ -139,9 +142,9 @@ impl Kind {
         matches!(self.operation, FromGot | GotBaseRelative | GotFromGot | GotFromGotPage)
     }
 
-    /// Returns whether the JITLink of this LLVM links it.
+    /// Returns whether the JITLink of this LLVM links it; for [`NO_LLVM`], whether we do.
     pub(crate) fn linkable(&self, llvm: u32) -> bool {
-        self.since.is_some_and(|since| llvm >= since)
+        self.since.is_some_and(|since| llvm >= since) || llvm == NO_LLVM && self.repair != Repair::None
     }
 
     /// Returns the lowest and the highest value that fit.
