@@ -13,6 +13,7 @@ use crate::Error;
 use crate::debuggers;
 use crate::elf::{HOST_MACHINE, LinkPlan, ObjectPlugin, Preparation, Target};
 use crate::explanation::{Explanation, Symbolized};
+use crate::image::ImageLoader;
 use crate::library::{Library, LibraryBuilder};
 #[cfg(feature = "llvm")]
 use crate::link::{JitLinker, Session};
@@ -137,6 +138,33 @@ impl JitEngine {
     pub fn add_object_file(&self, path: impl AsRef<Path>) -> Result<Library> {
         let path = path.as_ref();
         self.add_object_named(&path.display().to_string(), read_object(path)?)
+    }
+
+    /// Loads an image, which [`ImageBuilder`](crate::ImageBuilder) has made, as a library of its own. This needs no
+    /// linker, and a build without LLVM can do it.
+    ///
+    /// Nothing runs; the first [`Library::get`] or [`Library::initialize`] binds its imports, places it and runs its
+    /// initialisers. Its code is as trusted as an object's: see [`add_object`](Self::add_object).
+    ///
+    /// # Errors
+    /// [`Error::Image`] for bytes that are no image, of another machine, of a later format, or damaged.
+    pub fn add_image(&self, bytes: impl AsRef<[u8]>) -> Result<Library> {
+        self.image(self.context.next_object_name(), bytes.as_ref())
+    }
+
+    /// Does the same as [`add_image`](Self::add_image) with a file, named by its path.
+    ///
+    /// # Errors
+    /// As for [`add_image`](Self::add_image); [`Error::Io`] if the file cannot be read.
+    pub fn add_image_file(&self, path: impl AsRef<Path>) -> Result<Library> {
+        let path = path.as_ref();
+        self.image(path.display().to_string().as_str().into(), &read_object(path)?)
+    }
+
+    fn image(&self, name: Name, bytes: &[u8]) -> Result<Library> {
+        let library = Library::alone(&self.context, name.clone());
+        library.add_image_named(name, bytes)?;
+        Ok(library)
     }
 
     /// Puts an archive (`ar`) into a library of its own: its members are linked when a name that they define is needed,
@@ -424,7 +452,7 @@ impl JitEngineBuilder {
         let llvm = if cfg!(feature = "llvm") { crate::llvm_version() } else { NEWEST_LLVM };
         let target = Target { machine: HOST_MACHINE, llvm };
         let preparation = Preparation::new(target, self.conflicts, self.limits, self.plugins).keeping(self.debug);
-        Context::new(&self.arena, preparation, self.out_of_range, self.threads, linker)
+        Context::new(&self.arena, preparation, self.out_of_range, self.threads, linker, Arc::new(ImageLoader))
     }
 }
 

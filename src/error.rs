@@ -5,9 +5,8 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::cache::CacheError;
-use crate::elf::ObjectError;
+use crate::elf::{ImageError, ObjectError};
 use crate::error_text::debug;
-use crate::image::ImageError;
 #[cfg(feature = "inkwell")]
 use crate::ir::IrError;
 use crate::kernel::KernelError;

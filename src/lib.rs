@@ -157,15 +157,15 @@ pub use drain::Drain;
 #[doc(hidden)]
 pub use elf::exercise;
 pub use elf::{
-    Change, ChangeKind, ChangedSection, Limits, LinkPlan, ObjectError, ObjectInput, ObjectPlugin, ObjectReport,
-    PlannedDefinition, PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem, SectionConflicts,
-    Severity, Verdict,
+    Change, ChangeKind, ChangedSection, ImageError, Limits, LinkPlan, NoImage, ObjectError, ObjectInput, ObjectPlugin,
+    ObjectReport, PlannedDefinition, PlannedImport, PlannedReference, PlannedRelocation, PlannedSection, Problem,
+    SectionConflicts, Severity, Verdict,
 };
 pub use engine::{EngineStats, JitEngine, JitEngineBuilder, SlabLayout};
 pub use error::{Error, Result};
 pub use explanation::{Explanation, FunctionOffset, SourceLine, Symbolized, symbolize};
 pub use hints::SymbolHint;
-pub use image::{ImageBuilder, ImageError};
+pub use image::ImageBuilder;
 pub use imports::{Provider, ResolvedImport};
 #[cfg(feature = "inkwell")]
 pub use ir::IrError;

@@ -132,6 +132,10 @@ impl Library {
         self.inner.add(objects.into_iter().map(|bytes| (self.inner.next_object_name(), bytes)))
     }
 
+    pub(crate) fn add_image_named(&self, name: Name, bytes: &[u8]) -> Result<()> {
+        self.inner.add_image(name, bytes, false)
+    }
+
     pub(crate) fn add(&self, name: Name, bytes: &[u8]) -> Result<()> {
         self.inner.add([(name, bytes)])
     }
@@ -143,6 +147,26 @@ impl Library {
     pub fn add_object_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         self.add_object_named(&path.display().to_string(), read_object(path)?)
+    }
+
+    /// Adds an image, which [`ImageBuilder`](crate::ImageBuilder) has made: see
+    /// [`JitEngine::add_image`](crate::JitEngine::add_image). It is linked with no other object of the library: objects
+    /// that wait at the same time are an error then, later ones are not.
+    ///
+    /// # Errors
+    /// [`Error::Image`](crate::Error::Image) for bytes that are no image;
+    /// [`LibraryError::Removed`](crate::LibraryError::Removed).
+    pub fn add_image(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
+        self.add_image_named(self.inner.next_object_name(), bytes.as_ref())
+    }
+
+    /// Does the same as [`add_image`](Self::add_image) with a file, named by its path.
+    ///
+    /// # Errors
+    /// As for [`add_image`](Self::add_image); [`Error::Io`] if the file cannot be read.
+    pub fn add_image_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        self.add_image_named(path.display().to_string().as_str().into(), &read_object(path)?)
     }
 
     /// Returns all findings and changes of preparation for an object, and whether its references would reach their

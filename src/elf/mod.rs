@@ -24,6 +24,9 @@ mod harmonize;
 mod hide;
 mod identity;
 mod image_bytes;
+mod image_error;
+pub(crate) mod image_file;
+pub(crate) mod image_note;
 mod index;
 mod limits;
 pub(crate) mod link_tables;
@@ -63,6 +66,7 @@ pub(crate) use export_image::{Audience, DEFINED, ExportImage, SYMBOL_SECTION, SY
 pub(crate) use harmonize::is_c_identifier;
 pub(crate) use identity::machine_text;
 pub(crate) use image_bytes::{ImageBytes, put};
+pub use image_error::{ImageError, NoImage};
 pub(crate) use index::{
     Array, ArrayKind, Binding, Definition, Group, Import, ObjectIndex, Rank, Section, SymbolKind, Visibility,
 };

@@ -143,8 +143,9 @@ impl Tables {
         }
     }
 
-    pub(super) fn sizes(&self, layout: (bool, bool), note: u64) -> TableSizes {
+    pub(super) fn sizes(&self, layout: (bool, bool), [build_id, note]: [u64; 2]) -> TableSizes {
         TableSizes {
+            build_id,
             note,
             hash: self.hash.len() as u64,
             symbols: SYMBOL_SIZE * (self.symbols.len() as u64 + 1),
@@ -154,6 +155,11 @@ impl Tables {
             relocations: RELA_SIZE * self.relocations,
             dynamic: DYNAMIC_SIZE * self.entries(|_| Some((0, 0)), layout).len() as u64,
         }
+    }
+
+    /// Returns the entries of `.dynsym`, and how many of them are imports.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.symbols.len() as u64 + 1, self.imports as u64)
     }
 
     pub(super) fn needed_count(&self) -> u32 {
@@ -251,12 +257,14 @@ impl Tables {
         symbols: &Symbols<'_>,
         layout: &Layout,
         value: impl Fn(&Global<'_>) -> Option<(u16, u64)>,
+        imported_variable: impl Fn(u32) -> bool,
     ) -> Vec<u8> {
         let mut out = ImageBytes::with_capacity((self.symbols.len() + 1) * SYMBOL_SIZE as usize);
         out.raw(&[0; SYMBOL_SIZE as usize]);
         for (id, name, is_import) in self.symbols() {
             let Some(global) = symbols.globals.get(id as usize) else { continue };
             let kind = match global.kind {
+                _ if is_import && imported_variable(id) => elf::STT_TLS,
                 SymbolKind::Function => elf::STT_FUNC,
                 SymbolKind::Data => elf::STT_OBJECT,
                 SymbolKind::ThreadLocal => elf::STT_TLS,

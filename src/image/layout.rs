@@ -28,6 +28,7 @@ pub(super) const CLASSES: [Class; 4] = [Class::Read, Class::Code, Class::Relro, 
 /// The sections that the linker makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Made {
+    BuildId,
     Note,
     GnuHash,
     DynamicSymbols,
@@ -49,6 +50,7 @@ pub(super) enum Made {
 /// Sizes of the tables for the dynamic loader.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TableSizes {
+    pub(super) build_id: u64,
     pub(super) note: u64,
     pub(super) hash: u64,
     pub(super) symbols: u64,
@@ -92,6 +94,8 @@ pub(super) struct Layout {
     commons: Vec<u64>,
     pub(super) segments: [Segment; 4],
     pub(super) thread_local: Option<ThreadLocal>,
+    /// The alignment of each segment's sections.
+    pub(super) alignments: [u64; 4],
     /// The end of the segments in the file.
     pub(super) file_end: u64,
 }
@@ -155,7 +159,8 @@ impl Layout {
         let stubs = parts.machine.stub_bytes * scan.stubs.len() as u64;
         let got = if scan.wants_got { (8 * scan.slot_words).max(8) } else { 8 * scan.slot_words };
         let made = [
-            (".note.gnu.build-id", Made::Note, Class::Read, 4, sizes.note),
+            (".note.gnu.build-id", Made::BuildId, Class::Read, 4, sizes.build_id),
+            (".note.slabjit", Made::Note, Class::Read, 4, sizes.note),
             (".gnu.hash", Made::GnuHash, Class::Read, 8, sizes.hash),
             (".dynsym", Made::DynamicSymbols, Class::Read, 8, sizes.symbols),
             (".dynstr", Made::DynamicStrings, Class::Read, 1, sizes.strings),
@@ -254,10 +259,15 @@ impl Layout {
         }
         for class in CLASSES {
             let alignment = self.outs.iter().filter(|out| out.class == class).map(|out| out.alignment).max();
-            let page = page.max(alignment.unwrap_or(1));
+            let alignment = alignment.unwrap_or(1);
+            if let Some(of_class) = self.alignments.get_mut(class as usize) {
+                *of_class = alignment;
+            }
+            let page = page.max(alignment);
             let (mut start, mut memory_end) = ((offset, address), address);
             if class != Class::Read {
-                address = address.checked_next_multiple_of(page)?.checked_add(offset % page)?;
+                // No address is the end of one segment and the start of another.
+                address = address.checked_add(1)?.checked_next_multiple_of(page)?.checked_add(offset % page)?;
                 start = (offset, address);
                 memory_end = address;
             }
@@ -325,6 +335,14 @@ impl Layout {
     pub(super) fn out_of(&self, object: u32, section: u32) -> Option<(&Out, u64)> {
         let (out, at) = (*self.places.get(object as usize)?.get(section as usize)?)?;
         Some((self.outs.get(out as usize)?, at))
+    }
+
+    /// Returns the segment that has an address in the file.
+    pub(super) fn class_of(&self, address: u64) -> Option<Class> {
+        let has = |segment: &&(Class, &Segment)| {
+            (segment.1.address..=segment.1.address + segment.1.memory_bytes).contains(&address)
+        };
+        CLASSES.into_iter().zip(&self.segments).find(|segment| has(&segment)).map(|(class, _)| class)
     }
 
     pub(super) fn made(&self, made: Made) -> Option<&Out> {

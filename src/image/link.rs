@@ -2,7 +2,6 @@
 
 use super::arrays::Arrays;
 use super::dynamic::Tables;
-use super::error::ImageError;
 use super::frames::Frames;
 use super::input::Input;
 use super::layout::{Layout, Parts};
@@ -10,7 +9,8 @@ use super::machine::Machine;
 use super::providers::Providers;
 use super::scan::Scan;
 use super::symbols::{Symbols, discard_groups};
-use super::write::{HEADERS, NOTE_BYTES, Writer};
+use super::write::{HEADERS, NOTES, Writer};
+use crate::ImageError;
 use crate::{Error, Result};
 
 /// Distances in an image have 32 bits.
@@ -37,7 +37,7 @@ pub(super) fn link(
     providers.add_system(machine.number, &imports)?;
     let tables = Tables::new(&symbols, &scan, &providers, soname);
     let lists = (!arrays.initialisers.is_empty(), !arrays.finalisers.is_empty());
-    let sizes = tables.sizes(lists, NOTE_BYTES);
+    let sizes = tables.sizes(lists, NOTES);
     let (symbols, scan, frames, arrays) = (&symbols, &scan, &frames, &arrays);
     let parts = Parts { inputs, symbols, scan, frames, arrays, sizes, machine, headers: HEADERS };
     let too_large = |bytes| Error::Image(ImageError::TooLarge { bytes });

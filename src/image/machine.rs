@@ -2,7 +2,9 @@
 
 use object::elf;
 
-use crate::elf::{EM_AARCH64, put};
+use crate::elf::image_note::Reference;
+use crate::elf::relocations::Table;
+use crate::elf::{EM_AARCH64, EM_X86_64, put};
 
 /// The dynamic relocations and the stubs of a machine.
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +86,31 @@ impl Machine {
         put(out, offset, &code);
     }
 
+    /// Returns the fields of a stub that depend on where its slot is.
+    pub(super) fn references_of_stub(self, at: u64, slot: u64) -> Vec<Option<Reference>> {
+        if self.is_aarch64() {
+            page_references(at + 4, slot, elf::R_AARCH64_LDST64_ABS_LO12_NC.0)
+        } else {
+            vec![distance(at + 6, slot)]
+        }
+    }
+
+    /// Returns the fields of a helper that depend on where other segments are.
+    pub(super) fn references_of_helper(
+        self,
+        at: u64,
+        with_null: bool,
+        (dso, slot): (u64, u64),
+    ) -> Vec<Option<Reference>> {
+        if self.is_aarch64() {
+            let mut all = page_references(at + 8, dso, elf::R_AARCH64_ADD_ABS_LO12_NC.0);
+            all.extend(page_references(at + 16, slot, elf::R_AARCH64_LDST64_ABS_LO12_NC.0));
+            return all;
+        }
+        let lea = at + 4 + if with_null { 2 } else { 0 };
+        vec![distance(lea + 3, dso), distance(lea + 9, slot)]
+    }
+
     /// Writes a function that passes the address `dso` on, as the argument of this number, and jumps to the address in
     /// a slot. `second`: the argument before is a null pointer.
     pub(super) fn write_helper(
@@ -113,6 +140,22 @@ impl Machine {
         code.resize(self.helper_bytes as usize, 0xcc);
         put(out, offset, &code);
     }
+}
+
+/// Returns a 32-bit field that ends its instruction, and has the distance from there.
+fn distance(at: u64, target: u64) -> Option<Reference> {
+    reference(EM_X86_64, elf::R_X86_64_PC32.0, at, target.wrapping_sub(4))
+}
+
+/// Returns the fields of an ADRP and of the instruction behind it.
+fn page_references(at: u64, target: u64, low: u32) -> Vec<Option<Reference>> {
+    let page = elf::R_AARCH64_ADR_PREL_PG_HI21.0;
+    vec![reference(EM_AARCH64, page, at, target), reference(EM_AARCH64, low, at + 4, target)]
+}
+
+/// Returns a field of a kind that the tables have.
+fn reference(machine: u16, number: u32, at: u64, target: u64) -> Option<Reference> {
+    Some(Reference { at, kind: Table::of(machine).get(number)?.1, target })
 }
 
 /// Returns an instruction of x86-64 that ends in the distance of a target.

@@ -2,16 +2,17 @@
 //!
 //! The objects pass the same preparation as those that are loaded, and are then linked by the ABI's tables: no LLVM
 //! takes part. A link goes one way: `input` (prepared objects), `symbols` (who defines what), `scan` (which GOT entries,
-//! stubs and dynamic relocations the references want), `layout` (addresses), `write` (bytes).
+//! stubs and dynamic relocations the references want), `layout` (addresses), `write` (bytes). `load` is the way back:
+//! from a file that `elf::image_file` has read to memory of the living half.
 
 mod arrays;
 mod builder;
 mod dynamic;
-mod error;
 mod frames;
 mod input;
 mod layout;
 mod link;
+mod load;
 mod machine;
 mod providers;
 mod reference;
@@ -20,4 +21,4 @@ mod symbols;
 mod write;
 
 pub use builder::ImageBuilder;
-pub use error::ImageError;
+pub(crate) use load::ImageLoader;

@@ -8,7 +8,7 @@ use object::LittleEndian;
 use object::elf;
 use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _, Sym as _};
 
-use super::error::ImageError;
+use crate::ImageError;
 use crate::elf::EM_AARCH64;
 use crate::{Error, Result};
 

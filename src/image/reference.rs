@@ -2,7 +2,7 @@
 
 use super::machine::DynamicKind;
 use super::symbols::Target;
-use crate::elf::relocations::{Entry, Form, Kind, Operation, Through, Tls};
+use crate::elf::relocations::{Entry, Kind, Operation, Through, Tls};
 
 /// An entry of the GOT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,9 +41,7 @@ pub(super) enum Use {
     Stub,
     /// The same for a GOT entry.
     Entry(Slot),
-    /// A GOT entry's, in the form of a thread-local kind.
-    Form(Slot, Form),
-    /// The distance of the GOT.
+    /// The same for the GOT.
     Got,
     /// The symbol's size.
     Size,
@@ -94,14 +92,14 @@ pub(super) fn decide(kind: &Kind, target: Target) -> Option<Use> {
             Tls::InBlock if is_ours => Use::InBlock,
             Tls::InBlock if kind.width == 8 => Use::Dynamic(DynamicKind::Offset),
             Tls::FromThreadPointer if kind.width == 8 => Use::Dynamic(DynamicKind::Distance),
-            Tls::Entry(entry, form) => {
+            Tls::Entry(entry, _) => {
                 let slot = match entry {
                     Entry::Variable => Slot::Variable(target),
                     Entry::Block => Slot::Block,
                     Entry::Offset => Slot::Distance(target),
                     Entry::Descriptor => Slot::Descriptor(target),
                 };
-                Use::Form(slot, form)
+                Use::Entry(slot)
             }
             Tls::InBlock | Tls::FromThreadPointer | Tls::Unlinked => return None,
         },

@@ -3,12 +3,12 @@
 use hashbrown::HashMap;
 
 use super::arrays::{Arrays, Call};
-use super::error::ImageError;
 use super::frames::Frames;
 use super::input::{Field, Input};
 use super::machine::DynamicKind;
 use super::reference::{Slot, Use, advice, decide};
 use super::symbols::{Referred, Symbols, Target};
+use crate::ImageError;
 use crate::elf::{in_message, link_tables::LinkTables};
 use crate::{Error, Result};
 
@@ -181,7 +181,7 @@ impl Scan {
                     self.stub(target);
                 }
             }
-            Use::Entry(slot) | Use::Form(slot, _) => {
+            Use::Entry(slot) => {
                 self.wants_got |= field.kind.is_from_got();
                 self.slot(slot);
             }
@@ -249,6 +249,15 @@ impl Scan {
     /// Returns the position of a GOT entry, in words.
     pub(super) fn position(&self, slot: Slot) -> Option<u64> {
         self.by_slot.get(&slot).copied()
+    }
+
+    /// Returns the imported symbols that are thread-local.
+    pub(super) fn variables(&self) -> Vec<u32> {
+        use DynamicKind::{Descriptor, Distance, Module, Offset};
+        let is_one = |dynamic: &&Dynamic| matches!(dynamic.kind, Module | Offset | Distance | Descriptor);
+        let mut all: Vec<u32> = self.dynamic.iter().filter(is_one).filter_map(Dynamic::import).collect();
+        all.sort_unstable();
+        all
     }
 
     /// Returns the global symbols that are imported, some more than once.

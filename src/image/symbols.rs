@@ -3,8 +3,8 @@
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use super::error::ImageError;
 use super::input::{Field, Input, Local};
+use crate::ImageError;
 use crate::elf::link_tables::{LinkTables, SymbolPlace};
 use crate::elf::relocations::{Operation, Tls};
 use crate::elf::{Binding, Definition, EM_AARCH64, SymbolKind, Visibility, is_c_identifier};

@@ -10,8 +10,9 @@ use super::reference::{Slot, Use, decide};
 use super::scan::{Dynamic, Scan, Site, Word};
 use super::symbols::{Global, Referred, Target};
 use crate::Result;
+use crate::elf::image_note::{IMAGE_NOTE, ImageNote, NOTE_SIZE, OWNER, REFERENCES, Reference, ReferenceList};
 use crate::elf::link_tables::LinkTables;
-use crate::elf::relocations::Form;
+use crate::elf::relocations::AddressForm;
 use crate::elf::{ImageBytes, put};
 
 const HEADER_SIZE: u64 = 64;
@@ -20,8 +21,8 @@ const PROGRAM_HEADER_SIZE: u64 = 56;
 const PROGRAM_HEADERS: u16 = 10;
 /// Bytes of the headers at the start of the file.
 pub(super) const HEADERS: u64 = HEADER_SIZE + PROGRAM_HEADERS as u64 * PROGRAM_HEADER_SIZE;
-/// The build ID: header, name and hash.
-pub(super) const NOTE_BYTES: u64 = 12 + 4 + BUILD_ID as u64;
+/// Bytes of the build ID and of the note: header, name and contents.
+pub(super) const NOTES: [u64; 2] = [12 + 4 + BUILD_ID as u64, 12 + 8 + NOTE_SIZE as u64];
 const BUILD_ID: usize = 20;
 const NT_GNU_BUILD_ID: u32 = 3;
 
@@ -30,6 +31,8 @@ pub(super) struct Writer<'w, 'a> {
     layout: &'w Layout,
     tables: &'w Tables,
     out: Vec<u8>,
+    /// Fields that depend on the distance of segments, or on a segment's place in a page.
+    references: Vec<Reference>,
 }
 
 /// Where a field is.
@@ -42,7 +45,7 @@ struct Place {
 impl<'w, 'a> Writer<'w, 'a> {
     pub(super) fn new(parts: &'w Parts<'w, 'a>, layout: &'w Layout, tables: &'w Tables) -> Self {
         let out = vec![0; usize::try_from(layout.file_end).unwrap_or(0)];
-        Self { parts, layout, tables, out }
+        Self { parts, layout, tables, out, references: Vec::new() }
     }
 
     pub(super) fn write(mut self) -> Result<Vec<u8>> {
@@ -53,8 +56,9 @@ impl<'w, 'a> Writer<'w, 'a> {
         self.write_slots();
         self.write_tables();
         self.write_headers();
-        self.write_build_id();
-        self.write_section_headers();
+        let references = self.write_references();
+        self.write_section_headers(references);
+        self.write_notes(references);
         Ok(self.out)
     }
 
@@ -133,8 +137,8 @@ impl<'w, 'a> Writer<'w, 'a> {
         for (i, target) in (0..).zip(&self.parts.scan.stubs) {
             let by = i * machine.stub_bytes;
             if let Some(slot) = self.slot(Scan::slot_of_stub(*target)) {
-                // Images have less than 2 GiB.
                 machine.write_stub(&mut self.out, (stubs.offset + by) as usize, stubs.address + by, slot);
+                self.refer(machine.references_of_stub(stubs.address + by, slot).into_iter().flatten());
             }
         }
     }
@@ -147,7 +151,9 @@ impl<'w, 'a> Writer<'w, 'a> {
             let by = i * machine.helper_bytes;
             let Some(slot) = self.slot(Slot::Address(Target::Import(helper.import))) else { continue };
             let place = ((out.offset + by) as usize, out.address + by);
-            machine.write_helper(&mut self.out, place, (helper.argument, helper.with_null), (dso, slot));
+            let argument = (helper.argument, helper.with_null);
+            machine.write_helper(&mut self.out, place, argument, (dso, slot));
+            self.refer(machine.references_of_helper(place.1, argument.1, (dso, slot)).into_iter().flatten());
         }
     }
 
@@ -169,7 +175,9 @@ impl<'w, 'a> Writer<'w, 'a> {
 
     fn write_tables(&mut self) {
         let (tables, layout, parts) = (self.tables, self.layout, self.parts);
-        let symbols = tables.symbol_table(parts.symbols, layout, |global| self.defined_at(global));
+        let variables = parts.scan.variables();
+        let is_variable = |id| variables.binary_search(&id).is_ok();
+        let symbols = tables.symbol_table(parts.symbols, layout, |global| self.defined_at(global), is_variable);
         let section = |made| layout.made(made).map(|out| (out.address, out.size));
         let lists = (section(Made::Initialisers).is_some(), section(Made::Finalisers).is_some());
         let mut dynamic = ImageBytes::with_capacity(512);
@@ -260,35 +268,46 @@ impl<'w, 'a> Writer<'w, 'a> {
         if matches!(decided, Use::Nothing | Use::Dynamic(_)) {
             return Ok(());
         }
-        let value = self.value(&field, decided, &referred, place.address);
-        let written = value.and_then(|value| {
-            let field_bytes = self.out.get_mut(place.offset..)?;
-            field.kind.encode(field_bytes, value).ok()
+        let written = self.value(&field, decided, &referred, place.address).and_then(|(value, target)| {
+            let bytes = self.out.get_mut(place.offset..)?;
+            field.kind.encode(bytes, value).ok()?;
+            Some(target)
         });
-        written.ok_or_else(|| site.out_of_range())
+        let target = written.ok_or_else(|| site.out_of_range())?;
+        self.refer(target.map(|target| Reference { at: place.address, kind: field.kind, target }));
+        Ok(())
     }
 
-    fn value(&self, field: &Field, decided: Use, referred: &Referred<'_>, at: u64) -> Option<i64> {
+    /// Notes fields that have other values if segments are apart, or begin elsewhere in a page.
+    fn refer(&mut self, references: impl IntoIterator<Item = Reference>) {
+        for reference in references {
+            let pages = matches!(
+                reference.kind.address_form(),
+                Some(AddressForm::Pages | AddressForm::InPage | AddressForm::FromGotPage)
+            );
+            if pages || self.layout.class_of(reference.at) != self.layout.class_of(reference.target) {
+                self.references.push(reference);
+            }
+        }
+    }
+
+    /// Returns the value of a field, and the address that it has in the kind's form.
+    fn value(&self, field: &Field, decided: Use, referred: &Referred<'_>, at: u64) -> Option<(i64, Option<u64>)> {
         let (target, addend) = (referred.target, referred.addend);
         let got = self.layout.made(Made::Got).map(|got| got.address);
-        let moved = |address: u64| address.wrapping_add_signed(addend);
-        match decided {
-            Use::Nothing | Use::Dynamic(_) => None,
-            Use::Address => field.kind.value(moved(self.address(target)?), at, got),
-            Use::Stub => field.kind.value(moved(self.stub(target)?), at, got),
-            Use::Entry(slot) => field.kind.value(moved(self.slot(slot)?), at, got),
-            Use::Form(slot, form) => {
-                let entry = moved(self.slot(slot)?);
-                Some(match form {
-                    Form::Distance => entry.wrapping_sub(at),
-                    Form::Pages => (entry & !0xfff).wrapping_sub(at & !0xfff),
-                    Form::InPage => entry & 0xfff,
-                } as i64)
-            }
-            Use::Got => Some(moved(got?).wrapping_sub(at) as i64),
-            Use::Size => Some((referred.size as i64).wrapping_add(addend)),
-            Use::InBlock => Some((self.in_block(target)? as i64).wrapping_add(addend)),
-        }
+        let address = match decided {
+            Use::Nothing | Use::Dynamic(_) => return None,
+            Use::Size => return Some(((referred.size as i64).wrapping_add(addend), None)),
+            Use::InBlock => return Some(((self.in_block(target)? as i64).wrapping_add(addend), None)),
+            Use::Address => self.address(target)?,
+            Use::Stub => self.stub(target)?,
+            Use::Entry(slot) => self.slot(slot)?,
+            Use::Got => got?,
+        };
+        let address = address.wrapping_add_signed(addend);
+        let form = field.kind.address_form()?;
+        let is_absolute = matches!((decided, target), (Use::Address, Target::Absolute(_)));
+        Some((form.value(address, at, got.unwrap_or(0)), (!is_absolute).then_some(address)))
     }
 
     fn write_headers(&mut self) {
@@ -317,7 +336,10 @@ impl<'w, 'a> Writer<'w, 'a> {
         };
         section(Made::Dynamic, elf::PT_DYNAMIC, read | write, 8);
         section(Made::FramesHeader, elf::PT_GNU_EH_FRAME, read, 4);
-        section(Made::Note, elf::PT_NOTE, read, 4);
+        if let (Some(first), Some(last)) = (layout.made(Made::BuildId), layout.made(Made::Note)) {
+            let bytes = last.address + last.size - first.address;
+            segment(elf::PT_NOTE, read, [first.offset, first.address], [bytes, bytes], 4);
+        }
         if let Some(block) = layout.thread_local {
             let sizes = [block.file_bytes, block.memory_bytes];
             segment(elf::PT_TLS, read, [block.offset, block.address], sizes, block.alignment);
@@ -333,18 +355,50 @@ impl<'w, 'a> Writer<'w, 'a> {
         put(&mut self.out, 0, &bytes);
     }
 
-    /// Writes the hash of all that the dynamic loader maps.
-    fn write_build_id(&mut self) {
-        let mut note = ImageBytes::with_capacity(NOTE_BYTES as usize);
-        [4, BUILD_ID as u32, NT_GNU_BUILD_ID].into_iter().for_each(|word| note.word(word));
-        note.raw(b"GNU\0");
-        let hash = blake3::hash(&self.out);
-        note.raw(hash.as_bytes().get(..BUILD_ID).unwrap_or_default());
-        self.put(Made::Note, &note.into_bytes());
+    /// Writes the references, behind the segments; returns their place and bytes.
+    fn write_references(&mut self) -> (u64, u64) {
+        let mut references = std::mem::take(&mut self.references);
+        references.sort_by_key(|reference| reference.at);
+        let mut list = ReferenceList::default();
+        references.into_iter().for_each(|reference| list.push(self.parts.machine.number, reference));
+        let (at, bytes) = (self.out.len() as u64, list.into_bytes());
+        self.out.extend_from_slice(&bytes);
+        (at, bytes.len() as u64)
+    }
+
+    /// Writes the notes. Both have the hash of the file without it.
+    fn write_notes(&mut self, (references, references_bytes): (u64, u64)) {
+        let (layout, (symbols, imports)) = (self.layout, self.tables.counts());
+        let dso_handle = match self.parts.symbols.dso_handle {
+            Some(Target::DsoHandle) => self.address(Target::DsoHandle).unwrap_or(0),
+            _ => 0,
+        };
+        let mut ours = ImageNote {
+            alignments: layout.alignments.map(|alignment| alignment.max(1).trailing_zeros() as u8),
+            symbols,
+            imports,
+            got: layout.made(Made::Got).map_or(0, |got| got.address),
+            dso_handle,
+            references,
+            references_bytes,
+            ..ImageNote::default()
+        };
+        let note = |owner: &[u8], kind, contents: &[u8]| {
+            let mut note = ImageBytes::with_capacity(128);
+            [owner.len() as u32, contents.len() as u32, kind].into_iter().for_each(|word| note.word(word));
+            note.raw(owner);
+            note.raw(contents);
+            note.into_bytes()
+        };
+        self.put(Made::BuildId, &note(b"GNU\0", NT_GNU_BUILD_ID, &[0; BUILD_ID]));
+        self.put(Made::Note, &note(OWNER, IMAGE_NOTE, &ours.write()));
+        ours.hash = *blake3::hash(&self.out).as_bytes();
+        self.put(Made::BuildId, &note(b"GNU\0", NT_GNU_BUILD_ID, ours.hash.get(..BUILD_ID).unwrap_or_default()));
+        self.put(Made::Note, &note(OWNER, IMAGE_NOTE, &ours.write()));
     }
 
     /// Writes the section headers, for tools.
-    fn write_section_headers(&mut self) {
+    fn write_section_headers(&mut self, (references, references_bytes): (u64, u64)) {
         let outs = &self.layout.outs;
         let mut names = vec![0];
         let mut name = |text: &str| {
@@ -354,12 +408,12 @@ impl<'w, 'a> Writer<'w, 'a> {
             at
         };
         let index = |made| outs.iter().position(|out| out.made == Some(made)).map_or(0, |at| at as u32 + 1);
-        let mut table = ImageBytes::with_capacity(64 * (outs.len() + 2));
+        let mut table = ImageBytes::with_capacity(64 * (outs.len() + 3));
         table.raw(&[0; 64]);
         for out in outs {
             let strings = index(Made::DynamicStrings);
             let (kind, link, info, entry) = match out.made {
-                Some(Made::Note) => (elf::SHT_NOTE, 0, 0, 0),
+                Some(Made::BuildId | Made::Note) => (elf::SHT_NOTE, 0, 0, 0),
                 Some(Made::GnuHash) => (elf::SHT_GNU_HASH, index(Made::DynamicSymbols), 0, 0),
                 Some(Made::DynamicSymbols) => (elf::SHT_DYNSYM, strings, 1, 24),
                 Some(Made::DynamicStrings) => (elf::SHT_STRTAB, 0, 0, 0),
@@ -387,18 +441,23 @@ impl<'w, 'a> Writer<'w, 'a> {
             [link, info].into_iter().for_each(|value| table.word(value));
             [out.alignment, entry].into_iter().for_each(|value| table.long(value));
         }
-        let own = name(".shstrtab");
-        let at = self.out.len() as u64;
-        table.word(own);
-        table.word(elf::SHT_STRTAB.0);
-        [0, 0, at, names.len() as u64].into_iter().for_each(|value| table.long(value));
-        [0, 0].into_iter().for_each(|value| table.word(value));
-        [1, 0].into_iter().for_each(|value| table.long(value));
+        let own = [name(REFERENCES), name(".shstrtab")];
+        let last = [
+            (elf::SHT_PROGBITS, references, references_bytes),
+            (elf::SHT_STRTAB, self.out.len() as u64, names.len() as u64),
+        ];
+        for (name, (kind, at, bytes)) in own.into_iter().zip(last) {
+            table.word(name);
+            table.word(kind.0);
+            [0, 0, at, bytes].into_iter().for_each(|value| table.long(value));
+            [0, 0].into_iter().for_each(|value| table.word(value));
+            [1, 0].into_iter().for_each(|value| table.long(value));
+        }
         self.out.extend_from_slice(&names);
         self.out.resize(self.out.len().next_multiple_of(8), 0);
         let headers = self.out.len() as u64;
         self.out.extend_from_slice(&table.into_bytes());
-        let count = outs.len() as u16 + 2;
+        let count = outs.len() as u16 + 3;
         put(&mut self.out, 40, &headers.to_le_bytes());
         for (at, value) in [(58, 64), (60, count), (62, count - 1)] {
             put(&mut self.out, at, &value.to_le_bytes());

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::elf::{Host, LARGEST_ARENA, LinkPlan, Preparation, Surroundings, Whereabouts};
+use crate::elf::image_file::read_image;
+use crate::elf::{HOST_MACHINE, Host, LARGEST_ARENA, LinkPlan, Preparation, Surroundings, Whereabouts};
 use crate::live::lifetime::atexit;
 use crate::live::lifetime::loaded_library::LoadedLibrary;
 use crate::live::lifetime::registry::Registry;
 use crate::live::linker::Linker;
+use crate::live::resolve::decided::Decided;
 use crate::live::resolve::object_bytes::SpareBuffer;
 use crate::live::resolve::prepared::PreparedObject;
 use crate::live::resolve::walk;
@@ -16,13 +18,15 @@ use crate::memory::{Arena, ArenaConfig};
 use crate::name::Name;
 use crate::out_of_range::OutOfRange;
 use crate::threads::Threads;
-use crate::{Error, LinkError, Result};
+use crate::{Error, ImageError, LinkError, Result};
 
 const _: () = assert!(ArenaConfig::MAX as u64 == LARGEST_ARENA);
 
 /// The state that the libraries of one engine share.
 pub(crate) struct Context {
     linker: Option<Arc<dyn Linker>>,
+    /// Loads what was linked before.
+    images: Arc<dyn Linker>,
     pub(crate) arena: Arc<Arena>,
     pub(crate) preparation: Preparation,
     pub(crate) out_of_range: OutOfRange,
@@ -39,19 +43,33 @@ impl Context {
         out_of_range: OutOfRange,
         threads: Threads,
         linker: Option<Arc<dyn Linker>>,
+        images: Arc<dyn Linker>,
     ) -> Result<Arc<Self>> {
         atexit::hook_process();
         let (registry, spare, unnamed) = (Arc::default(), SpareBuffer::new(arena.warm), AtomicU32::new(0));
         let arena = Arena::open(arena)?;
-        Ok(Arc::new(Self { linker, arena, preparation, out_of_range, registry, spare, threads, unnamed }))
+        Ok(Arc::new(Self { linker, images, arena, preparation, out_of_range, registry, spare, threads, unnamed }))
     }
 
-    /// Returns the linker.
+    /// Returns the linker of these objects, which are images or not.
     ///
     /// # Errors
     /// [`LinkError::NoLinker`](crate::LinkError::NoLinker) in a build without LLVM.
-    pub(crate) fn linker(&self) -> Result<&dyn Linker> {
+    pub(crate) fn linker(&self, of: &[Decided]) -> Result<&dyn Linker> {
+        if of.iter().any(|decided| decided.object.image.is_some()) {
+            return Ok(&*self.images);
+        }
         self.linker.as_deref().ok_or(Error::Link(LinkError::NoLinker))
+    }
+
+    /// Reads an image, which is to be loaded. `verify`: its bytes are hashed.
+    pub(crate) fn prepare_image(&self, kept_name: Name, bytes: Cow<'_, [u8]>, verify: bool) -> Result<PreparedObject> {
+        let name = kept_name.text();
+        let read = read_image(&bytes, HOST_MACHINE, verify);
+        let (index, image) = read.map_err(|unfit| Error::Image(ImageError::unfit(&name, unfit)))?;
+        let mut object = PreparedObject::new(name, kept_name, self.spare.own(bytes), index);
+        object.image = Some(Box::new(image));
+        Ok(object)
     }
 
     /// Returns whether preparing an object runs code of the engine's user.

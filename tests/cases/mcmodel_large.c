@@ -1,4 +1,5 @@
 //# image[gcc]: none (depends on the load address)
+//# image[aarch64]: none (depends on the load address)
 //# compile: -mcmodel=large
 //# compile[gcc]: -fno-pic
 //# compile[aarch64]: -fno-pic

@@ -19,7 +19,7 @@
 //! | `trace: INTEGERS \| INTEGERS` | what `trace(int)` has to see up to the last call, and at removal |
 //! | `error: VARIANT /TEXT/` | instead of calls: the error's variant, and a part of its text (optional) |
 //! | `oracle: dlopen`, `oracle: none (REASON)` | the default is dlopen; `oracle[aarch64]: none (REASON)` there only |
-//! | `image: none (REASON)` | it is no image, and the reason is in the error; `image[TOOL]:` for one tool only |
+//! | `image: none (REASON)` | it is no image, and the reason is in the error; `image[TOOL]:`, `image[ARCH]:` |
 //! | `link: FLAGS`, `linker: COMMAND` | for the oracle: flags for the linker, another one than gcc |
 //! | `turns: (REASON)` | its variants run one after the other |
 //! | `needs: FEATURE…` | passes without being run where the CPU lacks one |
@@ -56,7 +56,7 @@ struct Case {
     trace: Option<(Vec<i32>, Vec<i32>)>,
     error: Option<(String, String)>,
     no_oracle: bool,
-    no_image: Option<(Option<String>, String)>,
+    no_image: Vec<(Option<String>, String)>,
     link: Vec<String>,
     linker: Vec<String>,
     needs: Vec<String>,
@@ -155,7 +155,7 @@ impl Case {
             _ if name.starts_with("image") => {
                 let tool = name.strip_prefix("image[").and_then(|tool| tool.strip_suffix(']')).map(str::to_owned);
                 let reason = value.strip_prefix("none (").and_then(|reason| reason.strip_suffix(')'));
-                self.no_image = Some((tool, reason.ok_or("not none (REASON)")?.to_owned()));
+                self.no_image.push((tool, reason.ok_or("not none (REASON)")?.to_owned()));
             }
             "oracle" if value == "dlopen" => self.no_oracle = false,
             "oracle" if value.starts_with("none (") => self.no_oracle = true,
@@ -280,11 +280,11 @@ impl Variant {
             .into());
         }
         assert_no_rwx();
-        self.as_image(&objects, &expected)
+        self.as_image(engine, &objects, &expected)
     }
 
-    /// The objects as one image, opened by the dynamic loader.
-    fn as_image(&self, objects: &[PathBuf], expected: &Outcome) -> Result<(), Failed> {
+    /// The objects as one image, opened by the dynamic loader and by slabjit.
+    fn as_image(&self, engine: &JitEngine, objects: &[PathBuf], expected: &Outcome) -> Result<(), Failed> {
         let mut builder = ImageBuilder::new();
         for object in objects.iter().chain([&trampoline()]) {
             builder = builder.object_file(object)?;
@@ -292,8 +292,8 @@ impl Variant {
         for library in self.libraries() {
             builder = builder.shared_library(library);
         }
-        let refused =
-            self.case.no_image.as_ref().filter(|(tool, _)| tool.as_ref().is_none_or(|tool| *tool == self.tool));
+        let applies = |only: &String| *only == self.tool || only == target::ARCH;
+        let refused = self.case.no_image.iter().find(|(only, _)| only.as_ref().is_none_or(applies));
         let bytes = match (builder.link(), refused.map(|(_, reason)| reason)) {
             (Ok(_), Some(reason)) => return Err(format!("is an image, although not said to be: {reason}").into()),
             (Err(error), Some(reason)) if error.to_string().contains(reason) => return Ok(()),
@@ -305,6 +305,15 @@ impl Variant {
         if image != *expected {
             return Err(format!("the image gives {image:?}, the case says {expected:?}").into());
         }
+        let ours = self.called(|| {
+            let library = self.library(engine)?;
+            library.add_image_file(&path)?;
+            Ok(library)
+        })?;
+        if ours != *expected {
+            return Err(format!("the image gives {ours:?} when slabjit loads it, the case says {expected:?}").into());
+        }
+        assert_no_rwx();
         Ok(())
     }
 
@@ -407,12 +416,20 @@ impl Variant {
     }
 
     fn with_slabjit(&self, engine: &JitEngine, objects: &[PathBuf]) -> Result<Outcome, Failed> {
+        self.called(|| {
+            let library = self.library(engine)?;
+            for object in objects {
+                library.add_object_file(object)?;
+            }
+            check(&library, objects)?;
+            Ok(library)
+        })
+    }
+
+    /// Calls what a library has.
+    fn called(&self, load: impl FnOnce() -> Result<Library, Failed>) -> Result<Outcome, Failed> {
         take_trace();
-        let library = self.library(engine)?;
-        for object in objects {
-            library.add_object_file(object)?;
-        }
-        check(&library, objects)?;
+        let library = load()?;
         // SAFETY: the cases' initialisers and finalisers are ours and keep to their directives.
         unsafe { library.initialize()? };
         let mut results = Vec::new();

@@ -1,6 +1,6 @@
 //! The bits of an instruction or datum that a relocation writes.
 
-use super::{Kind, Operation};
+use super::{Form, Kind, Operation, Tls};
 
 /// The field that a relocation writes, little-endian. Bits of the value are half-open ranges from bit 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,21 +90,67 @@ pub(crate) enum Misfit {
     Unwritable,
 }
 
+/// How a field has an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AddressForm {
+    /// The address itself.
+    Whole,
+    /// Its distance from the field.
+    Distance,
+    /// The distance of their pages.
+    Pages,
+    /// The offset in its page.
+    InPage,
+    /// The distance from the GOT.
+    FromGot,
+    /// The distance from the GOT's page.
+    FromGotPage,
+}
+
+impl AddressForm {
+    /// Returns the value for an address, the field's and the GOT's.
+    pub(crate) fn value(self, target: u64, at: u64, got: u64) -> i64 {
+        const PAGE: u64 = !0xfff;
+        let value = match self {
+            Self::Whole => target,
+            Self::Distance => target.wrapping_sub(at),
+            Self::Pages => (target & PAGE).wrapping_sub(at & PAGE),
+            Self::InPage => target & !PAGE,
+            Self::FromGot => target.wrapping_sub(got),
+            Self::FromGotPage => target.wrapping_sub(got & PAGE),
+        };
+        value as i64
+    }
+}
+
 impl Kind {
+    /// Returns how the kind writes the address of its symbol, its stub, or its GOT entry; `None` if it writes none.
+    pub(crate) fn address_form(&self) -> Option<AddressForm> {
+        Some(match self.operation {
+            Operation::Absolute => AddressForm::Whole,
+            Operation::Relative | Operation::GotRelative | Operation::GotBaseRelative => AddressForm::Distance,
+            Operation::PageRelative | Operation::GotPageRelative => AddressForm::Pages,
+            Operation::PageOffset | Operation::GotPageOffset => AddressForm::InPage,
+            Operation::FromGot | Operation::GotFromGot => AddressForm::FromGot,
+            Operation::GotFromGotPage => AddressForm::FromGotPage,
+            Operation::ThreadLocal(Tls::Entry(_, form)) => match form {
+                Form::Distance => AddressForm::Distance,
+                Form::Pages => AddressForm::Pages,
+                Form::InPage => AddressForm::InPage,
+            },
+            _ => return None,
+        })
+    }
+
     /// Returns the result of the operation for S + A (or G + A, where it has a G), P and GOT, if it is a number: `None`
     /// also where it needs a GOT and there is none.
     pub(crate) fn value(&self, target: u64, at: u64, got: Option<u64>) -> Option<i64> {
-        const PAGE: u64 = !0xfff;
-        Some(match self.operation {
-            Operation::Nothing => 0,
-            Operation::Absolute => target,
-            Operation::Relative | Operation::GotRelative => target.wrapping_sub(at),
-            Operation::PageRelative | Operation::GotPageRelative => (target & PAGE).wrapping_sub(at & PAGE),
-            Operation::PageOffset | Operation::GotPageOffset => target & !PAGE,
-            Operation::FromGot | Operation::GotFromGot => target.wrapping_sub(got?),
-            Operation::GotFromGotPage => target.wrapping_sub(got? & PAGE),
-            _ => return None,
-        } as i64)
+        match self.operation {
+            Operation::Nothing => Some(0),
+            Operation::GotBaseRelative | Operation::ThreadLocal(_) => None,
+            _ if self.is_from_got() => Some(self.address_form()?.value(target, at, got?)),
+            _ => Some(self.address_form()?.value(target, at, 0)),
+        }
     }
 
     /// Writes a value (the result of [`Kind::operation`], wrapped to 64 bits) into the field at the start of `place`,

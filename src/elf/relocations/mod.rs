@@ -6,7 +6,7 @@ mod field;
 mod terms;
 mod x86_64;
 
-pub(crate) use field::Field;
+pub(crate) use field::{AddressForm, Field};
 pub(crate) use terms::{Entry, Form, Operation, Range, Repair, Through, Tls};
 
 use crate::elf::elf_abi::{EM_AARCH64, EM_X86_64};

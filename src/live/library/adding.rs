@@ -56,6 +56,14 @@ impl Library {
         self.context.prepare(kept_name, bytes, self.allows_executable_stack())
     }
 
+    /// Reads an image and takes it into the library, which has nothing else.
+    pub(crate) fn add_image(&self, name: Name, bytes: &[u8], verify: bool) -> Result<()> {
+        let image = self.context.prepare_image(name, Cow::Borrowed(bytes), verify)?;
+        let mut state = self.state();
+        let code = state.code().ok_or_else(|| self.removed())?;
+        state.add(&self.name, &code, vec![image])
+    }
+
     pub(crate) fn add_archive(&self, name: &str, contents: Contents) -> Result<()> {
         let archive = Archive::parse(name, contents)?;
         let mut state = self.state();

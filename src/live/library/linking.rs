@@ -221,10 +221,16 @@ impl Library {
     /// Links all objects that wait, in one batch, and returns it; none if sources of names were not asked for them all.
     fn link(&self, code: &CodeRef, host: &mut Host, answers: &Answers) -> Result<Option<Vec<Pending>>> {
         self.add_archive_members()?;
-        let linker = self.context.linker()?;
         // Storage for thread-local variables moves only if another thread is in the loader at that very moment.
         for _ in 0..MOST_MOVES {
             let Some(mut batch) = self.take_batch(code, host, answers)? else { return Ok(None) };
+            let linker = match self.context.linker(&batch.decided) {
+                Ok(linker) => linker,
+                Err(error) => {
+                    self.state().restore(batch.objects);
+                    return Err(error);
+                }
+            };
             let span = tracing::debug_span!(
                 target: "slabjit", "slabjit::link", library = &*self.name.text(), objects = batch.objects.len()
             );

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 use crate::elf::ObjectIndex;
+use crate::elf::image_file::ImageIndex;
 use crate::live::resolve::object_bytes::ObjectBytes;
 use crate::live::resolve::section_lookup::Lookup;
 use crate::name::Name;
@@ -20,6 +21,8 @@ pub(crate) struct PreparedObject {
     pub(crate) kept_name: Name,
     pub(crate) bytes: ObjectBytes,
     pub(crate) index: ObjectIndex,
+    /// Of what was linked before.
+    pub(crate) image: Option<Box<ImageIndex>>,
     definitions: Searched,
     imports: Searched,
     lookup: Lookup,
@@ -29,7 +32,7 @@ impl PreparedObject {
     pub(crate) fn new(name: Arc<str>, kept_name: Name, bytes: ObjectBytes, index: ObjectIndex) -> Self {
         let lookup = Lookup::new(&index);
         let (definitions, imports) = Default::default();
-        Self { name, kept_name, bytes, index, definitions, imports, lookup }
+        Self { name, kept_name, bytes, index, image: None, definitions, imports, lookup }
     }
 
     pub(crate) fn definition_named(&self, name: &str) -> Option<usize> {

@@ -40,6 +40,7 @@ impl Engine {
             OutOfRange::default(),
             Threads::default(),
             Some(Arc::clone(&linker) as _),
+            Arc::new(crate::image::ImageLoader),
         );
         Self { context: context.unwrap(), linker }
     }

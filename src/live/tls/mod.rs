@@ -37,7 +37,7 @@ pub(crate) struct Variable {
 }
 
 impl Variable {
-    fn moved(self, by: u64) -> Self {
+    pub(crate) fn moved(self, by: u64) -> Self {
         let distance = self.distance.map(|distance| distance.wrapping_add_unsigned(by));
         Self { offset: self.offset.wrapping_add(by), distance, ..self }
     }
@@ -214,6 +214,11 @@ impl Storage {
         self.id
     }
 
+    /// Returns the start of the block.
+    pub(crate) fn start(&self) -> Variable {
+        Variable { module: self.id, offset: 0, distance: self.distance }
+    }
+
     /// Returns the placeholder of the start of the block.
     pub(crate) fn base(&self) -> u64 {
         self.base.address()
@@ -255,7 +260,7 @@ impl Variables {
     /// Records the places of an object's thread-local sections: index and address of each, sorted. Nothing is read
     /// there.
     pub(crate) fn new(object: &PreparedObject, number: u32, storage: &Arc<Storage>, placed: &[(u32, u64)]) -> Self {
-        let start = Variable { module: storage.id, offset: 0, distance: storage.distance };
+        let start = storage.start();
         let stands = storage.sections(number).iter().filter_map(|(section, offset)| {
             let address = &address_of(placed, *section)?;
             let bytes = object.index.sections.get(*section as usize)?.size;

@@ -1,0 +1,181 @@
+//! The note by which an image is known, and its list of references between segments: what the loader of this crate has
+//! beside the tables of the dynamic loader.
+
+use super::image_bytes::ImageBytes;
+use super::relocations::{Kind, Table};
+
+/// The name and the type of the note.
+pub(crate) const OWNER: &[u8; 8] = b"slabjit\0";
+pub(crate) const IMAGE_NOTE: u32 = 1;
+/// The format. A loader refuses those that it does not know.
+pub(crate) const FORMAT: u32 = 1;
+/// The name of the section of references, which is not mapped.
+pub(crate) const REFERENCES: &str = ".slabjit.references";
+
+const HASH: usize = 32;
+/// Bytes of the note's contents.
+pub(crate) const NOTE_SIZE: usize = 8 + 6 * 8 + HASH;
+
+/// What the note says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ImageNote {
+    /// The alignment of each segment's sections, as a power of two.
+    pub(crate) alignments: [u8; 4],
+    /// Entries of `.dynsym`, and how many of the first ones are imports.
+    pub(crate) symbols: u64,
+    pub(crate) imports: u64,
+    /// Address of the GOT, and of the word that stands for the image; 0 for none.
+    pub(crate) got: u64,
+    pub(crate) dso_handle: u64,
+    /// File offset and bytes of the references.
+    pub(crate) references: u64,
+    pub(crate) references_bytes: u64,
+    /// The hash of the file with zeros in the place of this and of the build ID.
+    pub(crate) hash: [u8; HASH],
+}
+
+impl ImageNote {
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let mut out = ImageBytes::with_capacity(NOTE_SIZE);
+        out.word(FORMAT);
+        out.raw(&self.alignments);
+        let words = [self.symbols, self.imports, self.got, self.dso_handle, self.references, self.references_bytes];
+        words.into_iter().for_each(|word| out.long(word));
+        out.raw(&self.hash);
+        out.into_bytes()
+    }
+
+    /// Reads the note's contents. An unknown format is the error.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Option<u32>> {
+        let format = bytes.first_chunk().map(|bytes| u32::from_le_bytes(*bytes)).ok_or(None)?;
+        if format != FORMAT {
+            return Err(Some(format));
+        }
+        let word = |i: usize| bytes.get(8 + 8 * i..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+        let read = || {
+            Some(Self {
+                alignments: *bytes.get(4..)?.first_chunk()?,
+                symbols: word(0)?,
+                imports: word(1)?,
+                got: word(2)?,
+                dso_handle: word(3)?,
+                references: word(4)?,
+                references_bytes: word(5)?,
+                hash: *bytes.get(NOTE_SIZE - HASH..)?.first_chunk()?,
+            })
+        };
+        read().ok_or(None)
+    }
+}
+
+/// A field whose value depends on the distance of segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reference {
+    pub(crate) at: u64,
+    pub(crate) kind: &'static Kind,
+    /// The address that the kind writes in its form.
+    pub(crate) target: u64,
+}
+
+/// Writes references, in ascending order of their fields.
+#[derive(Debug, Default)]
+pub(crate) struct ReferenceList {
+    bytes: Vec<u8>,
+    last: u64,
+}
+
+impl ReferenceList {
+    pub(crate) fn push(&mut self, machine: u16, reference: Reference) {
+        let Some((position, _)) = Table::of(machine).get(reference.kind.number) else { return };
+        self.number(reference.at.wrapping_sub(self.last));
+        self.last = reference.at;
+        self.bytes.push(position as u8);
+        let distance = reference.target.wrapping_sub(reference.at) as i64;
+        self.number((distance << 1 ^ distance >> 63) as u64);
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    fn number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.bytes.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.bytes.push(number as u8);
+    }
+}
+
+/// Reads references. One that cannot be read ends them, with an error.
+pub(crate) fn references(machine: u16, bytes: &[u8]) -> impl Iterator<Item = Result<Reference, ()>> {
+    let (table, mut bytes, mut at) = (Table::of(machine), bytes, 0_u64);
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let mut read = || {
+            at = at.wrapping_add(number(&mut bytes)?);
+            let (position, rest) = bytes.split_first()?;
+            bytes = rest;
+            let kind = table.kinds().get(usize::from(*position))?;
+            let distance = number(&mut bytes)?;
+            let distance = (distance >> 1) as i64 ^ -((distance & 1) as i64);
+            Some(Reference { at, kind, target: at.wrapping_add_signed(distance) })
+        };
+        let read = read();
+        if read.is_none() {
+            bytes = &[];
+        }
+        Some(read.ok_or(()))
+    })
+}
+
+fn number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::elf::{EM_AARCH64, EM_X86_64};
+
+    #[test]
+    fn references_are_read_as_they_were_written() {
+        for machine in [EM_X86_64, EM_AARCH64] {
+            let kinds = Table::of(machine).kinds();
+            let all: Vec<Reference> = (0..)
+                .zip(kinds)
+                .map(|(i, kind)| Reference { at: 7 + i * i * i, kind, target: (i << 29).wrapping_sub(3) & 0x7fff_ffff })
+                .collect();
+            let mut list = ReferenceList::default();
+            all.iter().for_each(|reference| list.push(machine, *reference));
+            let bytes = list.into_bytes();
+            assert_eq!(references(machine, &bytes).collect::<Result<Vec<_>, _>>().unwrap(), all);
+            // Cut off inside one, that one is an error.
+            assert!(references(machine, &bytes[..bytes.len() - 1]).last().unwrap().is_err());
+            assert!(references(machine, &[0, 255, 0]).next().unwrap().is_err());
+            assert!(references(machine, &[0x80; 20]).next().unwrap().is_err());
+        }
+    }
+
+    #[test]
+    fn notes_are_read_as_they_were_written() {
+        let note =
+            ImageNote { alignments: [1, 2, 3, 4], symbols: 5, got: 1 << 40, hash: [9; HASH], ..Default::default() };
+        let bytes = note.write();
+        assert_eq!(bytes.len(), NOTE_SIZE);
+        assert_eq!(ImageNote::read(&bytes), Ok(note));
+        assert_eq!(ImageNote::read(&bytes[..NOTE_SIZE - 1]), Err(None));
+        assert_eq!(ImageNote::read(&[2, 0, 0, 0]), Err(Some(2)));
+    }
+}
