@@ -12,7 +12,7 @@ use super::elf_abi::{
     SHN_ABS, SHN_UNDEF, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_NOBITS, SHT_PROGBITS, STB_GLOBAL, STB_WEAK, STT_FUNC,
     STT_OBJECT, STT_TLS, SYMBOL_SIZE, Symbol,
 };
-use super::image_note::{IMAGE_NOTE, ImageNote, OWNER, Reference, references};
+use super::image_note::{DSO_HANDLE, IMAGE_NOTE, ImageNote, OWNER, Reference, references};
 use super::index::{
     Array, ArrayKind, Binding, Definition, Import, Name, ObjectIndex, PLAIN_PRIORITY, Section, SymbolKind, ThreadLocal,
     Visibility,
@@ -60,6 +60,8 @@ pub(crate) struct ImageIndex {
 /// A segment of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ImageSegment {
+    /// Its number by its access.
+    pub(crate) class: u8,
     /// Its contents in the file.
     pub(crate) file: Range<usize>,
     pub(crate) address: u64,
@@ -308,7 +310,8 @@ impl<'a> Reader<'a> {
             }
             let alignment = 1 << alignment;
             let writable = writable && !is_relro;
-            segments.push(ImageSegment { file, address, bytes, alignment, executable, writable });
+            let class = position as u8;
+            segments.push(ImageSegment { class, file, address, bytes, alignment, executable, writable });
         }
         Ok(segments)
     }
@@ -377,10 +380,11 @@ impl<'a> Reader<'a> {
             let (address, contents, bytes) = (header.p_vaddr.get(LE), header.p_filesz.get(LE), header.p_memsz.get(LE));
             let (alignment, offset) = (header.p_align.get(LE), header.p_offset.get(LE));
             let fits = bytes >= contents && bytes < 1 << 31 && alignment.is_power_of_two() && alignment <= 1 << 30;
-            if !fits
-                || !image.has(address, contents, false)
-                || self.at(image, address, contents)?.start as u64 != offset
-            {
+            let is_inside = || {
+                let at = self.at(image, address, contents).ok();
+                image.has(address, contents, false) && at.is_some_and(|at| at.start as u64 == offset)
+            };
+            if !fits || contents != 0 && !is_inside() {
                 return Err(Unfit::Malformed("its thread-local storage is not in a segment"));
             }
             let flags = SHF_ALLOC | SHF_WRITE | SHF_TLS;
@@ -549,9 +553,9 @@ impl<'a> Reader<'a> {
                 import.map(|import| index.imports.get(import as usize).ok_or_else(|| bad.clone())).transpose()?;
             let is_variable = operation.is_of_variable();
             let agrees = match (operation, symbol) {
-                (ImageOperation::Relative | ImageOperation::Indirect, None) => {
-                    image.segment_at(addend as u64).is_some()
-                }
+                // What lies outside is among the references, too.
+                (ImageOperation::Relative, None) => true,
+                (ImageOperation::Indirect, None) => image.segment_at(addend as u64).is_some(),
                 (ImageOperation::Address, Some(symbol)) => !symbol.thread_local,
                 (_, Some(symbol)) => is_variable && symbol.thread_local,
                 (_, None) => is_variable && block.is_some_and(|(.., bytes)| (0..=bytes as i64).contains(&addend)),
@@ -587,7 +591,11 @@ impl<'a> Reader<'a> {
             let reference = reference.map_err(|()| bad.clone())?;
             let has_form = reference.kind.address_form().is_some();
             let is_inside = image.has(reference.at, u64::from(reference.kind.width), true);
-            if !has_form || !is_inside || image.segment_at(reference.target).is_none() {
+            let is_known = match reference.segment {
+                DSO_HANDLE => image.note.dso_handle != 0,
+                class => image.segments.iter().any(|segment| segment.class == class),
+            };
+            if !has_form || !is_inside || !is_known {
                 return Err(bad);
             }
         }

@@ -73,9 +73,15 @@ impl ImageNote {
 pub(crate) struct Reference {
     pub(crate) at: u64,
     pub(crate) kind: &'static Kind,
-    /// The address that the kind writes in its form.
+    /// The address that the kind writes in its form. With its addend it may lie outside.
     pub(crate) target: u64,
+    /// The segment that the symbol is in, or [`DSO_HANDLE`].
+    pub(crate) segment: u8,
 }
+
+/// In place of a segment: the word that stands for the image.
+pub(crate) const DSO_HANDLE: u8 = 4;
+const SEGMENT_BITS: u32 = 3;
 
 /// Writes references, in ascending order of their fields.
 #[derive(Debug, Default)]
@@ -91,7 +97,8 @@ impl ReferenceList {
         self.last = reference.at;
         self.bytes.push(position as u8);
         let distance = reference.target.wrapping_sub(reference.at) as i64;
-        self.number((distance << 1 ^ distance >> 63) as u64);
+        let zigzag = (distance << 1 ^ distance >> 63) as u64;
+        self.number(zigzag << SEGMENT_BITS | u64::from(reference.segment));
     }
 
     pub(crate) fn into_bytes(self) -> Vec<u8> {
@@ -119,9 +126,10 @@ pub(crate) fn references(machine: u16, bytes: &[u8]) -> impl Iterator<Item = Res
             let (position, rest) = bytes.split_first()?;
             bytes = rest;
             let kind = table.kinds().get(usize::from(*position))?;
-            let distance = number(&mut bytes)?;
-            let distance = (distance >> 1) as i64 ^ -((distance & 1) as i64);
-            Some(Reference { at, kind, target: at.wrapping_add_signed(distance) })
+            let packed = number(&mut bytes)?;
+            let (zigzag, segment) = (packed >> SEGMENT_BITS, packed as u8 & ((1 << SEGMENT_BITS) - 1));
+            let distance = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
+            Some(Reference { at, kind, target: at.wrapping_add_signed(distance), segment })
         };
         let read = read();
         if read.is_none() {
@@ -155,7 +163,12 @@ mod tests {
             let kinds = Table::of(machine).kinds();
             let all: Vec<Reference> = (0..)
                 .zip(kinds)
-                .map(|(i, kind)| Reference { at: 7 + i * i * i, kind, target: (i << 29).wrapping_sub(3) & 0x7fff_ffff })
+                .map(|(i, kind)| Reference {
+                    at: 7 + i * i * i,
+                    kind,
+                    target: (i << 29).wrapping_sub(3) & 0x7fff_ffff,
+                    segment: i as u8 % 5,
+                })
                 .collect();
             let mut list = ReferenceList::default();
             all.iter().for_each(|reference| list.push(machine, *reference));

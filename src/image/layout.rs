@@ -44,6 +44,7 @@ pub(super) enum Made {
     Finalisers,
     Dynamic,
     Got,
+    Resolved,
     Commons,
 }
 
@@ -175,6 +176,7 @@ impl Layout {
             (".fini_array", Made::Finalisers, Class::Relro, 8, lists[1]),
             (".dynamic", Made::Dynamic, Class::Relro, 8, sizes.dynamic),
             (".got", Made::Got, Class::Relro, 8, got),
+            (".got.plt", Made::Resolved, Class::Data, 8, 8 * scan.resolved_words),
         ];
         for (name, made, class, alignment, size) in made.into_iter().filter(|(.., size)| *size != 0) {
             self.outs.push(Out { made: Some(made), alignment, size, ..Out::new(name, class, false, false) });

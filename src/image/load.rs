@@ -3,6 +3,7 @@
 
 use crate::ImageError;
 use crate::elf::image_file::{ImageIndex, ImageOperation, ImageRelocation};
+use crate::elf::image_note::{DSO_HANDLE, Reference};
 use crate::elf::{SymbolKind, put};
 use crate::functions::FunctionList;
 use crate::live::linked::linked_object::{Allocation, Linked};
@@ -157,7 +158,7 @@ impl<'a> Loading<'a> {
             }
         }
         for reference in image.references(machine, &object.bytes) {
-            let target = placed.rebase(reference.target).zip(placed.rebase(reference.at));
+            let target = placed.target(reference).zip(placed.rebase(reference.at));
             let written = target.and_then(|(target, at)| {
                 let value = reference.kind.address_form()?.value(target, at, placed.got);
                 let (request, offset) = placed.place(reference.at)?;
@@ -284,6 +285,17 @@ impl Placed<'_, '_> {
         Some(self.at(self.place(address)?))
     }
 
+    /// Returns the address that a reference writes: it moves with the segment of its symbol.
+    fn target(&self, reference: Reference) -> Option<u64> {
+        let image = self.of.image;
+        if reference.segment == DSO_HANDLE {
+            return Some(reference.target.wrapping_sub(image.note.dso_handle).wrapping_add(self.dso_handle?));
+        }
+        let segment = image.segments.iter().position(|segment| segment.class == reference.segment)?;
+        let place = self.at(*self.of.segments.get(segment)?);
+        Some(reference.target.wrapping_sub(image.segments.get(segment)?.address).wrapping_add(place))
+    }
+
     fn write(&self, slab: &mut WritableSlab, at: u64, bytes: &[u8]) {
         if let Some((request, offset)) = self.place(at)
             && let Some(memory) = slab.contents_mut(request)
@@ -296,7 +308,8 @@ impl Placed<'_, '_> {
         let ImageRelocation { operation, import, addend, .. } = relocation;
         let variable = || Some(self.of.variable(relocation)?.moved(addend as u64));
         match operation {
-            ImageOperation::Relative | ImageOperation::Indirect => self.rebase(addend as u64),
+            ImageOperation::Relative => Some(self.rebase(addend as u64).unwrap_or(0)),
+            ImageOperation::Indirect => self.rebase(addend as u64),
             ImageOperation::Address => Some(self.of.import(import?)?.wrapping_add_signed(addend)),
             ImageOperation::Module => Some(self.of.variable(relocation)?.module),
             ImageOperation::Offset => Some(variable()?.offset),

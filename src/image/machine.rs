@@ -86,12 +86,18 @@ impl Machine {
         put(out, offset, &code);
     }
 
-    /// Returns the fields of a stub that depend on where its slot is.
-    pub(super) fn references_of_stub(self, at: u64, slot: u64) -> Vec<Option<Reference>> {
+    /// Returns the reference of a pointer.
+    pub(super) fn pointer(self, at: u64, target: u64) -> Option<Reference> {
+        let kind = if self.is_aarch64() { elf::R_AARCH64_ABS64.0 } else { elf::R_X86_64_64.0 };
+        reference(self.number, kind, at, target)
+    }
+
+    /// Returns the fields of a stub that depend on where its slot is, with the symbol's address.
+    pub(super) fn references_of_stub(self, at: u64, slot: u64) -> Vec<(Reference, u64)> {
         if self.is_aarch64() {
             page_references(at + 4, slot, elf::R_AARCH64_LDST64_ABS_LO12_NC.0)
         } else {
-            vec![distance(at + 6, slot)]
+            distance(at + 6, slot).into_iter().collect()
         }
     }
 
@@ -101,14 +107,14 @@ impl Machine {
         at: u64,
         with_null: bool,
         (dso, slot): (u64, u64),
-    ) -> Vec<Option<Reference>> {
+    ) -> Vec<(Reference, u64)> {
         if self.is_aarch64() {
             let mut all = page_references(at + 8, dso, elf::R_AARCH64_ADD_ABS_LO12_NC.0);
             all.extend(page_references(at + 16, slot, elf::R_AARCH64_LDST64_ABS_LO12_NC.0));
             return all;
         }
         let lea = at + 4 + if with_null { 2 } else { 0 };
-        vec![distance(lea + 3, dso), distance(lea + 9, slot)]
+        [distance(lea + 3, dso), distance(lea + 9, slot)].into_iter().flatten().collect()
     }
 
     /// Writes a function that passes the address `dso` on, as the argument of this number, and jumps to the address in
@@ -143,19 +149,21 @@ impl Machine {
 }
 
 /// Returns a 32-bit field that ends its instruction, and has the distance from there.
-fn distance(at: u64, target: u64) -> Option<Reference> {
-    reference(EM_X86_64, elf::R_X86_64_PC32.0, at, target.wrapping_sub(4))
+fn distance(at: u64, target: u64) -> Option<(Reference, u64)> {
+    let reference = reference(EM_X86_64, elf::R_X86_64_PC32.0, at, target.wrapping_sub(4))?;
+    Some((reference, target))
 }
 
 /// Returns the fields of an ADRP and of the instruction behind it.
-fn page_references(at: u64, target: u64, low: u32) -> Vec<Option<Reference>> {
+fn page_references(at: u64, target: u64, low: u32) -> Vec<(Reference, u64)> {
     let page = elf::R_AARCH64_ADR_PREL_PG_HI21.0;
-    vec![reference(EM_AARCH64, page, at, target), reference(EM_AARCH64, low, at + 4, target)]
+    let both = [reference(EM_AARCH64, page, at, target), reference(EM_AARCH64, low, at + 4, target)];
+    both.into_iter().flatten().map(|reference| (reference, target)).collect()
 }
 
 /// Returns a field of a kind that the tables have.
 fn reference(machine: u16, number: u32, at: u64, target: u64) -> Option<Reference> {
-    Some(Reference { at, kind: Table::of(machine).get(number)?.1, target })
+    Some(Reference { at, kind: Table::of(machine).get(number)?.1, target, segment: 0 })
 }
 
 /// Returns an instruction of x86-64 that ends in the distance of a target.

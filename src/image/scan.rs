@@ -25,6 +25,8 @@ pub(super) enum Word {
     Frame(usize, u64),
     /// Of the GOT, by its position.
     Slot(u64),
+    /// Of those that resolvers fill.
+    Resolved(u64),
     /// An initialiser, by its position.
     Initialiser(usize),
     Finaliser(usize),
@@ -57,6 +59,8 @@ pub(super) struct Scan {
     pub(super) slots: Vec<(Slot, u64)>,
     by_slot: HashMap<Slot, u64>,
     pub(super) slot_words: u64,
+    /// Words of those that resolvers fill, which are apart: code of the image may run before.
+    pub(super) resolved_words: u64,
     /// Targets of stubs.
     pub(super) stubs: Vec<Target>,
     by_stub: HashMap<Target, u32>,
@@ -220,7 +224,7 @@ impl Scan {
         if let Slot::Address(target @ Target::Indirect { .. }) = slot {
             self.stub(target);
         }
-        let words = &mut self.slot_words;
+        let words = if matches!(slot, Slot::Resolved(_)) { &mut self.resolved_words } else { &mut self.slot_words };
         *self.by_slot.entry(slot).or_insert_with(|| {
             let at = *words;
             *words += slot.words();
@@ -285,7 +289,7 @@ impl Scan {
                     let kind = if import(target) { DynamicKind::Slot } else { DynamicKind::Relative };
                     self.push_dynamic(Word::Slot(at), kind, target, 0);
                 }
-                Slot::Resolved(target) => self.push_dynamic(Word::Slot(at), DynamicKind::Indirect, target, 0),
+                Slot::Resolved(target) => self.push_dynamic(Word::Resolved(at), DynamicKind::Indirect, target, 0),
                 Slot::Variable(target) => {
                     self.push_dynamic(Word::Slot(at), DynamicKind::Module, target, 0);
                     if import(target) {

@@ -10,7 +10,9 @@ use super::reference::{Slot, Use, decide};
 use super::scan::{Dynamic, Scan, Site, Word};
 use super::symbols::{Global, Referred, Target};
 use crate::Result;
-use crate::elf::image_note::{IMAGE_NOTE, ImageNote, NOTE_SIZE, OWNER, REFERENCES, Reference, ReferenceList};
+use crate::elf::image_note::{
+    DSO_HANDLE, IMAGE_NOTE, ImageNote, NOTE_SIZE, OWNER, REFERENCES, Reference, ReferenceList,
+};
 use crate::elf::link_tables::LinkTables;
 use crate::elf::relocations::AddressForm;
 use crate::elf::{ImageBytes, put};
@@ -34,6 +36,9 @@ pub(super) struct Writer<'w, 'a> {
     /// Fields that depend on the distance of segments, or on a segment's place in a page.
     references: Vec<Reference>,
 }
+
+/// A field's value, and the addresses of its symbol and of its target, if it has such.
+type Value = (i64, Option<(u64, u64)>);
 
 /// Where a field is.
 #[derive(Clone, Copy)]
@@ -138,7 +143,7 @@ impl<'w, 'a> Writer<'w, 'a> {
             let by = i * machine.stub_bytes;
             if let Some(slot) = self.slot(Scan::slot_of_stub(*target)) {
                 machine.write_stub(&mut self.out, (stubs.offset + by) as usize, stubs.address + by, slot);
-                self.refer(machine.references_of_stub(stubs.address + by, slot).into_iter().flatten());
+                self.refer(machine.references_of_stub(stubs.address + by, slot));
             }
         }
     }
@@ -153,7 +158,7 @@ impl<'w, 'a> Writer<'w, 'a> {
             let place = ((out.offset + by) as usize, out.address + by);
             let argument = (helper.argument, helper.with_null);
             machine.write_helper(&mut self.out, place, argument, (dso, slot));
-            self.refer(machine.references_of_helper(place.1, argument.1, (dso, slot)).into_iter().flatten());
+            self.refer(machine.references_of_helper(place.1, argument.1, (dso, slot)));
         }
     }
 
@@ -218,6 +223,7 @@ impl<'w, 'a> Writer<'w, 'a> {
                 layout.made(Made::Frames)?.address + self.parts.frames.records.get(record)?.offset + offset
             }
             Word::Slot(at) => layout.made(Made::Got)?.address + 8 * at,
+            Word::Resolved(at) => layout.made(Made::Resolved)?.address + 8 * at,
             Word::Initialiser(i) => layout.made(Made::Initialisers)?.address + 8 * i as u64,
             Word::Finaliser(i) => layout.made(Made::Finalisers)?.address + 8 * i as u64,
         };
@@ -246,7 +252,8 @@ impl<'w, 'a> Writer<'w, 'a> {
     }
 
     fn slot(&self, slot: Slot) -> Option<u64> {
-        Some(self.layout.made(Made::Got)?.address + 8 * self.parts.scan.position(slot)?)
+        let made = if matches!(slot, Slot::Resolved(_)) { Made::Resolved } else { Made::Got };
+        Some(self.layout.made(made)?.address + 8 * self.parts.scan.position(slot)?)
     }
 
     /// Returns the offset of a variable in the image's thread-local block.
@@ -273,29 +280,40 @@ impl<'w, 'a> Writer<'w, 'a> {
             field.kind.encode(bytes, value).ok()?;
             Some(target)
         });
-        let target = written.ok_or_else(|| site.out_of_range())?;
-        self.refer(target.map(|target| Reference { at: place.address, kind: field.kind, target }));
+        if let Some((symbol, target)) = written.ok_or_else(|| site.out_of_range())? {
+            self.refer([(Reference { at: place.address, kind: field.kind, target, segment: 0 }, symbol)]);
+        }
         Ok(())
     }
 
-    /// Notes fields that have other values if segments are apart, or begin elsewhere in a page.
-    fn refer(&mut self, references: impl IntoIterator<Item = Reference>) {
-        for reference in references {
-            let pages = matches!(
+    /// Notes fields that have other values if segments are apart, or begin elsewhere in a page. Each comes with the
+    /// address of its symbol.
+    fn refer(&mut self, references: impl IntoIterator<Item = (Reference, u64)>) {
+        let dso_handle = self.dso_handle();
+        for (mut reference, symbol) in references {
+            let Some(class) = self.layout.class_of(symbol) else { continue };
+            reference.segment = if symbol != 0 && symbol == dso_handle { DSO_HANDLE } else { class as u8 };
+            let always = matches!(
                 reference.kind.address_form(),
-                Some(AddressForm::Pages | AddressForm::InPage | AddressForm::FromGotPage)
+                Some(
+                    AddressForm::Whole
+                        | AddressForm::Pages
+                        | AddressForm::InPage
+                        | AddressForm::FromGot
+                        | AddressForm::FromGotPage
+                )
             );
-            if pages || self.layout.class_of(reference.at) != self.layout.class_of(reference.target) {
+            if always || self.layout.class_of(reference.at) != Some(class) {
                 self.references.push(reference);
             }
         }
     }
 
-    /// Returns the value of a field, and the address that it has in the kind's form.
-    fn value(&self, field: &Field, decided: Use, referred: &Referred<'_>, at: u64) -> Option<(i64, Option<u64>)> {
+    /// Returns the value of a field, and the symbol's address and the one that it has in the kind's form.
+    fn value(&self, field: &Field, decided: Use, referred: &Referred<'_>, at: u64) -> Option<Value> {
         let (target, addend) = (referred.target, referred.addend);
         let got = self.layout.made(Made::Got).map(|got| got.address);
-        let address = match decided {
+        let symbol = match decided {
             Use::Nothing | Use::Dynamic(_) => return None,
             Use::Size => return Some(((referred.size as i64).wrapping_add(addend), None)),
             Use::InBlock => return Some(((self.in_block(target)? as i64).wrapping_add(addend), None)),
@@ -304,10 +322,10 @@ impl<'w, 'a> Writer<'w, 'a> {
             Use::Entry(slot) => self.slot(slot)?,
             Use::Got => got?,
         };
-        let address = address.wrapping_add_signed(addend);
+        let address = symbol.wrapping_add_signed(addend);
         let form = field.kind.address_form()?;
         let is_absolute = matches!((decided, target), (Use::Address, Target::Absolute(_)));
-        Some((form.value(address, at, got.unwrap_or(0)), (!is_absolute).then_some(address)))
+        Some((form.value(address, at, got.unwrap_or(0)), (!is_absolute).then_some((symbol, address))))
     }
 
     fn write_headers(&mut self) {
@@ -355,8 +373,32 @@ impl<'w, 'a> Writer<'w, 'a> {
         put(&mut self.out, 0, &bytes);
     }
 
+    /// Returns the address of the word that stands for the image, or 0.
+    fn dso_handle(&self) -> u64 {
+        match self.parts.symbols.dso_handle {
+            Some(Target::DsoHandle) => self.address(Target::DsoHandle).unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// Notes pointers that lead out of their symbol's segment: their addresses do not tell which it is.
+    fn refer_out_of_segments(&mut self) {
+        let parts = self.parts;
+        let mut outside = Vec::new();
+        for dynamic in parts.scan.dynamic.iter().filter(|dynamic| dynamic.kind == DynamicKind::Relative) {
+            let symbol = dynamic.target.and_then(|target| self.address(target));
+            let Some(((at, target), symbol)) = self.dynamic(dynamic).zip(symbol) else { continue };
+            let target = target as u64;
+            if self.layout.class_of(symbol) != self.layout.class_of(target) {
+                outside.extend(parts.machine.pointer(at, target).map(|reference| (reference, symbol)));
+            }
+        }
+        self.refer(outside);
+    }
+
     /// Writes the references, behind the segments; returns their place and bytes.
     fn write_references(&mut self) -> (u64, u64) {
+        self.refer_out_of_segments();
         let mut references = std::mem::take(&mut self.references);
         references.sort_by_key(|reference| reference.at);
         let mut list = ReferenceList::default();
@@ -369,10 +411,7 @@ impl<'w, 'a> Writer<'w, 'a> {
     /// Writes the notes. Both have the hash of the file without it.
     fn write_notes(&mut self, (references, references_bytes): (u64, u64)) {
         let (layout, (symbols, imports)) = (self.layout, self.tables.counts());
-        let dso_handle = match self.parts.symbols.dso_handle {
-            Some(Target::DsoHandle) => self.address(Target::DsoHandle).unwrap_or(0),
-            _ => 0,
-        };
+        let dso_handle = self.dso_handle();
         let mut ours = ImageNote {
             alignments: layout.alignments.map(|alignment| alignment.max(1).trailing_zeros() as u8),
             symbols,
