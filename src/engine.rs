@@ -64,6 +64,7 @@ pub struct JitEngineBuilder {
     limits: Limits,
     debug: DebugInfo,
     threads: Threads,
+    verify_images: bool,
     plugins: Vec<Arc<dyn ObjectPlugin>>,
 }
 
@@ -152,18 +153,26 @@ impl JitEngine {
         self.image(self.context.next_object_name(), bytes.as_ref())
     }
 
+    /// Does the same as [`add_image`](Self::add_image), with a name for errors, traces and the library.
+    ///
+    /// # Errors
+    /// As for [`add_image`](Self::add_image).
+    pub fn add_image_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<Library> {
+        self.image(name.into(), bytes.as_ref())
+    }
+
     /// Does the same as [`add_image`](Self::add_image) with a file, named by its path.
     ///
     /// # Errors
     /// As for [`add_image`](Self::add_image); [`Error::Io`] if the file cannot be read.
     pub fn add_image_file(&self, path: impl AsRef<Path>) -> Result<Library> {
         let path = path.as_ref();
-        self.image(path.display().to_string().as_str().into(), &read_object(path)?)
+        self.add_image_named(&path.display().to_string(), read_object(path)?)
     }
 
     fn image(&self, name: Name, bytes: &[u8]) -> Result<Library> {
         let library = Library::alone(&self.context, name.clone());
-        library.add_image_named(name, bytes)?;
+        library.add_image_as(name, bytes)?;
         Ok(library)
     }
 
@@ -426,6 +435,15 @@ impl JitEngineBuilder {
         self
     }
 
+    /// Has the bytes of images hashed when they are added, and compared with the hash that they have
+    /// ([`ImageError::Changed`](crate::ImageError::Changed)); off by default. It finds files that were damaged or
+    /// changed, not those that somebody has made anew.
+    #[must_use]
+    pub fn verify_images(mut self, verify: bool) -> Self {
+        self.verify_images = verify;
+        self
+    }
+
     /// Makes the engine.
     ///
     /// # Errors
@@ -452,7 +470,8 @@ impl JitEngineBuilder {
         let llvm = if cfg!(feature = "llvm") { crate::llvm_version() } else { NEWEST_LLVM };
         let target = Target { machine: HOST_MACHINE, llvm };
         let preparation = Preparation::new(target, self.conflicts, self.limits, self.plugins).keeping(self.debug);
-        Context::new(&self.arena, preparation, self.out_of_range, self.threads, linker, Arc::new(ImageLoader))
+        let images = (Arc::new(ImageLoader) as _, self.verify_images);
+        Context::new(&self.arena, preparation, self.out_of_range, self.threads, linker, images)
     }
 }
 
@@ -469,6 +488,7 @@ impl fmt::Debug for JitEngineBuilder {
             .field("limits", &self.limits)
             .field("debug_info", &self.debug)
             .field("threads", &self.threads)
+            .field("verify_images", &self.verify_images)
             .field("plugins", &plugins)
             .finish()
     }

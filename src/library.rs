@@ -132,8 +132,8 @@ impl Library {
         self.inner.add(objects.into_iter().map(|bytes| (self.inner.next_object_name(), bytes)))
     }
 
-    pub(crate) fn add_image_named(&self, name: Name, bytes: &[u8]) -> Result<()> {
-        self.inner.add_image(name, bytes, false)
+    pub(crate) fn add_image_as(&self, name: Name, bytes: &[u8]) -> Result<()> {
+        self.inner.add_image(name, bytes)
     }
 
     pub(crate) fn add(&self, name: Name, bytes: &[u8]) -> Result<()> {
@@ -157,7 +157,15 @@ impl Library {
     /// [`Error::Image`](crate::Error::Image) for bytes that are no image;
     /// [`LibraryError::Removed`](crate::LibraryError::Removed).
     pub fn add_image(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
-        self.add_image_named(self.inner.next_object_name(), bytes.as_ref())
+        self.inner.add_image(self.inner.next_object_name(), bytes.as_ref())
+    }
+
+    /// Does the same as [`add_image`](Self::add_image), with a name for errors and traces.
+    ///
+    /// # Errors
+    /// As for [`add_image`](Self::add_image).
+    pub fn add_image_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
+        self.inner.add_image(name.into(), bytes.as_ref())
     }
 
     /// Does the same as [`add_image`](Self::add_image) with a file, named by its path.
@@ -166,7 +174,7 @@ impl Library {
     /// As for [`add_image`](Self::add_image); [`Error::Io`] if the file cannot be read.
     pub fn add_image_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        self.add_image_named(path.display().to_string().as_str().into(), &read_object(path)?)
+        self.add_image_named(&path.display().to_string(), read_object(path)?)
     }
 
     /// Returns all findings and changes of preparation for an object, and whether its references would reach their

@@ -20,6 +20,12 @@ pub fn is_archive(bytes: &[u8]) -> bool {
     bytes.starts_with(b"!<arch>\n") || bytes.starts_with(b"!<thin>\n")
 }
 
+/// Returns whether bytes are a shared object, by the header.
+pub fn is_shared_object(bytes: &[u8]) -> bool {
+    // e_type: ET_DYN
+    bytes.starts_with(b"\x7fELF") && bytes.get(16..18) == Some(&[3, 0])
+}
+
 /// Returns whether an object, or a member of an archive, defines a name for others. True also where nobody can tell.
 pub fn defines(bytes: &[u8], name: &str) -> bool {
     if is_archive(bytes) {
@@ -28,7 +34,8 @@ pub fn defines(bytes: &[u8], name: &str) -> bool {
         return symbols.any(|symbol| symbol.map_or(true, |symbol| symbol.name() == name.as_bytes()));
     }
     let Ok(object) = ElfFile64::<object::LittleEndian>::parse(bytes) else { return true };
-    object.symbols().any(|symbol| symbol.is_global() && !symbol.is_undefined() && symbol.name() == Ok(name))
+    let symbols = || object.symbols().chain(object.dynamic_symbols());
+    symbols().any(|symbol| symbol.is_global() && !symbol.is_undefined() && symbol.name() == Ok(name))
 }
 
 /// Returns the objects in an archive, and their names. Skips members that are no ELF objects, as a linker does.

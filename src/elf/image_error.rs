@@ -3,10 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::identity::machine_text;
-use super::image_file::Unfit;
-use super::image_note::FORMAT;
-
 /// An image was not made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -193,8 +189,13 @@ pub enum ImageError {
         bytes: u64,
     },
     /// The image's bytes could not be written.
-    #[error("cannot write the image: {0}")]
-    Write(#[source] io::Error),
+    #[error("cannot write '{}': {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
 }
 
 /// What bytes are that are no image.
@@ -207,22 +208,6 @@ pub enum NoImage {
     NotShared,
     /// A shared object without this crate's note.
     Foreign,
-}
-
-impl ImageError {
-    pub(crate) fn unfit(object: &str, unfit: Unfit) -> Self {
-        let object = object.to_owned();
-        let no_image = |kind| Self::NotAnImage { object: object.clone(), kind };
-        match unfit {
-            Unfit::NotElf => no_image(NoImage::NotElf),
-            Unfit::NotShared => no_image(NoImage::NotShared),
-            Unfit::Foreign => no_image(NoImage::Foreign),
-            Unfit::Machine(machine) => Self::ForeignMachine { object, machine: machine_text(machine).to_owned() },
-            Unfit::Format(format) => Self::UnknownFormat { object, format, known: FORMAT },
-            Unfit::Changed => Self::Changed { object },
-            Unfit::Malformed(problem) => Self::Damaged { object, problem },
-        }
-    }
 }
 
 fn also(advice: &str) -> String {

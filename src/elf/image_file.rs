@@ -12,7 +12,9 @@ use super::elf_abi::{
     SHN_ABS, SHN_UNDEF, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_NOBITS, SHT_PROGBITS, STB_GLOBAL, STB_WEAK, STT_FUNC,
     STT_OBJECT, STT_TLS, SYMBOL_SIZE, Symbol,
 };
-use super::image_note::{DSO_HANDLE, IMAGE_NOTE, ImageNote, OWNER, Reference, references};
+use super::identity::machine_text;
+use super::image_error::{ImageError, NoImage};
+use super::image_note::{DSO_HANDLE, FORMAT, IMAGE_NOTE, ImageNote, OWNER, Reference, references};
 use super::index::{
     Array, ArrayKind, Binding, Definition, Import, Name, ObjectIndex, PLAIN_PRIORITY, Section, SymbolKind, ThreadLocal,
     Visibility,
@@ -35,6 +37,23 @@ pub(crate) enum Unfit {
     /// The hash is another.
     Changed,
     Malformed(&'static str),
+}
+
+impl Unfit {
+    /// Makes the error about an image of this name.
+    pub(crate) fn into_error(self, object: &str) -> ImageError {
+        let object = object.to_owned();
+        let no_image = |kind| ImageError::NotAnImage { object: object.clone(), kind };
+        match self {
+            Self::NotElf => no_image(NoImage::NotElf),
+            Self::NotShared => no_image(NoImage::NotShared),
+            Self::Foreign => no_image(NoImage::Foreign),
+            Self::Machine(machine) => ImageError::ForeignMachine { object, machine: machine_text(machine).to_owned() },
+            Self::Format(format) => ImageError::UnknownFormat { object, format, known: FORMAT },
+            Self::Changed => ImageError::Changed { object },
+            Self::Malformed(problem) => ImageError::Damaged { object, problem },
+        }
+    }
 }
 
 /// The part of an image that a link needs beside the index.

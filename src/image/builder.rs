@@ -1,21 +1,44 @@
 //! The public builder.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hashbrown::HashSet;
 
 use super::input::{Input, Inputs, machine_of};
 use super::link::link;
 use super::providers::Providers;
-use crate::elf::HOST_MACHINE;
-use crate::read::read_object;
+use crate::elf::{Archive, HOST_MACHINE};
+use crate::read::{Contents, read_object};
 use crate::{Error, Limits, Result};
 
-/// Links objects into one image: a shared object that `dlopen` and [`JitEngine::add_image`](crate::JitEngine) load.
+/// Links objects into one image: a shared object that `dlopen` opens and [`JitEngine::add_image`] loads, the latter
+/// also in a program without LLVM.
 ///
-/// References inside the image are bound to it, as by `ld -Bsymbolic`. The same objects in the same order make the same
-/// bytes.
+/// ```no_run
+/// # fn main() -> slabjit::Result<()> {
+/// use slabjit::{ImageBuilder, JitEngine};
+///
+/// let bytes = ImageBuilder::new().object_file("rmsnorm.o")?.object_file("rope.o")?.link()?;
+/// std::fs::write("kernels.so", &bytes).expect("written");
+/// let kernels = JitEngine::new()?.add_image_file("kernels.so")?;
+/// # drop(kernels);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// References inside the image are bound to it, as by `ld -Bsymbolic`; unique data (`STB_GNU_UNIQUE`) is not shared with
+/// other images. What the objects do not define is imported, with the version that the given shared libraries, or
+/// else the system's, have now. The same objects in the same order make the same bytes.
+///
+/// No LLVM takes part: the link is the same in every build of this crate.
+///
+/// [`JitEngine::add_image`]: crate::JitEngine::add_image
 #[derive(Debug)]
+#[must_use]
 pub struct ImageBuilder {
     objects: Vec<(String, Vec<u8>)>,
+    archives: Vec<(String, Arc<[u8]>)>,
     libraries: Vec<PathBuf>,
     soname: Option<String>,
     limits: Limits,
@@ -30,11 +53,11 @@ impl Default for ImageBuilder {
 impl ImageBuilder {
     /// Creates a builder without objects.
     pub fn new() -> Self {
-        Self { objects: Vec::new(), libraries: Vec::new(), soname: None, limits: Limits::default() }
+        let (objects, archives, libraries) = Default::default();
+        Self { objects, archives, libraries, soname: None, limits: Limits::default() }
     }
 
-    /// Adds an object. `name` stands in errors.
-    #[must_use]
+    /// Adds an object. The name is used in errors.
     pub fn object(mut self, name: &str, bytes: impl Into<Vec<u8>>) -> Self {
         self.objects.push((name.to_owned(), bytes.into()));
         self
@@ -50,35 +73,87 @@ impl ImageBuilder {
         Ok(self.object(&path.display().to_string(), bytes))
     }
 
-    /// Names a shared library that the image needs, by its file. Versions of imports are taken from it.
-    #[must_use]
+    /// Adds an archive (`ar`): the members are linked that define what the others need. Where nothing else was added,
+    /// all are.
+    pub fn archive(mut self, name: &str, bytes: impl Into<Arc<[u8]>>) -> Self {
+        self.archives.push((name.to_owned(), bytes.into()));
+        self
+    }
+
+    /// Names a shared library that the image needs, by its file (`DT_NEEDED`). Versions of imports are taken from it;
+    /// the system's C and C++ libraries need not be named.
     pub fn shared_library(mut self, path: impl Into<PathBuf>) -> Self {
         self.libraries.push(path.into());
         self
     }
 
     /// Gives the image a name (`DT_SONAME`).
-    #[must_use]
     pub fn soname(mut self, name: &str) -> Self {
         self.soname = Some(name.to_owned());
         self
     }
 
-    /// Links the objects; returns the bytes of the file.
+    /// Sets what an object may cost; see [`Limits`].
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Links the objects; returns the bytes of the file. Nothing runs.
     ///
     /// # Errors
-    /// [`Error::Image`] for what cannot be an image, [`Error::Object`] for what is no object, [`Error::Io`] for a shared
-    /// library that cannot be read.
+    /// [`Error::Image`] for what cannot be an image, [`Error::Object`] and [`Error::Link`] for what is no object that
+    /// this crate loads, [`Error::Io`] for a shared library that cannot be read.
     pub fn link(&self) -> Result<Vec<u8>> {
-        let machine = self.objects.iter().find_map(|(_, bytes)| machine_of(bytes)).unwrap_or(HOST_MACHINE);
+        let archives =
+            self.archives.iter().map(|(name, bytes)| Archive::parse(name, Contents::Memory(Arc::clone(bytes))));
+        let archives: Vec<Archive> = archives.collect::<Result<_>>()?;
+        let machine = self.objects.iter().find_map(|(_, bytes)| machine_of(bytes));
+        let machine = machine.or_else(|| archives.iter().find_map(machine_of_archive)).unwrap_or(HOST_MACHINE);
         let inputs = Inputs::new(machine, self.limits.clone());
         let objects = self.objects.iter().map(|(name, bytes)| inputs.prepare(name, bytes));
-        let objects: Vec<Input> = objects.collect::<Result<_>>()?;
+        let mut objects: Vec<Input> = objects.collect::<Result<_>>()?;
+        add_members(&inputs, &mut objects, &archives)?;
         let mut providers = Providers::default();
         for path in &self.libraries {
             let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.clone(), source })?;
             providers.add(path, &bytes, machine, true)?;
         }
         link(objects, providers, self.soname.as_deref(), machine)
+    }
+}
+
+fn machine_of_archive(archive: &Archive) -> Option<u16> {
+    let (_, member) = archive.symbols().next()?;
+    machine_of(&archive.member(member).ok()?.1)
+}
+
+/// Adds members that define what is undefined, until nothing more is needed: of each archive in turn, in the order of
+/// its index.
+fn add_members(inputs: &Inputs, objects: &mut Vec<Input>, archives: &[Archive]) -> Result<()> {
+    let all = objects.is_empty();
+    let (mut taken, mut seen) = (HashSet::new(), 0);
+    let (mut defined, mut wanted) = (HashSet::<String>::new(), HashSet::<String>::new());
+    loop {
+        for object in objects.iter().skip(seen) {
+            let index = &object.index;
+            defined.extend(index.definitions.iter().map(|definition| index.name(definition.name).to_owned()));
+            let strong = index.imports.iter().filter(|import| !import.weak);
+            wanted.extend(strong.map(|import| index.name(import.name).to_owned()));
+        }
+        seen = objects.len();
+        for (number, archive) in archives.iter().enumerate() {
+            let needed = |name: &str| all || wanted.contains(name) && !defined.contains(name);
+            let members = archive.symbols().filter(|(name, _)| needed(name)).map(|(_, member)| member);
+            for member in members {
+                if taken.insert((number, member)) {
+                    let (name, bytes) = archive.member(member)?;
+                    objects.push(inputs.prepare(name, &bytes)?);
+                }
+            }
+        }
+        if objects.len() == seen {
+            return Ok(());
+        }
     }
 }

@@ -18,6 +18,8 @@ mod providers;
 mod reference;
 mod scan;
 mod symbols;
+#[cfg(test)]
+mod tests;
 mod write;
 
 pub use builder::ImageBuilder;

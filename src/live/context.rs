@@ -18,7 +18,7 @@ use crate::memory::{Arena, ArenaConfig};
 use crate::name::Name;
 use crate::out_of_range::OutOfRange;
 use crate::threads::Threads;
-use crate::{Error, ImageError, LinkError, Result};
+use crate::{Error, LinkError, Result};
 
 const _: () = assert!(ArenaConfig::MAX as u64 == LARGEST_ARENA);
 
@@ -27,6 +27,8 @@ pub(crate) struct Context {
     linker: Option<Arc<dyn Linker>>,
     /// Loads what was linked before.
     images: Arc<dyn Linker>,
+    /// Whether the bytes of images are hashed.
+    verify_images: bool,
     pub(crate) arena: Arc<Arena>,
     pub(crate) preparation: Preparation,
     pub(crate) out_of_range: OutOfRange,
@@ -43,12 +45,23 @@ impl Context {
         out_of_range: OutOfRange,
         threads: Threads,
         linker: Option<Arc<dyn Linker>>,
-        images: Arc<dyn Linker>,
+        (images, verify_images): (Arc<dyn Linker>, bool),
     ) -> Result<Arc<Self>> {
         atexit::hook_process();
         let (registry, spare, unnamed) = (Arc::default(), SpareBuffer::new(arena.warm), AtomicU32::new(0));
         let arena = Arena::open(arena)?;
-        Ok(Arc::new(Self { linker, images, arena, preparation, out_of_range, registry, spare, threads, unnamed }))
+        Ok(Arc::new(Self {
+            linker,
+            images,
+            verify_images,
+            arena,
+            preparation,
+            out_of_range,
+            registry,
+            spare,
+            threads,
+            unnamed,
+        }))
     }
 
     /// Returns the linker of these objects, which are images or not.
@@ -62,11 +75,11 @@ impl Context {
         self.linker.as_deref().ok_or(Error::Link(LinkError::NoLinker))
     }
 
-    /// Reads an image, which is to be loaded. `verify`: its bytes are hashed.
-    pub(crate) fn prepare_image(&self, kept_name: Name, bytes: Cow<'_, [u8]>, verify: bool) -> Result<PreparedObject> {
+    /// Reads an image, which is to be loaded.
+    pub(crate) fn prepare_image(&self, kept_name: Name, bytes: Cow<'_, [u8]>) -> Result<PreparedObject> {
         let name = kept_name.text();
-        let read = read_image(&bytes, HOST_MACHINE, verify);
-        let (index, image) = read.map_err(|unfit| Error::Image(ImageError::unfit(&name, unfit)))?;
+        let read = read_image(&bytes, HOST_MACHINE, self.verify_images);
+        let (index, image) = read.map_err(|unfit| Error::Image(unfit.into_error(&name)))?;
         let mut object = PreparedObject::new(name, kept_name, self.spare.own(bytes), index);
         object.image = Some(Box::new(image));
         Ok(object)

@@ -42,6 +42,7 @@ mod forks;
 mod functions;
 mod growth;
 mod host_symbols;
+mod images;
 #[cfg(feature = "inkwell")]
 mod ir;
 mod kernels;
@@ -118,6 +119,7 @@ const TABLES: &[(&str, &[Test], &[Part])] = &[
     ("functions", functions::TESTS, functions::PARTS),
     ("growth", growth::TESTS, growth::PARTS),
     ("host_symbols", host_symbols::TESTS, host_symbols::PARTS),
+    ("images", images::TESTS, images::PARTS),
     #[cfg(feature = "inkwell")]
     ("ir", ir::TESTS, ir::PARTS),
     ("kernels", kernels::TESTS, kernels::PARTS),

@@ -16,8 +16,8 @@ pub(crate) struct Inputs {
     /// The optimisation level for LLVM IR, as of clang.
     #[arg(short = 'O', long = "opt-level", value_name = "LEVEL", default_value = "2", value_parser = level)]
     level: OptLevel,
-    /// Objects, in the order of initialisation; archives, whose needed members are loaded; with the feature `inkwell`,
-    /// LLVM IR (.ll, .bc), which is compiled to objects.
+    /// Objects, in the order of initialisation; archives, whose needed members are loaded; one image, made by `slabjit
+    /// link`, alone; with the feature `inkwell`, LLVM IR (.ll, .bc), which is compiled to objects.
     #[arg(required = true, value_name = "OBJECT")]
     pub(crate) paths: Vec<PathBuf>,
 }
@@ -68,9 +68,10 @@ impl Input {
     }
 
     pub(crate) fn add_to(&self, library: &Library) -> slabjit::Result<()> {
-        match self.is_archive() {
-            true => library.add_archive_named(&self.name, &self.bytes),
-            false => library.add_object_named(&self.name, &self.bytes),
+        match () {
+            () if self.is_archive() => library.add_archive_named(&self.name, &self.bytes),
+            () if program::is_shared_object(&self.bytes) => library.add_image_named(&self.name, &self.bytes),
+            () => library.add_object_named(&self.name, &self.bytes),
         }
     }
 }

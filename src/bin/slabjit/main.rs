@@ -6,18 +6,16 @@
 mod check;
 mod doctor;
 mod input;
+mod link;
 mod manual;
 mod map;
 mod output;
-#[cfg(feature = "llvm")]
 mod run;
 mod scope;
 mod svg;
 mod words;
 
-#[cfg(feature = "llvm")]
-use std::ffi::OsString;
-use std::ffi::{c_char, c_int};
+use std::ffi::{OsString, c_char, c_int};
 use std::path::PathBuf;
 
 use check::Format;
@@ -26,7 +24,6 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use input::Inputs;
 use scope::Scope;
-#[cfg(feature = "llvm")]
 use scope::Settings;
 
 /// Loads relocatable ELF objects without a linker.
@@ -42,8 +39,7 @@ const OUR_FAILURE: c_int = 125;
 
 #[derive(Subcommand)]
 enum Command {
-    #[cfg(feature = "llvm")]
-    /// Load objects into one library, call `int NAME(int argc, char **argv, char **envp)` and exit with its result.
+    /// Load objects or an image into one library, call `int NAME(int argc, char **argv, char **envp)` and exit with its result.
     ///
     /// Initialisers run before, exit handlers and finalisers after, as in a linked program. If slabjit itself fails, it
     /// exits with 125, and no code of the objects has run.
@@ -91,6 +87,23 @@ enum Command {
         scope: Scope,
         #[command(flatten)]
         inputs: Inputs,
+    },
+    /// Link objects into an image: a shared object that `slabjit run`, programs that embed slabjit, and dlopen load.
+    ///
+    /// Members of archives are linked when they are needed; if only archives are given, all of them. References inside
+    /// are bound to the image, as by `ld -Bsymbolic`. Exits with 0 if the file was written, else with 1.
+    Link {
+        #[command(flatten)]
+        inputs: Inputs,
+        /// The file to write.
+        #[arg(short, long, value_name = "FILE.so")]
+        output: PathBuf,
+        /// Have the image need this shared library, and take the versions of its symbols.
+        #[arg(long = "library", value_name = "SO")]
+        libraries: Vec<PathBuf>,
+        /// The image's name for the dynamic loader (DT_SONAME).
+        #[arg(long, value_name = "NAME")]
+        soname: Option<String>,
     },
     /// Draw the sections of objects by permission, and their references by reach, to an SVG file.
     ///
@@ -141,7 +154,6 @@ fn run_command() -> c_int {
             };
         }
     };
-    #[cfg(feature = "llvm")]
     if let Command::Run { crash_report: true, .. } = arguments.command
         && let Err(error) = run::report_crashes()
     {
@@ -149,17 +161,18 @@ fn run_command() -> c_int {
         return OUR_FAILURE;
     }
     match arguments.command {
-        #[cfg(feature = "llvm")]
         #[cfg(feature = "inkwell")]
         Command::Run { entry, lazy: true, scope, settings, inputs, arguments, .. } => {
             run::run_lazily(&entry, &scope, &settings, &inputs, arguments)
         }
-        #[cfg(feature = "llvm")]
         Command::Run { entry, scope, settings, inputs, arguments, .. } => {
             run::run(&entry, &scope, &settings, &inputs, arguments)
         }
         Command::Check { format, quiet, scope, inputs } => {
             check::check(if quiet { Format::Quiet } else { format }, &scope, &inputs)
+        }
+        Command::Link { inputs, output, libraries, soname } => {
+            link::link(&inputs, &libraries, soname.as_deref(), &output)
         }
         Command::Map { scope, inputs, output } => map::map(&scope, &inputs, &output),
         Command::Completions { shell } => manual::completions(shell, Arguments::command()),

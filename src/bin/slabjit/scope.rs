@@ -92,7 +92,6 @@ impl Scope {
         settings.into_iter().fold(builder, |builder, settings| settings.apply(builder)).build()
     }
 
-    #[cfg(feature = "llvm")]
     pub(crate) fn opens_libraries(&self) -> bool {
         !self.libraries.is_empty()
     }
@@ -104,7 +103,6 @@ impl Scope {
         self.libraries.iter().fold(self.without_shared(engine), add).build()
     }
 
-    #[cfg(feature = "llvm")]
     /// Creates such a library without opening a shared library: none of their code runs.
     pub(crate) fn library_without_shared(&self, engine: &JitEngine) -> slabjit::Result<Library> {
         self.without_shared(engine).build()

@@ -57,8 +57,8 @@ impl Library {
     }
 
     /// Reads an image and takes it into the library, which has nothing else.
-    pub(crate) fn add_image(&self, name: Name, bytes: &[u8], verify: bool) -> Result<()> {
-        let image = self.context.prepare_image(name, Cow::Borrowed(bytes), verify)?;
+    pub(crate) fn add_image(&self, name: Name, bytes: &[u8]) -> Result<()> {
+        let image = self.context.prepare_image(name, Cow::Borrowed(bytes))?;
         let mut state = self.state();
         let code = state.code().ok_or_else(|| self.removed())?;
         state.add(&self.name, &code, vec![image])

@@ -1,0 +1,290 @@
+//! Images: what is linked once is loaded by the dynamic loader and by slabjit. (Each case of `tests/cases` is one, too.)
+
+use std::path::Path;
+
+use slabjit::{Error, ImageBuilder, ImageError, JitEngine, LibraryError, NoImage, Removal};
+
+use crate::common::{self, Checked, call, compile, compile_bytes, freed, link_shared, temporary, tests};
+use crate::large::archive;
+use crate::target::{self, by_qemu};
+
+tests![
+    readelf_has_nothing_to_complain_of,
+    a_thousand_kernels_in_one_image,
+    members_of_archives_are_taken,
+    images_use_and_are_used_by_libraries,
+    images_come_and_go,
+    images_and_objects_of_one_library,
+    what_is_no_image_is_named,
+    what_cannot_be_an_image_is_named,
+    changed_images_are_found;
+    alone: the_process_is_asked_for_what_is_missing;
+];
+
+const KERNEL: &str = "
+    int table[3] = {1, 2, 3};
+    int *const pointers[] = {&table[2], &table[0]};
+    static __thread int calls = 40;
+    static const char *const words[] = {\"zero\", \"one\"};
+    __attribute__((noinline)) int pick(int n) { return *pointers[n & 1] + words[n & 1][0]; }
+    int kernel(int n) { return ++calls + pick(n) * 1000; }
+";
+
+fn kernel() -> Vec<u8> {
+    ImageBuilder::new().object("kernel.o", compile_bytes("image_kernel.c", KERNEL, &[])).link().unwrap()
+}
+
+/// What `kernel(5)` returns at first.
+const ANSWER: i32 = 41 + (1 + b'o' as i32) * 1000;
+
+fn write(name: &str, bytes: &[u8]) -> std::path::PathBuf {
+    let path = temporary().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn dlopen(path: &Path) -> libloading::Library {
+    // SAFETY: the images of these tests have no initialisers.
+    unsafe { libloading::Library::new(path).unwrap() }
+}
+
+fn readelf_has_nothing_to_complain_of() {
+    let image = write("readelf_image.so", &kernel());
+    let readelf = if target::ARCH == "aarch64" { "aarch64-linux-gnu-readelf" } else { "readelf" };
+    let output = target::tool_command(readelf).args(["-a", "-W", "--debug-dump=frames"]).arg(&image).output().unwrap();
+    let (told, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && complained.is_empty(), "{complained}");
+    for name in ["kernel", "pick", "table", "pointers", ".eh_frame_hdr", "GNU_RELRO", ".note.slabjit"] {
+        assert!(told.contains(name), "{name}: {told}");
+    }
+    // What is local stays so, and nothing wants a change of code.
+    assert!(!told.contains("calls") && !told.contains("TEXTREL"), "{told}");
+}
+
+fn a_thousand_kernels_in_one_image() {
+    let count = by_qemu(1000, 100);
+    let source =
+        "int other_000000(int); int number_000000(int n) { static int k = 3; return n * 7 + k + other_000000(n); }
+        __attribute__((weak)) int other_000000(int n) { return n; }";
+    let object = compile_bytes("image_thousand.c", source, &[]);
+    let named = |number: usize| {
+        let mut bytes = object.clone();
+        let text = format!("_{number:06}");
+        for at in 0..bytes.len() - 7 {
+            if &bytes[at..at + 7] == b"_000000" {
+                bytes[at..at + 7].copy_from_slice(text.as_bytes());
+            }
+        }
+        bytes
+    };
+    let mut builder = ImageBuilder::new();
+    for number in 0..count {
+        builder = builder.object(&format!("{number}.o"), named(number));
+    }
+    let bytes = builder.link().unwrap();
+    assert_eq!(bytes, builder.link().unwrap());
+    let engine = Checked::new();
+    let library = engine.add_image(&bytes).unwrap();
+    let opened = dlopen(&write("thousand.so", &bytes));
+    for number in (0..count).step_by(7) {
+        let name = format!("number_{number:06}");
+        // SAFETY: it is such a function.
+        let ours = unsafe { library.get::<unsafe extern "C" fn(i32) -> i32>(&name).unwrap() };
+        // SAFETY: as above.
+        let theirs = unsafe { opened.get::<unsafe extern "C" fn(i32) -> i32>(name.as_bytes()).unwrap() };
+        // SAFETY: as above.
+        assert_eq!(
+            unsafe { (ours(number as i32), theirs(number as i32)) },
+            (number as i32 * 8 + 3, number as i32 * 8 + 3)
+        );
+        assert_eq!(engine.explain_address(ours.address() as usize).unwrap().function.unwrap().name, name);
+    }
+    assert_eq!(library.functions().unwrap().len(), 2 * count);
+    freed(&library);
+    engine.finish();
+}
+
+fn members_of_archives_are_taken() {
+    let object = |name: &str, source: &str| compile_bytes(&format!("image_{name}.c"), source, &[]);
+    let members = [
+        object("needs_more", "int last(void); int needed(void) { return last() + 1; }"),
+        object("unneeded", "int nowhere(void); int unneeded(void) { return nowhere(); }"),
+        object("last", "int last(void) { return 5; }"),
+    ];
+    let archive = archive(&members);
+    let root = object("root", "int needed(void); int root(void) { return needed() * 10; }");
+    let bytes = ImageBuilder::new().object("root.o", root).archive("lib.a", archive.clone()).link().unwrap();
+    let engine = Checked::new();
+    let library = engine.add_image(&bytes).unwrap();
+    assert_eq!(call(&library, "root"), 60);
+    let mut names = library.symbols();
+    names.sort();
+    assert_eq!(names, ["last", "needed", "root"]);
+    freed(&library);
+    // An archive alone is taken as it is.
+    let all = ImageBuilder::new().archive("lib.a", archive).link().unwrap();
+    let library = engine.add_image(all).unwrap();
+    assert!(library.symbols().contains(&"unneeded".to_owned()));
+    assert_eq!(library.undefined_symbols().unwrap()[0].name, "nowhere");
+    drop(library);
+    engine.finish();
+}
+
+fn images_use_and_are_used_by_libraries() {
+    let image = compile_bytes(
+        "image_between.c",
+        "int below(void); extern int variable; __thread int of_thread = 9; extern __thread int others;
+         int between(void) { return below() + variable + others++; }",
+        &[],
+    );
+    let image = ImageBuilder::new().object("between.o", image).link().unwrap();
+    let engine = Checked::new();
+    let below = compile_bytes(
+        "image_below.c",
+        "int below(void) { return 100; } int variable = 20; __thread int others = 3;",
+        &[],
+    );
+    let below = engine.add_object(below).unwrap();
+    let between = engine.library("between").link(&below).build().unwrap();
+    between.add_image(&image).unwrap();
+    let above = compile_bytes(
+        "image_above.c",
+        "int between(void); extern __thread int of_thread; int above(void) { return between() * 10 + of_thread++; }",
+        &[],
+    );
+    let library = engine.library("above").link(&between).build().unwrap();
+    library.add_object(above).unwrap();
+    assert_eq!([call(&library, "above"), call(&library, "above")], [1239, 1250]);
+    assert_eq!(library.remove(), Removal::Freed);
+    freed(&between);
+    freed(&below);
+    engine.finish();
+}
+
+fn images_come_and_go() {
+    let bytes = kernel();
+    let engine = Checked::new();
+    for _ in 0..by_qemu(300, 10) {
+        let library = engine.add_image(&bytes).unwrap();
+        assert_eq!(call_with_five(&library), ANSWER);
+        freed(&library);
+    }
+    engine.finish();
+}
+
+fn call_with_five(library: &slabjit::Library) -> i32 {
+    // SAFETY: it is such a function.
+    unsafe { library.get::<unsafe extern "C" fn(i32) -> i32>("kernel").unwrap()(5) }
+}
+
+fn images_and_objects_of_one_library() {
+    let engine = Checked::new();
+    let library = engine.library("both").build().unwrap();
+    library.add_image(kernel()).unwrap();
+    let object = "int kernel(int); int twice(void) { return kernel(5) + kernel(5); }";
+    let object = compile_bytes("image_twice.c", object, &[]);
+    library.add_object(&object).unwrap();
+    // SAFETY: of this test.
+    let error = unsafe { library.initialize() }.unwrap_err();
+    assert!(matches!(error, Error::Image(ImageError::NotAlone { .. })), "{error}");
+    drop(library);
+    let library = engine.library("one after the other").build().unwrap();
+    library.add_image(kernel()).unwrap();
+    // SAFETY: of this test.
+    unsafe { library.initialize().unwrap() };
+    library.add_object(&object).unwrap();
+    assert_eq!(call(&library, "twice"), ANSWER * 2 + 1);
+    freed(&library);
+    engine.finish();
+}
+
+fn what_is_no_image_is_named() {
+    let engine = Checked::new();
+    let object = compile("image_object.c", KERNEL, &[]);
+    let foreign = link_shared("image_foreign.so", &[&object], &[]);
+    let foreign_machine = {
+        let mut bytes = kernel();
+        bytes[18] = if target::ARCH == "aarch64" { 62 } else { 183 };
+        bytes
+    };
+    let later = {
+        let mut bytes = kernel();
+        let note = bytes.windows(8).position(|bytes| bytes == b"slabjit\0").unwrap();
+        bytes[note + 8] = 77;
+        bytes
+    };
+    let of_kind = |bytes: &[u8]| match engine.add_image(bytes).map(drop) {
+        Err(Error::Image(ImageError::NotAnImage { kind, .. })) => kind,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(of_kind(b""), NoImage::NotElf);
+    assert_eq!(of_kind(b"#!/bin/sh"), NoImage::NotElf);
+    assert_eq!(of_kind(&std::fs::read(&object).unwrap()), NoImage::NotShared);
+    assert_eq!(of_kind(&std::fs::read(&foreign).unwrap()), NoImage::Foreign);
+    let error = engine.add_image_file(&foreign).unwrap_err();
+    assert!(error.to_string().contains("shared_library"), "{error}");
+    let error = engine.add_image(foreign_machine).unwrap_err();
+    assert!(matches!(error, Error::Image(ImageError::ForeignMachine { .. })), "{error}");
+    let error = engine.add_image(later).unwrap_err();
+    assert!(matches!(error, Error::Image(ImageError::UnknownFormat { format: 77, known: 1, .. })), "{error}");
+    let error = engine.add_image_file("/nonexistent/kernels.so").unwrap_err();
+    assert!(matches!(error, Error::Io { .. }) && error.to_string().contains("/nonexistent/kernels.so"), "{error}");
+    engine.finish();
+}
+
+fn what_cannot_be_an_image_is_named() {
+    let object = |name: &str, source: &str, flags: &[&str]| compile_bytes(&format!("image_{name}.c"), source, flags);
+    let refused = |builder: ImageBuilder| match builder.link() {
+        Err(Error::Image(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(refused(ImageBuilder::new()), ImageError::Empty));
+    let one = object("one", "int f(void) { return 1; }", &[]);
+    let twice = refused(ImageBuilder::new().object("one.o", one.clone()).object("two.o", one.clone()));
+    assert!(
+        matches!(&twice, ImageError::DuplicateDefinition { symbol, first, second } if symbol == "f" && first == "one.o" && second == "two.o"),
+        "{twice}"
+    );
+    let hidden =
+        object("hidden", "__attribute__((visibility(\"hidden\"))) int g(void); int f(void) { return g(); }", &[]);
+    let hidden = refused(ImageBuilder::new().object("hidden.o", hidden));
+    assert!(matches!(&hidden, ImageError::UndefinedHidden { symbol, .. } if symbol == "g"), "{hidden}");
+    // ld -shared refuses the same.
+    let fixed = object("fixed", "extern int g; int f(void) { return g; }", &["-fno-pic", "-O1", "-mcmodel=small"]);
+    let fixed = refused(ImageBuilder::new().object("fixed.o", fixed));
+    let ImageError::NotPositionIndependent { object, section, symbol, .. } = &fixed else { panic!("{fixed}") };
+    assert_eq!((object.as_str(), section.as_str(), symbol.as_str()), ("fixed.o", ".text", "g"));
+    let not_shared = refused(ImageBuilder::new().object("one.o", one).shared_library(file!()));
+    assert!(matches!(not_shared, ImageError::NotASharedLibrary { .. }), "{not_shared}");
+}
+
+fn changed_images_are_found() {
+    let engine = JitEngine::builder().verify_images(true).build().unwrap();
+    let bytes = kernel();
+    drop(engine.add_image(&bytes).unwrap());
+    for at in (0..bytes.len()).step_by(by_qemu(1, 97)) {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x10;
+        assert!(engine.add_image(&changed).is_err(), "offset {at:#x}");
+    }
+    let mut longer = bytes.clone();
+    longer.push(0);
+    assert!(matches!(engine.add_image(&longer), Err(Error::Image(ImageError::Changed { .. }))));
+}
+
+fn the_process_is_asked_for_what_is_missing() {
+    let image = compile_bytes(
+        "image_missing.c",
+        "int not_in_this_process(void); int f(void) { return not_in_this_process(); }",
+        &[],
+    );
+    let bytes = ImageBuilder::new().object("missing.o", image).link().unwrap();
+    let engine = JitEngine::new().unwrap();
+    let library = engine.add_image(bytes).unwrap();
+    // SAFETY: it is not called.
+    let error = unsafe { library.get::<common::Int>("f") }.unwrap_err();
+    assert!(error.to_string().contains("not_in_this_process"), "{error}");
+    // SAFETY: as above.
+    let error = unsafe { library.get::<common::Int>("g") }.unwrap_err();
+    assert!(matches!(error, Error::Library(LibraryError::SymbolNotFound { .. })), "{error}");
+}
