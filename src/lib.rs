@@ -225,6 +225,8 @@ mod guides {
     #[cfg(feature = "tvm-ffi")]
     #[doc = include_str!("../docs/guides/cute-dsl.md")]
     struct CuteDsl;
+    #[doc = include_str!("../docs/images.md")]
+    struct Images;
     #[doc = include_str!("../docs/guides/linker.md")]
     struct Linker;
     #[doc = include_str!("../docs/guides/mlir.md")]

@@ -291,6 +291,9 @@ impl<'a> Reader<'a> {
         // The build ID ends the first note, the hash the second.
         let build_id = notes.start + 16..notes.start + 36;
         let hash = notes.end.saturating_sub(32)..notes.end;
+        if self.bytes.get(build_id.clone()) != note.hash.get(..build_id.len()) {
+            return Err(Unfit::Changed);
+        }
         let mut hasher = blake3::Hasher::new();
         let mut at = 0;
         for zeros in [build_id, hash] {

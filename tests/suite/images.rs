@@ -18,7 +18,7 @@ tests![
     what_is_no_image_is_named,
     what_cannot_be_an_image_is_named,
     changed_images_are_found;
-    alone: the_process_is_asked_for_what_is_missing;
+    alone: the_process_is_asked_for_what_is_missing
 ];
 
 const KERNEL: &str = "
@@ -97,7 +97,8 @@ fn a_thousand_kernels_in_one_image() {
             unsafe { (ours(number as i32), theirs(number as i32)) },
             (number as i32 * 8 + 3, number as i32 * 8 + 3)
         );
-        assert_eq!(engine.explain_address(ours.address() as usize).unwrap().function.unwrap().name, name);
+        let told = engine.explain_address(ours.address()).unwrap().to_string();
+        assert!(told.contains(&name), "{told}");
     }
     assert_eq!(library.functions().unwrap().len(), 2 * count);
     freed(&library);
@@ -284,7 +285,9 @@ fn the_process_is_asked_for_what_is_missing() {
     // SAFETY: it is not called.
     let error = unsafe { library.get::<common::Int>("f") }.unwrap_err();
     assert!(error.to_string().contains("not_in_this_process"), "{error}");
+    drop(library);
+    let library = engine.add_image(kernel()).unwrap();
     // SAFETY: as above.
-    let error = unsafe { library.get::<common::Int>("g") }.unwrap_err();
+    let error = unsafe { library.get::<common::Int>("kern") }.unwrap_err();
     assert!(matches!(error, Error::Library(LibraryError::SymbolNotFound { .. })), "{error}");
 }
