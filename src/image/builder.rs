@@ -110,7 +110,7 @@ impl ImageBuilder {
         let archives: Vec<Archive> = archives.collect::<Result<_>>()?;
         let machine = self.objects.iter().find_map(|(_, bytes)| machine_of(bytes));
         let machine = machine.or_else(|| archives.iter().find_map(machine_of_archive)).unwrap_or(HOST_MACHINE);
-        let inputs = Inputs::new(machine, self.limits.clone());
+        let inputs = Inputs::new(machine, self.limits);
         let objects = self.objects.iter().map(|(name, bytes)| inputs.prepare(name, bytes));
         let mut objects: Vec<Input> = objects.collect::<Result<_>>()?;
         add_members(&inputs, &mut objects, &archives)?;

@@ -364,7 +364,7 @@ impl Layout {
                 let name = parts.symbols.sets.get(set as usize)?;
                 let mut all = self.outs.iter().filter(|out| out.name == *name && out.made.is_none());
                 let first = all.next()?;
-                if is_end { all.last().unwrap_or(first) } else { first }.end_if(is_end)
+                if is_end { all.next_back().unwrap_or(first) } else { first }.end_if(is_end)
             }
             Target::Got => self.made(Made::Got)?.address,
             Target::DsoHandle => {

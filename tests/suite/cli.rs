@@ -32,6 +32,9 @@ common::tests![
     check_says_what_is_known_of_undefined_names,
     map_escapes_names,
     map_writes_all_or_nothing,
+    link_makes_what_run_loads,
+    link_writes_the_same_bytes_each_time,
+    link_fails_with_1,
     version_names_crate_and_llvm,
     version_says_what_the_machine_offers,
     completions_are_scripts,
@@ -314,6 +317,9 @@ fn errors_speak_the_words_of_the_command_line() {
             assert_no_method(&stdout);
         }
     }
+    let (code, help, _) = outcome(&["link", "--help"]);
+    assert_eq!(code, Some(0));
+    assert_no_method(&help);
     for of in ["run", "check", "map"] {
         let (code, help, _) = outcome(&[of, "--help"]);
         assert_eq!(code, Some(0));
@@ -618,6 +624,67 @@ fn map_writes_all_or_nothing() {
     let beside = std::fs::read_dir(temporary()).unwrap().map(|entry| entry.unwrap().file_name());
     let beside: Vec<_> = beside.filter(|name| name.to_string_lossy().starts_with("nothing.svg")).collect();
     assert_eq!(beside, ["nothing.svg"]);
+}
+
+fn link_makes_what_run_loads() {
+    let speaking = object("speaking_image.c", SPEAKING);
+    let (needed, image) = (temporary().join("needed_image.a"), temporary().join("speaking_image.so"));
+    let image = image.to_str().unwrap();
+    assert_eq!(outcome(&["link", &speaking, "-o", image]), (Some(0), String::new(), String::new()));
+    let spoken = "init\nmain\nhandler\nfini\n";
+    for layout in ["packed", "per-object"] {
+        assert_eq!(outcome(&["run", "--layout", layout, image]), (Some(5), spoken.into(), String::new()));
+        assert_eq!(outcome(&["run", "--layout", layout, image, "--", "7"]), (Some(7), spoken.into(), String::new()));
+    }
+    let member = compile("needed_image.c", "int needed(int n) { return n + 1; }", &[]);
+    tool("ar", &["rcs", needed.to_str().unwrap(), member.to_str().unwrap()]);
+    let main = object("main_image.c", "int needed(int); int main(int argc, char **argv) { return needed(argc); }");
+    assert_eq!(outcome(&["link", "-o", image, &main, needed.to_str().unwrap()]).0, Some(0));
+    assert_eq!(outcome(&["run", image, "--", "a", "b"]), (Some(4), String::new(), String::new()));
+}
+
+fn link_writes_the_same_bytes_each_time() {
+    let objects =
+        [object("first_same.c", SPEAKING), object("second_same.c", "int f(int n) { static int k; return k += n; }")];
+    let link = |number: usize| {
+        let image = temporary().join(format!("same{number}.so"));
+        let arguments = ["link", "-o", image.to_str().unwrap(), &objects[0], &objects[1]];
+        assert_eq!(outcome(&arguments).0, Some(0));
+        std::fs::read(image).unwrap()
+    };
+    let first = link(0);
+    assert!((1..target::by_qemu(20, 2)).all(|number| link(number) == first));
+}
+
+fn link_fails_with_1() {
+    let good = good_object();
+    let good = good.to_str().unwrap();
+    let output = temporary().join("no_image.so");
+    let path = output.to_str().unwrap();
+    let foreign = common::link_shared("foreign_image.so", &[std::path::Path::new(good)], &[]);
+    let fixed = compile("fixed_image.c", "extern int g; int f(void) { return g; }", &["-fno-pic", "-O1"]);
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["/nowhere/at-all.o"], &["/nowhere/at-all.o"]),
+        (&[good, good], &["is defined twice", "leave one of them out"]),
+        (&[fixed.to_str().unwrap()], &["fixed_image.o", ".text", "'g'", "-fPIC"]),
+        (&[foreign.to_str().unwrap()], &["shared object"]),
+        (&["--library", good, good], &["no shared library"]),
+    ];
+    for (arguments, words) in cases {
+        let (code, stdout, stderr) = outcome(&[&["link", "-o", path], *arguments].concat());
+        assert_eq!((code, stdout.as_str()), (Some(1), ""), "{stderr}");
+        words.iter().for_each(|word| assert!(stderr.contains(word), "'{word}' is not in: {stderr}"));
+        assert_no_method(&stderr);
+        assert!(!output.exists());
+    }
+    let (code, _, stderr) = outcome(&["link", good, "-o", "/nowhere/at-all.so"]);
+    assert!(code == Some(1) && stderr.contains("/nowhere/at-all.so"), "{stderr}");
+    assert_eq!(outcome(&["link", good]).0, Some(2));
+    let image = temporary().join("alone_image.so");
+    let image = image.to_str().unwrap();
+    assert_eq!(outcome(&["link", good, "-o", image]).0, Some(0));
+    let beside = object("beside_image.c", "int beside;");
+    fails(&["run", "--entry", "add", image, &beside], &["alone_image.so", "together"]);
 }
 
 fn version_names_crate_and_llvm() {

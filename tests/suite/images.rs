@@ -93,10 +93,8 @@ fn a_thousand_kernels_in_one_image() {
         // SAFETY: as above.
         let theirs = unsafe { opened.get::<unsafe extern "C" fn(i32) -> i32>(name.as_bytes()).unwrap() };
         // SAFETY: as above.
-        assert_eq!(
-            unsafe { (ours(number as i32), theirs(number as i32)) },
-            (number as i32 * 8 + 3, number as i32 * 8 + 3)
-        );
+        let both = unsafe { (ours(number as i32), theirs(number as i32)) };
+        assert_eq!(both, (number as i32 * 8 + 3, number as i32 * 8 + 3));
         let told = engine.explain_address(ours.address()).unwrap().to_string();
         assert!(told.contains(&name), "{told}");
     }

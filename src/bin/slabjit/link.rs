@@ -1,7 +1,6 @@
 //! `slabjit link`.
 
 use std::ffi::c_int;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use slabjit::{ImageBuilder, ImageError};
@@ -35,18 +34,7 @@ fn image(inputs: &Inputs, libraries: &[PathBuf], soname: Option<&str>) -> slabji
     builder.link()
 }
 
-/// Puts the image in the place of an older one at once: processes may have that mapped.
 fn write(file: &Path, bytes: &[u8]) -> slabjit::Result<()> {
-    let whole = || -> io::Result<()> {
-        let mut name = file.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
-        name.push(format!(".{}.new", std::process::id()));
-        let new = file.with_file_name(name);
-        let written = std::fs::write(&new, bytes).and_then(|()| std::fs::rename(&new, file));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&new);
-        }
-        written
-    };
     let refused = |source| ImageError::Write { path: file.to_owned(), source };
-    Ok(whole().map_err(refused)?)
+    Ok(output::write_whole(file, bytes).map_err(refused)?)
 }

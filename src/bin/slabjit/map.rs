@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
-use std::io;
 use std::path::Path;
 
 use slabjit::{LinkPlan, PlannedReference, PlannedSection, Verdict};
@@ -43,29 +42,15 @@ const SEGMENTS: [(&str, &str, &str); 4] = [
 
 pub(crate) fn map(scope: &Scope, inputs: &Inputs, output: &Path) -> c_int {
     let drawn = draw_all(scope, inputs);
-    match drawn.and_then(|svg| write(output, &svg).map_err(|e| format!("{}: {e}", name_of(output)))) {
+    match drawn
+        .and_then(|svg| output::write_whole(output, svg.as_bytes()).map_err(|e| format!("{}: {e}", name_of(output))))
+    {
         Ok(()) => 0,
         Err(error) => {
             output::complain(&error);
             1
         }
     }
-}
-
-/// Writes all or nothing: a file is replaced when the new one is complete.
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    if path.symlink_metadata().is_ok_and(|m| !m.is_file()) {
-        // A pipe, a terminal or a link is written directly.
-        return std::fs::write(path, text);
-    }
-    let mut name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(name);
-    let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&temporary);
-    }
-    written
 }
 
 fn draw_all(scope: &Scope, inputs: &Inputs) -> Result<String, String> {

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use crate::words;
 
@@ -37,6 +38,22 @@ pub(crate) fn say(error: &slabjit::Error) {
 
 pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "slabjit: {text}");
+}
+
+/// Writes all or nothing: a file is replaced when the new one is complete.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if path.symlink_metadata().is_ok_and(|m| !m.is_file()) {
+        // A pipe, a terminal or a link is written directly.
+        return std::fs::write(path, bytes);
+    }
+    let mut name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let written = std::fs::write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
 }
 
 /// Opens closed standard streams on `/dev/null`, as Rust's own start-up code does: otherwise, files that are opened

@@ -7,8 +7,8 @@ use std::path::Path;
 #[cfg(feature = "inkwell")]
 use slabjit::IrError;
 use slabjit::{
-    Error, FarReference, FileKind, LibraryError, LinkError, MemoryError, ObjectError, SymbolHint, SymbolMissing,
-    UndefinedSymbol,
+    Error, FarReference, FileKind, ImageError, LibraryError, LinkError, MemoryError, NoImage, ObjectError, SymbolHint,
+    SymbolMissing, UndefinedSymbol,
 };
 
 use crate::input::name_of;
@@ -18,6 +18,7 @@ use crate::output::{escaped as e, escaped_lines};
 pub(crate) fn of(error: &Error) -> String {
     match error {
         Error::Io { path, source } => format!("cannot read '{}': {source}", name_of(path)),
+        Error::Image(error) => of_image(error),
         Error::Object(ObjectError::ArchiveNotObject { object }) => {
             format!("'{}' is an archive in an archive; extract it (ar x), and give it by itself", e(object))
         }
@@ -149,6 +150,26 @@ pub(crate) fn of(error: &Error) -> String {
         #[cfg(feature = "inkwell")]
         Error::Ir(IrError::Invalid { .. } | IrError::CodeGeneration { .. }) => escaped_lines(&error.to_string()),
         _ => e(&error.to_string()),
+    }
+}
+
+fn of_image(error: &ImageError) -> String {
+    match error {
+        ImageError::Empty => "an image needs an object; give one, or an archive that has one".to_owned(),
+        ImageError::NotAnImage { object, kind: NoImage::Foreign } => format!(
+            "'{}' is a shared object that another linker has made; give it with --library, or link its objects with \
+             slabjit link",
+            e(object)
+        ),
+        ImageError::NotAnImage { object, .. } => format!("'{}' is no image; make one with slabjit link", e(object)),
+        ImageError::NotAlone { object } => {
+            format!("'{}' is an image, which runs alone; link it together with the other objects", e(object))
+        }
+        ImageError::Far { object, offset, relocation } => format!(
+            "'{}', address {offset:#x}: {relocation} does not reach another segment; run it with --layout per-object",
+            e(object)
+        ),
+        other => escaped_lines(&other.to_string()),
     }
 }
 
