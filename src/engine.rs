@@ -65,6 +65,7 @@ pub struct JitEngineBuilder {
     debug: DebugInfo,
     threads: Threads,
     verify_images: bool,
+    keep_objects: bool,
     plugins: Vec<Arc<dyn ObjectPlugin>>,
 }
 
@@ -435,6 +436,13 @@ impl JitEngineBuilder {
         self
     }
 
+    /// Has libraries keep the bytes of their objects, from which [`Library::save_image`] links an image; off by default.
+    #[must_use]
+    pub fn keep_objects(mut self, keep: bool) -> Self {
+        self.keep_objects = keep;
+        self
+    }
+
     /// Has the bytes of images hashed when they are added, and compared with the hash that they have
     /// ([`ImageError::Changed`](crate::ImageError::Changed)); off by default. It finds files that were damaged or
     /// changed, not those that somebody has made anew.
@@ -470,7 +478,7 @@ impl JitEngineBuilder {
         let llvm = if cfg!(feature = "llvm") { crate::llvm_version() } else { NEWEST_LLVM };
         let target = Target { machine: HOST_MACHINE, llvm };
         let preparation = Preparation::new(target, self.conflicts, self.limits, self.plugins).keeping(self.debug);
-        let images = (Arc::new(ImageLoader) as _, self.verify_images);
+        let images = (Arc::new(ImageLoader) as _, self.verify_images, self.keep_objects);
         Context::new(&self.arena, preparation, self.out_of_range, self.threads, linker, images)
     }
 }
@@ -489,6 +497,7 @@ impl fmt::Debug for JitEngineBuilder {
             .field("debug_info", &self.debug)
             .field("threads", &self.threads)
             .field("verify_images", &self.verify_images)
+            .field("keep_objects", &self.keep_objects)
             .field("plugins", &plugins)
             .finish()
     }

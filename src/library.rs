@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "unsafe fns, whose contracts are the caller's")]
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,14 +12,17 @@ use std::time::Duration;
 use crate::CudaError;
 #[cfg(feature = "cuda")]
 use crate::cuda::Device;
+use crate::image::link_kept;
 use crate::live::context::Context;
 use crate::live::library::{self as inner, Link};
 use crate::memory::SlabRange;
 use crate::name::Name;
 use crate::read::{Contents, read_object};
-use crate::runtime::SharedLibrary;
+use crate::runtime::{self, SharedLibrary};
 use crate::symbol::{Symbol, pointer_from};
-use crate::{Drain, Error, LibraryError, LinkPlan, Protection, Removal, ResolvedImport, Result, UndefinedSymbol};
+use crate::{
+    Drain, Error, ImageError, LibraryError, LinkPlan, Protection, Removal, ResolvedImport, Result, UndefinedSymbol,
+};
 
 /// Objects in one namespace, the unit of ownership.
 ///
@@ -147,6 +151,27 @@ impl Library {
     pub fn add_object_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         self.add_object_named(&path.display().to_string(), read_object(path)?)
+    }
+
+    /// Links the library's objects once more, into an image, and writes it. Nothing of what has run is in it: variables
+    /// have their first values. Archives give the members that are needed; names of other libraries and given symbols
+    /// are imports; the shared libraries that were given are needed.
+    ///
+    /// Plugins and settings of the engine count as they did for the objects.
+    ///
+    /// # Errors
+    /// [`ImageError::NotKept`](crate::ImageError::NotKept) unless the engine was made with
+    /// [`JitEngineBuilder::keep_objects`](crate::JitEngineBuilder::keep_objects); as for
+    /// [`ImageBuilder::link`](crate::ImageBuilder::link); [`ImageError::Write`](crate::ImageError::Write) of the
+    /// writer; [`LibraryError::Removed`](crate::LibraryError::Removed).
+    pub fn save_image(&self, mut writer: impl io::Write) -> Result<()> {
+        let not_kept = || Error::Image(ImageError::NotKept { library: self.name().to_owned() });
+        let objects = self.inner.kept_objects()?.ok_or_else(not_kept)?;
+        let shared = self.inner.shared_libraries();
+        let paths = shared.iter().map(|library| runtime::file_of(library.path()));
+        let bytes = link_kept(self.inner.preparation_of_images(), &objects, paths)?;
+        let written = writer.write_all(&bytes).and_then(|()| writer.flush());
+        written.map_err(|source| Error::Image(ImageError::Write { path: self.name().into(), source }))
     }
 
     /// Adds an image, which [`ImageBuilder`](crate::ImageBuilder) has made: see

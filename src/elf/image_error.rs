@@ -10,6 +10,15 @@ pub enum ImageError {
     /// No object was given.
     #[error("an image needs an object; add one with ImageBuilder::add_object or ImageBuilder::add_archive")]
     Empty,
+    /// A library whose objects are not known any more.
+    #[error(
+        "library '{library}' has not kept the bytes of its objects; make the engine with JitEngineBuilder::keep_objects, \
+         and add the objects anew"
+    )]
+    NotKept {
+        /// The library.
+        library: String,
+    },
     /// Two strong definitions of one name.
     #[error("'{symbol}' is defined twice: by '{first}' and by '{second}'; leave one of them out, or make one weak")]
     DuplicateDefinition {
@@ -188,10 +197,10 @@ pub enum ImageError {
         /// Its size.
         bytes: u64,
     },
-    /// The image's bytes could not be written.
+    /// The image could not be written.
     #[error("cannot write '{}': {source}", path.display())]
     Write {
-        /// The file.
+        /// The file, or the library's name.
         path: PathBuf,
         /// The system's error.
         source: io::Error,

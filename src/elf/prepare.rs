@@ -10,6 +10,7 @@ use super::index::{Lifted, ObjectIndex};
 use super::patch::Patch;
 use super::plan::{LinkPlan, Outcome};
 use super::plugin::{Mode, ObjectInput, ObjectPlugin, ObjectReport};
+use super::relocations::NO_LLVM;
 use super::report::{Change, ChangeKind};
 use super::validate::{self, Context, Counts, Judge};
 use crate::elf::elf_view::View;
@@ -111,6 +112,13 @@ impl Preparation {
         plugins: Vec<Arc<dyn ObjectPlugin>>,
     ) -> Self {
         Self { target, conflicts, limits, debug: DebugInfo::default(), plugins }
+    }
+
+    /// Returns the same preparation for a linker that is not LLVM's.
+    pub(crate) fn without_llvm(&self) -> Self {
+        let Self { target, conflicts, limits, debug, plugins } = self;
+        let target = Target { llvm: NO_LLVM, ..*target };
+        Self { target, conflicts: *conflicts, limits: *limits, debug: *debug, plugins: plugins.clone() }
     }
 
     /// Has this kept for debuggers.

@@ -51,6 +51,11 @@ impl Inputs {
         Self { preparation: Preparation::new(target, SectionConflicts::Rename, limits, Vec::new()) }
     }
 
+    /// Prepares objects as for a library.
+    pub(super) fn of(preparation: Preparation) -> Self {
+        Self { preparation }
+    }
+
     pub(super) fn prepare(&self, name: &str, bytes: &[u8]) -> Result<Input> {
         let prepared = self.preparation.prepare(name, bytes)?;
         let (bytes, index) = (prepared.bytes.into_owned(), prepared.index);

@@ -23,4 +23,5 @@ mod tests;
 mod write;
 
 pub use builder::ImageBuilder;
+pub(crate) use builder::link_kept;
 pub(crate) use load::ImageLoader;

@@ -29,6 +29,8 @@ pub(crate) struct Context {
     images: Arc<dyn Linker>,
     /// Whether the bytes of images are hashed.
     verify_images: bool,
+    /// Whether libraries keep the bytes of their objects.
+    pub(crate) keep_objects: bool,
     pub(crate) arena: Arc<Arena>,
     pub(crate) preparation: Preparation,
     pub(crate) out_of_range: OutOfRange,
@@ -45,7 +47,7 @@ impl Context {
         out_of_range: OutOfRange,
         threads: Threads,
         linker: Option<Arc<dyn Linker>>,
-        (images, verify_images): (Arc<dyn Linker>, bool),
+        (images, verify_images, keep_objects): (Arc<dyn Linker>, bool, bool),
     ) -> Result<Arc<Self>> {
         atexit::hook_process();
         let (registry, spare, unnamed) = (Arc::default(), SpareBuffer::new(arena.warm), AtomicU32::new(0));
@@ -54,6 +56,7 @@ impl Context {
             linker,
             images,
             verify_images,
+            keep_objects,
             arena,
             preparation,
             out_of_range,
@@ -75,12 +78,19 @@ impl Context {
         self.linker.as_deref().ok_or(Error::Link(LinkError::NoLinker))
     }
 
+    /// Returns a copy of an object's bytes, if they are kept.
+    fn original(&self, bytes: &[u8]) -> Option<Arc<[u8]>> {
+        self.keep_objects.then(|| bytes.into())
+    }
+
     /// Reads an image, which is to be loaded.
     pub(crate) fn prepare_image(&self, kept_name: Name, bytes: Cow<'_, [u8]>) -> Result<PreparedObject> {
         let name = kept_name.text();
         let read = read_image(&bytes, HOST_MACHINE, self.verify_images);
         let (index, image) = read.map_err(|unfit| Error::Image(unfit.into_error(&name)))?;
+        let original = self.original(&bytes);
         let mut object = PreparedObject::new(name, kept_name, self.spare.own(bytes), index);
+        object.original = original;
         object.image = Some(Box::new(image));
         Ok(object)
     }
@@ -105,13 +115,16 @@ impl Context {
         let name = kept_name.text();
         let span = tracing::debug_span!(target: "slabjit", "slabjit::prepare", object = &*name, bytes = bytes.len());
         let _entered = span.enter();
+        let original = self.original(&bytes);
         let prepared = self.preparation.prepare(&name, bytes)?;
         prepared.index.check_stack(&name, executable_stack)?;
         for change in &prepared.changes {
             tracing::info!(target: "slabjit", object = &*name, %change, "preparation changed the object");
         }
         let (bytes, index) = prepared.into_linkable(|bytes| self.spare.own(bytes));
-        Ok(PreparedObject::new(name, kept_name, bytes, index))
+        let mut object = PreparedObject::new(name, kept_name, bytes, index);
+        object.original = original;
+        Ok(object)
     }
 
     /// Returns preparation's findings for an object; `find` resolves its undefined names.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL, RTLD_NOW};
 
+use super::loaded::{LoadedLibrary, loaded_libraries};
 use super::process;
 use crate::elf::{HOST_MACHINE, machine_text};
 use crate::fault::{Call, check};
@@ -191,6 +192,15 @@ fn what_else(bytes: &[u8]) -> Option<FileKind> {
         (Some(1), ..) => Some(FileKind::ThirtyTwoBit),
         _ => Some(FileKind::Damaged),
     }
+}
+
+/// Returns the file of a loaded library, given the name or path that it was opened with.
+pub(crate) fn file_of(path: &Path) -> PathBuf {
+    if path.components().nth(1).is_some() {
+        return path.into();
+    }
+    let is_it = |library: &LoadedLibrary| Path::new(&library.name).file_name() == Some(path.as_os_str());
+    loaded_libraries().into_iter().find(is_it).map_or_else(|| path.into(), |library| library.name.into())
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ tests![
     members_of_archives_are_taken,
     images_use_and_are_used_by_libraries,
     images_come_and_go,
+    libraries_are_saved,
+    what_was_not_kept_is_not_saved,
     images_and_objects_of_one_library,
     what_is_no_image_is_named,
     what_cannot_be_an_image_is_named,
@@ -174,6 +176,59 @@ fn images_come_and_go() {
 fn call_with_five(library: &slabjit::Library) -> i32 {
     // SAFETY: it is such a function.
     unsafe { library.get::<unsafe extern "C" fn(i32) -> i32>("kernel").unwrap()(5) }
+}
+
+fn libraries_are_saved() {
+    let builder = || JitEngine::builder().keep_objects(true);
+    let engine = Checked::of(builder().build().unwrap());
+    let library = engine.library("saved").build().unwrap();
+    let object = |name: &str, source: &str| compile_bytes(&format!("image_saved_{name}.c"), source, &[]);
+    library
+        .add_object(object(
+            "root",
+            "int of_archive(void); int calls; int root(void) { return ++calls * 100 + of_archive(); }",
+        ))
+        .unwrap();
+    let members = [
+        object("unneeded", "int unneeded(void) { return 1; }"),
+        object("member", "int of_archive(void) { return 7; }"),
+    ];
+    library.add_archive(archive(&members)).unwrap();
+    let saved = |library: &slabjit::Library| {
+        let mut bytes = Vec::new();
+        library.save_image(&mut bytes).unwrap();
+        bytes
+    };
+    // Before it is linked, and after it has run: the same.
+    let before = saved(&library);
+    assert_eq!([call(&library, "root"), call(&library, "root")], [107, 207]);
+    assert_eq!(saved(&library), before);
+    let image = engine.add_image(&before).unwrap();
+    assert_eq!(call(&image, "root"), 107);
+    let mut names = image.symbols();
+    names.sort();
+    assert_eq!(names, ["calls", "of_archive", "root"]);
+    freed(&image);
+    // What could not be written says so.
+    let error = library.save_image(&mut [0; 10][..]).unwrap_err();
+    assert!(matches!(error, Error::Image(ImageError::Write { .. })), "{error}");
+    freed(&library);
+    let error = library.save_image(Vec::new()).unwrap_err();
+    assert!(matches!(error, Error::Library(LibraryError::Removed { .. })), "{error}");
+    engine.finish();
+}
+
+fn what_was_not_kept_is_not_saved() {
+    let engine = Checked::new();
+    let library = engine.add_object(compile_bytes("image_kernel.c", KERNEL, &[])).unwrap();
+    let error = library.save_image(Vec::new()).unwrap_err();
+    assert!(matches!(error, Error::Image(ImageError::NotKept { .. })), "{error}");
+    assert!(error.to_string().contains("keep_objects"), "{error}");
+    drop(library);
+    let keeping = JitEngine::builder().keep_objects(true).build().unwrap();
+    let image = keeping.add_image(kernel()).unwrap();
+    assert!(matches!(image.save_image(Vec::new()), Err(Error::Object(_))));
+    engine.finish();
 }
 
 fn images_and_objects_of_one_library() {

@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use super::Library;
 use super::archive_members::MemberRef;
+use super::state::KeptObject;
 use crate::Result;
-use crate::elf::Archive;
+use crate::elf::{Archive, Preparation};
 use crate::live::resolve::prepared::PreparedObject;
 use crate::name::Name;
 use crate::read::Contents;
+use crate::runtime::SharedLibrary;
 use crate::threads::Threads;
 
 impl Library {
@@ -62,6 +64,27 @@ impl Library {
         let mut state = self.state();
         let code = state.code().ok_or_else(|| self.removed())?;
         state.add(&self.name, &code, vec![image])
+    }
+
+    /// Returns all objects as they came, those of archives included that others need; `None` if they are not kept.
+    pub(crate) fn kept_objects(&self) -> Result<Option<Vec<KeptObject>>> {
+        self.add_archive_members()?;
+        let state = self.state();
+        if state.stage.code().is_none() {
+            return Err(self.removed());
+        }
+        let kept = || state.work.as_ref().map_or_else(Vec::new, |work| work.kept.clone());
+        Ok(self.context.keep_objects.then(kept))
+    }
+
+    /// Returns the shared libraries that it was given.
+    pub(crate) fn shared_libraries(&self) -> Arc<[SharedLibrary]> {
+        self.remains.shared()
+    }
+
+    /// Returns how the library's objects are prepared for an image.
+    pub(crate) fn preparation_of_images(&self) -> Preparation {
+        self.context.preparation.without_llvm()
     }
 
     pub(crate) fn add_archive(&self, name: &str, contents: Contents) -> Result<()> {

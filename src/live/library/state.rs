@@ -35,7 +35,12 @@ pub(super) struct Work {
     /// Objects that wait to be linked, in the order of their numbers.
     pub(super) pending: Vec<Pending>,
     pub(super) archives: Archives,
+    /// Names and bytes of the objects that were added, if they are kept.
+    pub(super) kept: Vec<KeptObject>,
 }
+
+/// An object's name, and its bytes as they came.
+pub(crate) type KeptObject = (Arc<str>, Arc<[u8]>);
 
 /// Objects for whose thread-local variables there is no storage yet.
 pub(super) struct Lacking {
@@ -76,7 +81,7 @@ impl State {
 
     /// Frees an empty `work`: libraries are many, and most have nothing to do.
     pub(super) fn rest(&mut self) {
-        self.work.take_if(|work| work.pending.is_empty() && work.archives.is_empty());
+        self.work.take_if(|work| work.pending.is_empty() && work.archives.is_empty() && work.kept.is_empty());
     }
 
     /// Returns the reason why a name is missing, and the name that may have been meant.
@@ -95,10 +100,14 @@ impl State {
     /// Adds all of these objects to those that wait, or none.
     pub(super) fn add(&mut self, library: &Name, code: &LoadedLibrary, objects: Vec<PreparedObject>) -> Result<()> {
         let (waiting, mut journal) = (self.pending().len(), self.names.journal());
+        let kept = self.work.as_ref().map_or(0, |work| work.kept.len());
         let added = objects.into_iter().try_for_each(|object| self.add_one(library, code, object, &mut journal));
         if added.is_err() {
             self.names.undo(journal);
-            self.work.iter_mut().for_each(|work| work.pending.truncate(waiting));
+            self.work.iter_mut().for_each(|work| {
+                work.pending.truncate(waiting);
+                work.kept.truncate(kept);
+            });
             self.rest();
         }
         added
@@ -125,7 +134,9 @@ impl State {
             self.sets.admit(library, &object, &dead, name_of)?;
         }
         self.next += 1;
-        self.work.get_or_insert_default().pending.push((number, Arc::new(object)));
+        let work = self.work.get_or_insert_default();
+        work.kept.extend(object.original.clone().map(|bytes| (Arc::clone(&object.name), bytes)));
+        work.pending.push((number, Arc::new(object)));
         Ok(())
     }
 

@@ -23,6 +23,8 @@ pub(crate) struct PreparedObject {
     pub(crate) index: ObjectIndex,
     /// Of what was linked before.
     pub(crate) image: Option<Box<ImageIndex>>,
+    /// The bytes as they came, if the library keeps them.
+    pub(crate) original: Option<Arc<[u8]>>,
     definitions: Searched,
     imports: Searched,
     lookup: Lookup,
@@ -32,7 +34,7 @@ impl PreparedObject {
     pub(crate) fn new(name: Arc<str>, kept_name: Name, bytes: ObjectBytes, index: ObjectIndex) -> Self {
         let lookup = Lookup::new(&index);
         let (definitions, imports) = Default::default();
-        Self { name, kept_name, bytes, index, image: None, definitions, imports, lookup }
+        Self { name, kept_name, bytes, index, image: None, original: None, definitions, imports, lookup }
     }
 
     pub(crate) fn definition_named(&self, name: &str) -> Option<usize> {

@@ -40,7 +40,7 @@ impl Engine {
             OutOfRange::default(),
             Threads::default(),
             Some(Arc::clone(&linker) as _),
-            (Arc::new(crate::image::ImageLoader), false),
+            (Arc::new(crate::image::ImageLoader), false, false),
         );
         Self { context: context.unwrap(), linker }
     }
