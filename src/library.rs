@@ -168,8 +168,8 @@ impl Library {
         let not_kept = || Error::Image(ImageError::NotKept { library: self.name().to_owned() });
         let objects = self.inner.kept_objects()?.ok_or_else(not_kept)?;
         let shared = self.inner.shared_libraries();
-        let paths = shared.iter().map(|library| runtime::file_of(library.path()));
-        let bytes = link_kept(self.inner.preparation_of_images(), &objects, paths)?;
+        let paths: Vec<PathBuf> = shared.iter().map(|library| runtime::file_of(library.path())).collect();
+        let bytes = link_kept(self.inner.preparation_of_images(), &objects, &paths)?;
         let written = writer.write_all(&bytes).and_then(|()| writer.flush());
         written.map_err(|source| Error::Image(ImageError::Write { path: self.name().into(), source }))
     }

@@ -64,6 +64,9 @@ pub(crate) struct ImageIndex {
     /// Bytes of the file: relocations by the loader, and references between segments.
     relocations: Range<usize>,
     references: Range<usize>,
+    /// Symbols of functions that are not exported, and their names.
+    locals: Range<usize>,
+    names: Range<usize>,
     /// The address of the unwind table, or 0.
     pub(crate) frames: u64,
     /// The thread-local block: address, bytes with contents, all bytes.
@@ -160,6 +163,23 @@ impl ImageIndex {
         references(machine, bytes.get(self.references.clone()).unwrap_or_default()).map_while(Result::ok)
     }
 
+    /// Returns functions that are not exported: name, address in the file, bytes. What contradicts itself is left out.
+    pub(crate) fn locals<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = (&'a str, u64, u64)> {
+        let names = bytes.get(self.names.clone()).unwrap_or_default();
+        let symbols =
+            bytes.get(self.locals.clone()).and_then(|table| pod::slice_from_all_bytes::<RawSymbol>(table).ok());
+        let all = symbols.unwrap_or_default().iter().map(Symbol::decode).skip(1);
+        // A name is as long as names are, and a hostile table must not make more of them.
+        let mut budget = 2 * names.len();
+        all.filter_map(move |symbol| {
+            let text = names.get(symbol.name as usize..)?;
+            let text = text.get(..text.iter().take(budget).position(|byte| *byte == 0)?)?;
+            budget -= text.len();
+            let name = std::str::from_utf8(text).ok().filter(|name| !name.is_empty())?;
+            Some((name, symbol.value, symbol.size))
+        })
+    }
+
     /// Returns the segment that has an address, its end included.
     pub(crate) fn segment_at(&self, address: u64) -> Option<usize> {
         self.segments.iter().position(|segment| (segment.address..=segment.address + segment.bytes).contains(&address))
@@ -206,12 +226,16 @@ impl<'a> Reader<'a> {
             self.verify(headers, &note)?;
         }
         let segments = self.segments(headers, &note)?;
-        let references = self.range(note.references, note.references_bytes)?;
+        let range = |(at, bytes)| self.range(at, bytes);
+        let references = range(note.references)?;
+        let (locals, names) = (range(note.locals)?, range(note.names)?);
         let mut image = ImageIndex {
             segments,
             note,
             relocations: 0..0,
             references,
+            locals,
+            names,
             frames: 0,
             thread_local: None,
             arrays: Vec::new(),
@@ -509,7 +533,7 @@ impl<'a> Reader<'a> {
                 (0, symbol.value)
             } else if is_variable {
                 let (_, contents, bytes) = image.thread_local.ok_or_else(|| bad.clone())?;
-                if symbol.value > bytes {
+                if symbol.value.checked_add(symbol.size).is_none_or(|end| end > bytes) {
                     return Err(bad);
                 }
                 let first = image.segments.len() as u32 + 1;
@@ -517,7 +541,12 @@ impl<'a> Reader<'a> {
                 (first + u32::from(is_zero), symbol.value - if is_zero { contents } else { 0 })
             } else {
                 let at = image.segment_at(symbol.value).ok_or_else(|| bad.clone())?;
-                (at as u32 + 1, symbol.value - image.segments.get(at).map_or(0, |segment| segment.address))
+                let (start, bytes) = image.segments.get(at).map_or((0, 0), |segment| (segment.address, segment.bytes));
+                let value = symbol.value - start;
+                if symbol.size > bytes - value {
+                    return Err(bad);
+                }
+                (at as u32 + 1, value)
             };
             let kind = match symbol.kind {
                 STT_TLS => SymbolKind::ThreadLocal,

@@ -14,7 +14,7 @@ pub(crate) const REFERENCES: &str = ".slabjit.references";
 
 const HASH: usize = 32;
 /// Bytes of the note's contents.
-pub(crate) const NOTE_SIZE: usize = 8 + 6 * 8 + HASH;
+pub(crate) const NOTE_SIZE: usize = 8 + 10 * 8 + HASH;
 
 /// What the note says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,9 +27,10 @@ pub(crate) struct ImageNote {
     /// Address of the GOT, and of the word that stands for the image; 0 for none.
     pub(crate) got: u64,
     pub(crate) dso_handle: u64,
-    /// File offset and bytes of the references.
-    pub(crate) references: u64,
-    pub(crate) references_bytes: u64,
+    /// File offset and bytes of the references, of symbols that are not exported, and of their names.
+    pub(crate) references: (u64, u64),
+    pub(crate) locals: (u64, u64),
+    pub(crate) names: (u64, u64),
     /// The hash of the file with zeros in the place of this and of the build ID.
     pub(crate) hash: [u8; HASH],
 }
@@ -39,8 +40,11 @@ impl ImageNote {
         let mut out = ImageBytes::with_capacity(NOTE_SIZE);
         out.word(FORMAT);
         out.raw(&self.alignments);
-        let words = [self.symbols, self.imports, self.got, self.dso_handle, self.references, self.references_bytes];
-        words.into_iter().for_each(|word| out.long(word));
+        [self.symbols, self.imports, self.got, self.dso_handle].into_iter().for_each(|word| out.long(word));
+        for (at, bytes) in [self.references, self.locals, self.names] {
+            out.long(at);
+            out.long(bytes);
+        }
         out.raw(&self.hash);
         out.into_bytes()
     }
@@ -59,8 +63,9 @@ impl ImageNote {
                 imports: word(1)?,
                 got: word(2)?,
                 dso_handle: word(3)?,
-                references: word(4)?,
-                references_bytes: word(5)?,
+                references: (word(4)?, word(5)?),
+                locals: (word(6)?, word(7)?),
+                names: (word(8)?, word(9)?),
                 hash: *bytes.get(NOTE_SIZE - HASH..)?.first_chunk()?,
             })
         };

@@ -7,7 +7,6 @@ use hashbrown::HashSet;
 
 use super::input::{Input, Inputs, machine_of};
 use super::link::link;
-use super::providers::Providers;
 use crate::elf::{Archive, HOST_MACHINE, Preparation};
 use crate::read::{Contents, read_object};
 use crate::{Error, Limits, Result};
@@ -114,8 +113,7 @@ impl ImageBuilder {
         let objects = self.objects.iter().map(|(name, bytes)| inputs.prepare(name, bytes));
         let mut objects: Vec<Input> = objects.collect::<Result<_>>()?;
         add_members(&inputs, &mut objects, &archives)?;
-        let providers = read_libraries(self.libraries.iter().cloned(), machine)?;
-        link(objects, providers, self.soname.as_deref(), machine)
+        link(objects, &self.libraries, self.soname.as_deref(), machine)
     }
 }
 
@@ -123,20 +121,11 @@ impl ImageBuilder {
 pub(crate) fn link_kept(
     preparation: Preparation,
     objects: &[(Arc<str>, Arc<[u8]>)],
-    libraries: impl Iterator<Item = PathBuf>,
+    libraries: &[PathBuf],
 ) -> Result<Vec<u8>> {
     let inputs = Inputs::of(preparation);
     let objects: Vec<Input> = objects.iter().map(|(name, bytes)| inputs.prepare(name, bytes)).collect::<Result<_>>()?;
-    link(objects, read_libraries(libraries, HOST_MACHINE)?, None, HOST_MACHINE)
-}
-
-fn read_libraries(paths: impl Iterator<Item = PathBuf>, machine: u16) -> Result<Providers> {
-    let mut providers = Providers::default();
-    for path in paths {
-        let bytes = std::fs::read(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
-        providers.add(&path, &bytes, machine, true)?;
-    }
-    Ok(providers)
+    link(objects, libraries, None, HOST_MACHINE)
 }
 
 fn machine_of_archive(archive: &Archive) -> Option<u16> {

@@ -1,7 +1,10 @@
 //! The link of an image.
 
+use std::path::PathBuf;
+
 use super::arrays::Arrays;
 use super::dynamic::Tables;
+use super::file::{HEADERS, NOTES};
 use super::frames::Frames;
 use super::input::Input;
 use super::layout::{Layout, Parts};
@@ -9,17 +12,17 @@ use super::machine::Machine;
 use super::providers::Providers;
 use super::scan::Scan;
 use super::symbols::{Symbols, discard_groups};
-use super::write::{HEADERS, NOTES, Writer};
+use super::write::Writer;
 use crate::ImageError;
 use crate::{Error, Result};
 
 /// Distances in an image have 32 bits.
 const MOST: u64 = 1 << 31;
 
-/// Links objects into a shared object.
+/// Links objects into a shared object, which needs these shared libraries.
 pub(super) fn link(
     mut inputs: Vec<Input>,
-    mut providers: Providers,
+    libraries: &[PathBuf],
     soname: Option<&str>,
     machine: u16,
 ) -> Result<Vec<u8>> {
@@ -34,7 +37,7 @@ pub(super) fn link(
     let arrays = Arrays::collect(inputs, symbols.finaliser);
     let scan = Scan::new(inputs, &symbols, &frames, &arrays)?;
     let imports: Vec<&str> = scan.imports().map(|id| symbols.globals.get(id as usize).map_or("", |g| g.name)).collect();
-    providers.add_system(machine.number, &imports)?;
+    let providers = Providers::find_all(machine.number, libraries, &imports)?;
     let tables = Tables::new(&symbols, &scan, &providers, soname);
     let lists = (!arrays.initialisers.is_empty(), !arrays.finalisers.is_empty());
     let sizes = tables.sizes(lists, NOTES);

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "what is loaded is run")]
 
 use crate::ImageError;
-use crate::elf::image_file::{ImageIndex, ImageOperation, ImageRelocation};
+use crate::elf::image_file::{ImageIndex, ImageOperation, ImageRelocation, ImageSegment};
 use crate::elf::image_note::{DSO_HANDLE, Reference};
 use crate::elf::{SymbolKind, put};
 use crate::functions::FunctionList;
@@ -172,7 +172,7 @@ impl<'a> Loading<'a> {
         linked.definitions = self.definitions(&placed);
         linked.arrays = image.arrays.iter().map(|address| placed.rebase(*address).unwrap_or(0)).collect();
         linked.frames = if image.frames == 0 { 0 } else { placed.rebase(image.frames).unwrap_or(0) };
-        linked.functions = self.functions(&linked.definitions);
+        linked.functions = self.functions(&linked.definitions, &placed);
         self.place_variables(&placed, &mut linked, slab);
         Ok(linked)
     }
@@ -239,12 +239,20 @@ impl<'a> Loading<'a> {
         index.definitions.iter().map(|definition| address(definition).unwrap_or(0)).collect()
     }
 
-    fn functions(&self, addresses: &[u64]) -> FunctionList {
+    fn functions(&self, addresses: &[u64], placed: &Placed<'_, '_>) -> FunctionList {
         let index = &self.decided.object.index;
         let mut list = FunctionList::default();
         for (definition, address) in index.definitions.iter().zip(addresses) {
             if definition.kind == SymbolKind::Function && definition.size != 0 {
                 list.push(index.name(definition.name), *address, definition.size);
+            }
+        }
+        for (name, address, bytes) in self.image.locals(&self.decided.object.bytes) {
+            let segment = self.image.segment_at(address).and_then(|at| self.image.segments.get(at));
+            let fits =
+                |segment: &ImageSegment| segment.executable && bytes <= segment.address + segment.bytes - address;
+            if bytes != 0 && segment.is_some_and(fits) {
+                placed.rebase(address).into_iter().for_each(|at| list.push(name, at, bytes));
             }
         }
         list

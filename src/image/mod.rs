@@ -8,6 +8,7 @@
 mod arrays;
 mod builder;
 mod dynamic;
+mod file;
 mod frames;
 mod input;
 mod layout;

@@ -17,24 +17,13 @@ use crate::elf::link_tables::LinkTables;
 use crate::elf::relocations::AddressForm;
 use crate::elf::{ImageBytes, put};
 
-const HEADER_SIZE: u64 = 64;
-const PROGRAM_HEADER_SIZE: u64 = 56;
-/// Four segments, the dynamic section, thread-local storage, the unwind table, relocated data, notes and the stack.
-const PROGRAM_HEADERS: u16 = 10;
-/// Bytes of the headers at the start of the file.
-pub(super) const HEADERS: u64 = HEADER_SIZE + PROGRAM_HEADERS as u64 * PROGRAM_HEADER_SIZE;
-/// Bytes of the build ID and of the note: header, name and contents.
-pub(super) const NOTES: [u64; 2] = [12 + 4 + BUILD_ID as u64, 12 + 8 + NOTE_SIZE as u64];
-const BUILD_ID: usize = 20;
-const NT_GNU_BUILD_ID: u32 = 3;
-
 pub(super) struct Writer<'w, 'a> {
-    parts: &'w Parts<'w, 'a>,
-    layout: &'w Layout,
-    tables: &'w Tables,
-    out: Vec<u8>,
+    pub(super) parts: &'w Parts<'w, 'a>,
+    pub(super) layout: &'w Layout,
+    pub(super) tables: &'w Tables,
+    pub(super) out: Vec<u8>,
     /// Fields that depend on the distance of segments, or on a segment's place in a page.
-    references: Vec<Reference>,
+    pub(super) references: Vec<Reference>,
 }
 
 /// A field's value, and the addresses of its symbol and of its target, if it has such.
@@ -60,14 +49,11 @@ impl<'w, 'a> Writer<'w, 'a> {
         self.write_helpers();
         self.write_slots();
         self.write_tables();
-        self.write_headers();
-        let references = self.write_references();
-        self.write_section_headers(references);
-        self.write_notes(references);
-        Ok(self.out)
+        self.refer_out_of_segments();
+        Ok(self.finish())
     }
 
-    fn put(&mut self, made: Made, bytes: &[u8]) {
+    pub(super) fn put(&mut self, made: Made, bytes: &[u8]) {
         if let Some(out) = self.layout.made(made) {
             let at = out.offset as usize;
             put(&mut self.out, at, bytes);
@@ -210,8 +196,7 @@ impl<'w, 'a> Writer<'w, 'a> {
             Target::Helper(_) => self.layout.made(Made::Helpers)?,
             _ => self.layout.made(Made::Commons)?,
         };
-        let index = self.layout.outs.iter().position(|other| std::ptr::eq(other, out))?;
-        Some((u16::try_from(index + 1).ok()?, address))
+        Some((self.header_of(out), address))
     }
 
     /// Returns the place and the addend of a relocation by the dynamic loader.
@@ -239,14 +224,14 @@ impl<'w, 'a> Writer<'w, 'a> {
     }
 
     /// Returns the address at which references find a target: of an indirect function, its stub.
-    fn address(&self, target: Target) -> Option<u64> {
+    pub(super) fn address(&self, target: Target) -> Option<u64> {
         match target {
             Target::Indirect { .. } => self.stub(target),
             _ => self.layout.address(target, self.parts),
         }
     }
 
-    fn stub(&self, target: Target) -> Option<u64> {
+    pub(super) fn stub(&self, target: Target) -> Option<u64> {
         let number = u64::from(self.parts.scan.stub_of(target)?);
         Some(self.layout.made(Made::Stubs)?.address + number * self.parts.machine.stub_bytes)
     }
@@ -328,53 +313,8 @@ impl<'w, 'a> Writer<'w, 'a> {
         Some((form.value(address, at, got.unwrap_or(0)), (!is_absolute).then_some((symbol, address))))
     }
 
-    fn write_headers(&mut self) {
-        let (layout, machine) = (self.layout, self.parts.machine);
-        let mut out = ImageBytes::with_capacity(HEADERS as usize);
-        out.file_header(machine.number, PROGRAM_HEADERS);
-        let (read, write, execute) = (elf::PF_R.0, elf::PF_W.0, elf::PF_X.0);
-        let mut written = 0;
-        let mut segment = |kind: elf::ProgramType, flags, places, sizes, alignment| {
-            out.segment_at(kind.0, flags, places, sizes, alignment);
-            written += 1;
-        };
-        for (class, part) in CLASSES.into_iter().zip(&layout.segments).filter(|(_, part)| part.memory_bytes != 0) {
-            let flags = match class {
-                Class::Read => read,
-                Class::Code => read | execute,
-                Class::Relro | Class::Data => read | write,
-            };
-            let sizes = [part.file_bytes, part.memory_bytes];
-            segment(elf::PT_LOAD, flags, [part.offset, part.address], sizes, part.alignment);
-        }
-        let mut section = |made, kind, flags, alignment| {
-            if let Some(Out { offset, address, size, .. }) = layout.made(made) {
-                segment(kind, flags, [*offset, *address], [*size, *size], alignment);
-            }
-        };
-        section(Made::Dynamic, elf::PT_DYNAMIC, read | write, 8);
-        section(Made::FramesHeader, elf::PT_GNU_EH_FRAME, read, 4);
-        if let (Some(first), Some(last)) = (layout.made(Made::BuildId), layout.made(Made::Note)) {
-            let bytes = last.address + last.size - first.address;
-            segment(elf::PT_NOTE, read, [first.offset, first.address], [bytes, bytes], 4);
-        }
-        if let Some(block) = layout.thread_local {
-            let sizes = [block.file_bytes, block.memory_bytes];
-            segment(elf::PT_TLS, read, [block.offset, block.address], sizes, block.alignment);
-        }
-        if let Some(part) = layout.segments.get(Class::Relro as usize).filter(|part| part.memory_bytes != 0) {
-            let sizes = [part.file_bytes, part.memory_bytes];
-            segment(elf::PT_GNU_RELRO, read, [part.offset, part.address], sizes, 1);
-        }
-        segment(elf::PT_GNU_STACK, read | write, [0, 0], [0, 0], 16);
-        let mut bytes = out.into_bytes();
-        // e_phnum
-        put(&mut bytes, 56, &(written as u16).to_le_bytes());
-        put(&mut self.out, 0, &bytes);
-    }
-
     /// Returns the address of the word that stands for the image, or 0.
-    fn dso_handle(&self) -> u64 {
+    pub(super) fn dso_handle(&self) -> u64 {
         match self.parts.symbols.dso_handle {
             Some(Target::DsoHandle) => self.address(Target::DsoHandle).unwrap_or(0),
             _ => 0,
@@ -394,112 +334,5 @@ impl<'w, 'a> Writer<'w, 'a> {
             }
         }
         self.refer(outside);
-    }
-
-    /// Writes the references, behind the segments; returns their place and bytes.
-    fn write_references(&mut self) -> (u64, u64) {
-        self.refer_out_of_segments();
-        let mut references = std::mem::take(&mut self.references);
-        references.sort_by_key(|reference| reference.at);
-        let mut list = ReferenceList::default();
-        references.into_iter().for_each(|reference| list.push(self.parts.machine.number, reference));
-        let (at, bytes) = (self.out.len() as u64, list.into_bytes());
-        self.out.extend_from_slice(&bytes);
-        (at, bytes.len() as u64)
-    }
-
-    /// Writes the notes. Both have the hash of the file without it.
-    fn write_notes(&mut self, (references, references_bytes): (u64, u64)) {
-        let (layout, (symbols, imports)) = (self.layout, self.tables.counts());
-        let dso_handle = self.dso_handle();
-        let mut ours = ImageNote {
-            alignments: layout.alignments.map(|alignment| alignment.max(1).trailing_zeros() as u8),
-            symbols,
-            imports,
-            got: layout.made(Made::Got).map_or(0, |got| got.address),
-            dso_handle,
-            references,
-            references_bytes,
-            ..ImageNote::default()
-        };
-        let note = |owner: &[u8], kind, contents: &[u8]| {
-            let mut note = ImageBytes::with_capacity(128);
-            [owner.len() as u32, contents.len() as u32, kind].into_iter().for_each(|word| note.word(word));
-            note.raw(owner);
-            note.raw(contents);
-            note.into_bytes()
-        };
-        self.put(Made::BuildId, &note(b"GNU\0", NT_GNU_BUILD_ID, &[0; BUILD_ID]));
-        self.put(Made::Note, &note(OWNER, IMAGE_NOTE, &ours.write()));
-        ours.hash = *blake3::hash(&self.out).as_bytes();
-        self.put(Made::BuildId, &note(b"GNU\0", NT_GNU_BUILD_ID, ours.hash.get(..BUILD_ID).unwrap_or_default()));
-        self.put(Made::Note, &note(OWNER, IMAGE_NOTE, &ours.write()));
-    }
-
-    /// Writes the section headers, for tools.
-    fn write_section_headers(&mut self, (references, references_bytes): (u64, u64)) {
-        let outs = &self.layout.outs;
-        let mut names = vec![0];
-        let mut name = |text: &str| {
-            let at = names.len() as u32;
-            names.extend_from_slice(text.as_bytes());
-            names.push(0);
-            at
-        };
-        let index = |made| outs.iter().position(|out| out.made == Some(made)).map_or(0, |at| at as u32 + 1);
-        let mut table = ImageBytes::with_capacity(64 * (outs.len() + 3));
-        table.raw(&[0; 64]);
-        for out in outs {
-            let strings = index(Made::DynamicStrings);
-            let (kind, link, info, entry) = match out.made {
-                Some(Made::BuildId | Made::Note) => (elf::SHT_NOTE, 0, 0, 0),
-                Some(Made::GnuHash) => (elf::SHT_GNU_HASH, index(Made::DynamicSymbols), 0, 0),
-                Some(Made::DynamicSymbols) => (elf::SHT_DYNSYM, strings, 1, 24),
-                Some(Made::DynamicStrings) => (elf::SHT_STRTAB, 0, 0, 0),
-                Some(Made::Versions) => (elf::SHT_GNU_VERSYM, index(Made::DynamicSymbols), 0, 2),
-                Some(Made::VersionsNeeded) => (elf::SHT_GNU_VERNEED, strings, self.tables.needed_count(), 0),
-                Some(Made::Relocations) => (elf::SHT_RELA, index(Made::DynamicSymbols), 0, 24),
-                Some(Made::Initialisers) => (elf::SHT_INIT_ARRAY, 0, 0, 8),
-                Some(Made::Finalisers) => (elf::SHT_FINI_ARRAY, 0, 0, 8),
-                Some(Made::Dynamic) => (elf::SHT_DYNAMIC, strings, 0, 16),
-                _ if out.is_zero => (elf::SHT_NOBITS, 0, 0, 0),
-                _ => (elf::SHT_PROGBITS, 0, 0, 0),
-            };
-            let mut flags = elf::SHF_ALLOC.0;
-            flags |= match out.class {
-                Class::Read => 0,
-                Class::Code => elf::SHF_EXECINSTR.0,
-                Class::Relro | Class::Data => elf::SHF_WRITE.0,
-            };
-            if out.is_thread_local {
-                flags |= elf::SHF_TLS.0;
-            }
-            table.word(name(&out.name));
-            table.word(kind.0);
-            [flags, out.address, out.offset, out.size].into_iter().for_each(|value| table.long(value));
-            [link, info].into_iter().for_each(|value| table.word(value));
-            [out.alignment, entry].into_iter().for_each(|value| table.long(value));
-        }
-        let own = [name(REFERENCES), name(".shstrtab")];
-        let last = [
-            (elf::SHT_PROGBITS, references, references_bytes),
-            (elf::SHT_STRTAB, self.out.len() as u64, names.len() as u64),
-        ];
-        for (name, (kind, at, bytes)) in own.into_iter().zip(last) {
-            table.word(name);
-            table.word(kind.0);
-            [0, 0, at, bytes].into_iter().for_each(|value| table.long(value));
-            [0, 0].into_iter().for_each(|value| table.word(value));
-            [1, 0].into_iter().for_each(|value| table.long(value));
-        }
-        self.out.extend_from_slice(&names);
-        self.out.resize(self.out.len().next_multiple_of(8), 0);
-        let headers = self.out.len() as u64;
-        self.out.extend_from_slice(&table.into_bytes());
-        let count = outs.len() as u16 + 3;
-        put(&mut self.out, 40, &headers.to_le_bytes());
-        for (at, value) in [(58, 64), (60, count), (62, count - 1)] {
-            put(&mut self.out, at, &value.to_le_bytes());
-        }
     }
 }

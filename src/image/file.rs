@@ -1,0 +1,246 @@
+//! What an image's file has around the segments: headers, notes, references between segments, and names for tools.
+
+use object::elf;
+
+use super::layout::{CLASSES, Class, Made, Out};
+use super::write::Writer;
+use crate::elf::image_note::{IMAGE_NOTE, ImageNote, NOTE_SIZE, OWNER, REFERENCES, ReferenceList};
+use crate::elf::link_tables::SymbolPlace;
+use crate::elf::{ImageBytes, SHN_LORESERVE, SYMBOL_SIZE, put};
+
+const HEADER_SIZE: u64 = 64;
+const PROGRAM_HEADER_SIZE: u64 = 56;
+/// Four segments, the dynamic section, thread-local storage, the unwind table, relocated data, notes and the stack.
+const PROGRAM_HEADERS: u16 = 10;
+/// Bytes of the headers at the start of the file.
+pub(super) const HEADERS: u64 = HEADER_SIZE + PROGRAM_HEADERS as u64 * PROGRAM_HEADER_SIZE;
+/// Bytes of the build ID and of the note: header, name and contents.
+pub(super) const NOTES: [u64; 2] = [12 + 4 + BUILD_ID as u64, 12 + 8 + NOTE_SIZE as u64];
+const BUILD_ID: usize = 20;
+const NT_GNU_BUILD_ID: u32 = 3;
+
+/// The places of what follows the segments: offset and bytes of each.
+#[derive(Clone, Copy)]
+struct Tail {
+    references: (u64, u64),
+    /// Symbols of functions that are not exported.
+    locals: (u64, u64),
+    names: (u64, u64),
+}
+
+impl Writer<'_, '_> {
+    /// Writes all but the contents of the segments; returns the file.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.write_headers();
+        let references = self.write_references();
+        let (locals, names) = self.write_locals();
+        let tail = Tail { references, locals, names };
+        self.write_section_headers(tail);
+        self.write_notes(tail);
+        self.out
+    }
+
+    fn write_headers(&mut self) {
+        let (layout, machine) = (self.layout, self.parts.machine);
+        let mut out = ImageBytes::with_capacity(HEADERS as usize);
+        out.file_header(machine.number, PROGRAM_HEADERS);
+        let (read, write, execute) = (elf::PF_R.0, elf::PF_W.0, elf::PF_X.0);
+        let mut written = 0;
+        let mut segment = |kind: elf::ProgramType, flags, places, sizes, alignment| {
+            out.segment_at(kind.0, flags, places, sizes, alignment);
+            written += 1;
+        };
+        for (class, part) in CLASSES.into_iter().zip(&layout.segments).filter(|(_, part)| part.memory_bytes != 0) {
+            let flags = match class {
+                Class::Read => read,
+                Class::Code => read | execute,
+                Class::Relro | Class::Data => read | write,
+            };
+            let sizes = [part.file_bytes, part.memory_bytes];
+            segment(elf::PT_LOAD, flags, [part.offset, part.address], sizes, part.alignment);
+        }
+        let mut section = |made, kind, flags, alignment| {
+            if let Some(Out { offset, address, size, .. }) = layout.made(made) {
+                segment(kind, flags, [*offset, *address], [*size, *size], alignment);
+            }
+        };
+        section(Made::Dynamic, elf::PT_DYNAMIC, read | write, 8);
+        section(Made::FramesHeader, elf::PT_GNU_EH_FRAME, read, 4);
+        if let (Some(first), Some(last)) = (layout.made(Made::BuildId), layout.made(Made::Note)) {
+            let bytes = last.address + last.size - first.address;
+            segment(elf::PT_NOTE, read, [first.offset, first.address], [bytes, bytes], 4);
+        }
+        if let Some(block) = layout.thread_local {
+            let sizes = [block.file_bytes, block.memory_bytes];
+            segment(elf::PT_TLS, read, [block.offset, block.address], sizes, block.alignment);
+        }
+        if let Some(part) = layout.segments.get(Class::Relro as usize).filter(|part| part.memory_bytes != 0) {
+            let sizes = [part.file_bytes, part.memory_bytes];
+            segment(elf::PT_GNU_RELRO, read, [part.offset, part.address], sizes, 1);
+        }
+        segment(elf::PT_GNU_STACK, read | write, [0, 0], [0, 0], 16);
+        let mut bytes = out.into_bytes();
+        // e_phnum
+        put(&mut bytes, 56, &(written as u16).to_le_bytes());
+        put(&mut self.out, 0, &bytes);
+    }
+
+    /// Writes the references, behind the segments; returns their place and bytes.
+    fn write_references(&mut self) -> (u64, u64) {
+        let mut references = std::mem::take(&mut self.references);
+        references.sort_by_key(|reference| reference.at);
+        let mut list = ReferenceList::default();
+        references.into_iter().for_each(|reference| list.push(self.parts.machine.number, reference));
+        self.append(&list.into_bytes())
+    }
+
+    /// Writes the names of functions that are not exported, for tools.
+    fn write_locals(&mut self) -> ((u64, u64), (u64, u64)) {
+        let (mut names, mut symbols) = (vec![0], Vec::new());
+        for (object, input) in (0..).zip(self.parts.inputs) {
+            let Some(tables) = input.tables() else { continue };
+            for (i, symbol) in tables.symbols().filter(|(_, symbol)| symbol.kind == elf::STT_FUNC.0) {
+                let is_exported = !symbol.is_local() && !symbol.is_hidden();
+                let SymbolPlace::Section(section, value) = tables.place(i, &symbol) else { continue };
+                let name = tables.name(&symbol).unwrap_or_default();
+                if is_exported || name.is_empty() || name.starts_with(".L") {
+                    continue;
+                }
+                let Some((out, at)) = self.layout.out_of(object, section) else { continue };
+                let text = names.len() as u32;
+                names.extend_from_slice(name.as_bytes());
+                names.push(0);
+                symbols.push((out.address + at + value, text, symbol.size, self.header_of(out)));
+            }
+        }
+        symbols.sort_unstable();
+        let mut table = ImageBytes::with_capacity((symbols.len() + 1) * SYMBOL_SIZE as usize);
+        table.raw(&[0; SYMBOL_SIZE as usize]);
+        for (address, name, size, header) in symbols {
+            table.word(name);
+            table.raw(&[elf::STB_LOCAL.0 << 4 | elf::STT_FUNC.0, 0]);
+            table.half(header);
+            [address, size].into_iter().for_each(|value| table.long(value));
+        }
+        self.out.resize(self.out.len().next_multiple_of(8), 0);
+        (self.append(&table.into_bytes()), self.append(&names))
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> (u64, u64) {
+        let at = self.out.len() as u64;
+        self.out.extend_from_slice(bytes);
+        (at, bytes.len() as u64)
+    }
+
+    /// Returns the index of a section's header, as symbols have it.
+    pub(super) fn header_of(&self, out: &Out) -> u16 {
+        let index = self.layout.outs.iter().position(|other| std::ptr::eq(other, out)).map_or(1, |at| at + 1);
+        // Of more sections than there are numbers, any but none will do.
+        u16::try_from(index).unwrap_or(u16::MAX).min(SHN_LORESERVE - 1)
+    }
+
+    /// Writes the notes. Both have the hash of the file without it.
+    fn write_notes(&mut self, Tail { references, locals, names }: Tail) {
+        let (layout, (symbols, imports)) = (self.layout, self.tables.counts());
+        let dso_handle = self.dso_handle();
+        let mut ours = ImageNote {
+            alignments: layout.alignments.map(|alignment| alignment.max(1).trailing_zeros() as u8),
+            symbols,
+            imports,
+            got: layout.made(Made::Got).map_or(0, |got| got.address),
+            dso_handle,
+            references,
+            locals,
+            names,
+            ..ImageNote::default()
+        };
+        let note = |owner: &[u8], kind, contents: &[u8]| {
+            let mut note = ImageBytes::with_capacity(128);
+            [owner.len() as u32, contents.len() as u32, kind].into_iter().for_each(|word| note.word(word));
+            note.raw(owner);
+            note.raw(contents);
+            note.into_bytes()
+        };
+        self.put(Made::BuildId, &note(b"GNU\0", NT_GNU_BUILD_ID, &[0; BUILD_ID]));
+        self.put(Made::Note, &note(OWNER, IMAGE_NOTE, &ours.write()));
+        ours.hash = *blake3::hash(&self.out).as_bytes();
+        self.put(Made::BuildId, &note(b"GNU\0", NT_GNU_BUILD_ID, ours.hash.get(..BUILD_ID).unwrap_or_default()));
+        self.put(Made::Note, &note(OWNER, IMAGE_NOTE, &ours.write()));
+    }
+
+    /// Writes the section headers, for tools.
+    fn write_section_headers(&mut self, Tail { references, locals, names: strings }: Tail) {
+        let outs = &self.layout.outs;
+        let mut names = vec![0];
+        let mut name = |text: &str| {
+            let at = names.len() as u32;
+            names.extend_from_slice(text.as_bytes());
+            names.push(0);
+            at
+        };
+        let index = |made| outs.iter().position(|out| out.made == Some(made)).map_or(0, |at| at as u32 + 1);
+        let mut table = ImageBytes::with_capacity(64 * (outs.len() + 5));
+        table.raw(&[0; 64]);
+        for out in outs {
+            let strings = index(Made::DynamicStrings);
+            let (kind, link, info, entry) = match out.made {
+                Some(Made::BuildId | Made::Note) => (elf::SHT_NOTE, 0, 0, 0),
+                Some(Made::GnuHash) => (elf::SHT_GNU_HASH, index(Made::DynamicSymbols), 0, 0),
+                Some(Made::DynamicSymbols) => (elf::SHT_DYNSYM, strings, 1, 24),
+                Some(Made::DynamicStrings) => (elf::SHT_STRTAB, 0, 0, 0),
+                Some(Made::Versions) => (elf::SHT_GNU_VERSYM, index(Made::DynamicSymbols), 0, 2),
+                Some(Made::VersionsNeeded) => (elf::SHT_GNU_VERNEED, strings, self.tables.needed_count(), 0),
+                Some(Made::Relocations) => (elf::SHT_RELA, index(Made::DynamicSymbols), 0, 24),
+                Some(Made::Initialisers) => (elf::SHT_INIT_ARRAY, 0, 0, 8),
+                Some(Made::Finalisers) => (elf::SHT_FINI_ARRAY, 0, 0, 8),
+                Some(Made::Dynamic) => (elf::SHT_DYNAMIC, strings, 0, 16),
+                _ if out.is_zero => (elf::SHT_NOBITS, 0, 0, 0),
+                _ => (elf::SHT_PROGBITS, 0, 0, 0),
+            };
+            let mut flags = elf::SHF_ALLOC.0;
+            flags |= match out.class {
+                Class::Read => 0,
+                Class::Code => elf::SHF_EXECINSTR.0,
+                Class::Relro | Class::Data => elf::SHF_WRITE.0,
+            };
+            if out.is_thread_local {
+                flags |= elf::SHF_TLS.0;
+            }
+            table.word(name(&out.name));
+            table.word(kind.0);
+            [flags, out.address, out.offset, out.size].into_iter().for_each(|value| table.long(value));
+            [link, info].into_iter().for_each(|value| table.word(value));
+            [out.alignment, entry].into_iter().for_each(|value| table.long(value));
+        }
+        let count = outs.len() as u64 + 5;
+        let own = [name(REFERENCES), name(".symtab"), name(".strtab"), name(".shstrtab")];
+        let last = [
+            (elf::SHT_PROGBITS, references, [0, 0], [1, 0]),
+            (elf::SHT_SYMTAB, locals, [count as u32 - 2, (locals.1 / SYMBOL_SIZE) as u32], [8, SYMBOL_SIZE]),
+            (elf::SHT_STRTAB, strings, [0, 0], [1, 0]),
+            (elf::SHT_STRTAB, (self.out.len() as u64, names.len() as u64), [0, 0], [1, 0]),
+        ];
+        for (name, (kind, (at, bytes), links, sizes)) in own.into_iter().zip(last) {
+            table.word(name);
+            table.word(kind.0);
+            [0, 0, at, bytes].into_iter().for_each(|value| table.long(value));
+            links.into_iter().for_each(|value| table.word(value));
+            sizes.into_iter().for_each(|value| table.long(value));
+        }
+        self.out.extend_from_slice(&names);
+        self.out.resize(self.out.len().next_multiple_of(8), 0);
+        let (headers, mut table) = (self.out.len() as u64, table.into_bytes());
+        put(&mut self.out, 40, &headers.to_le_bytes());
+        // With more than 16 bits can count, the null section's header has the numbers.
+        let (mut number, mut names_at) = (count as u16, count as u16 - 1);
+        if count >= u64::from(SHN_LORESERVE) {
+            (number, names_at) = (0, elf::SHN_XINDEX.0);
+            put(&mut table, 32, &count.to_le_bytes());
+            put(&mut table, 40, &(count as u32 - 1).to_le_bytes());
+        }
+        for (at, value) in [(58, 64), (60, number), (62, names_at)] {
+            put(&mut self.out, at, &value.to_le_bytes());
+        }
+        self.out.extend_from_slice(&table);
+    }
+}
