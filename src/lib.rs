@@ -227,6 +227,8 @@ mod guides {
     struct CuteDsl;
     #[doc = include_str!("../docs/images.md")]
     struct Images;
+    #[doc = include_str!("../docs/guides/images.md")]
+    struct ShippedImages;
     #[doc = include_str!("../docs/guides/linker.md")]
     struct Linker;
     #[doc = include_str!("../docs/guides/mlir.md")]
