@@ -330,10 +330,15 @@ impl Variant {
         std::iter::once(self.compile(&self.case.path)).chain(helpers).collect()
     }
 
-    /// Writes them into a folder, under names of their own.
+    /// Writes them into a folder, under names of their own, and an image of them, if they can be one.
     pub fn write_objects(&self, folder: &Path) {
         for (i, object) in self.objects().iter().enumerate() {
             std::fs::copy(object, folder.join(format!("{}.{i}.o", self.name().replace("::", "-")))).unwrap();
+        }
+        let builder =
+            self.objects().iter().try_fold(ImageBuilder::new(), |builder, object| builder.object_file(object));
+        if let Ok(image) = builder.and_then(|builder| builder.link()) {
+            std::fs::write(folder.join(format!("{}.so", self.name().replace("::", "-"))), image).unwrap();
         }
     }
 
