@@ -145,8 +145,8 @@ impl JitEngine {
     /// Loads an image, which [`ImageBuilder`](crate::ImageBuilder) has made, as a library of its own. This needs no
     /// linker, and a build without LLVM can do it.
     ///
-    /// Nothing runs; the first [`Library::get`] or [`Library::initialize`] binds its imports, places it and runs its
-    /// initialisers. Its code is as trusted as an object's: see [`add_object`](Self::add_object).
+    /// Nothing runs; the first [`Library::get`] or [`Library::initialize`] opens the shared libraries that it needs, binds
+    /// its imports, places it and runs its initialisers. Its code is as trusted as an object's: see [`add_object`](Self::add_object).
     ///
     /// # Errors
     /// [`Error::Image`] for bytes that are no image, of another machine, of a later format, or damaged.

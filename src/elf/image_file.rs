@@ -77,6 +77,8 @@ pub(crate) struct ImageIndex {
     pub(crate) descriptors: usize,
     /// The import that stands for the image (`__dso_handle`).
     pub(crate) dso_handle: Option<u32>,
+    /// Names of shared libraries that it needs.
+    pub(crate) needed: Vec<String>,
 }
 
 /// A segment of an image.
@@ -214,6 +216,8 @@ struct Tables {
     relocations: (u64, u64),
     initialisers: (u64, u64),
     finalisers: (u64, u64),
+    /// Places of names in the strings.
+    needed: Vec<u64>,
 }
 
 const TOO_SHORT: Unfit = Unfit::Malformed("it is cut short");
@@ -241,6 +245,7 @@ impl<'a> Reader<'a> {
             arrays: Vec::new(),
             descriptors: 0,
             dso_handle: None,
+            needed: Vec::new(),
         };
         let tables = self.tables(headers, &image)?;
         let mut index = ObjectIndex { machine: self.machine, ..ObjectIndex::default() };
@@ -382,6 +387,7 @@ impl<'a> Reader<'a> {
             let value = entry.d_val.get(LE);
             match entry.d_tag.get(LE) {
                 elf::DT_NULL => break,
+                elf::DT_NEEDED => tables.needed.push(value),
                 elf::DT_STRTAB => tables.strings.0 = value,
                 elf::DT_STRSZ => tables.strings.1 = value,
                 elf::DT_SYMTAB => tables.symbols = value,
@@ -502,6 +508,12 @@ impl<'a> Reader<'a> {
         let symbols = self.at(image, tables.symbols, bytes)?;
         let symbols: &[RawSymbol] =
             pod::slice_from_all_bytes(self.bytes.get(symbols).unwrap_or_default()).map_err(|()| TOO_SHORT)?;
+        for at in &tables.needed {
+            let name = usize::try_from(*at).ok().and_then(|at| strings.get(at..)?.split('\0').next());
+            let name =
+                name.filter(|name| !name.is_empty()).ok_or(Unfit::Malformed("a library that it needs has no name"))?;
+            image.needed.push(name.to_owned());
+        }
         // Names are looked at for as long as the longest, in all no longer than twice the table and some.
         let mut budget = 2 * strings.len() + 64 * symbols.len();
         let mut name = |at: u32| {

@@ -7,9 +7,11 @@ use hashbrown::HashSet;
 
 use super::input::{Input, Inputs, machine_of};
 use super::link::link;
+#[cfg(doc)]
+use crate::Error;
 use crate::elf::{Archive, HOST_MACHINE, Preparation};
 use crate::read::{Contents, read_object};
-use crate::{Error, Limits, Result};
+use crate::{Limits, Result};
 
 /// Links objects into one image: a shared object that `dlopen` opens and [`JitEngine::add_image`] loads, the latter
 /// also in a program without LLVM.

@@ -4,15 +4,13 @@ use object::elf;
 
 use super::dynamic::Tables;
 use super::input::{Field, Input};
-use super::layout::{CLASSES, Class, Layout, Made, Out, Parts};
+use super::layout::{Layout, Made, Parts};
 use super::machine::DynamicKind;
 use super::reference::{Slot, Use, decide};
 use super::scan::{Dynamic, Scan, Site, Word};
 use super::symbols::{Global, Referred, Target};
 use crate::Result;
-use crate::elf::image_note::{
-    DSO_HANDLE, IMAGE_NOTE, ImageNote, NOTE_SIZE, OWNER, REFERENCES, Reference, ReferenceList,
-};
+use crate::elf::image_note::{DSO_HANDLE, Reference};
 use crate::elf::link_tables::LinkTables;
 use crate::elf::relocations::AddressForm;
 use crate::elf::{ImageBytes, put};

@@ -374,9 +374,10 @@ fn meaning(p: u64, a: u64, kind: u32, before: &[u8]) -> Result<Meaning, String> 
     })
 }
 
-/// `jmp *slot(%rip)`
+/// `jmp *slot(%rip)`, perhaps behind `endbr64`.
 #[cfg(target_arch = "x86_64")]
 fn stub(address: u64) -> Option<u64> {
+    let address = if read(address) == [0xf3, 0x0f, 0x1e, 0xfa] { address + 4 } else { address };
     (read(address) == [0xff, 0x25]).then(|| u64_at((address + 6).wrapping_add(i32_at(address + 2))))
 }
 
@@ -439,11 +440,12 @@ fn page(p: u64) -> u64 {
     (p & !0xfff).wrapping_add((adr(p) << 12).cast_unsigned())
 }
 
-/// `adrp x16, slot; ldr x16, [x16, :lo12:slot]; br x16`, or `ldr x16, slot; br x16`.
+/// `adrp x16, slot; ldr x16, [x16, :lo12:slot]; br x16`, or the same by x17 behind `bti c`, or `ldr x16, slot; br x16`.
 #[cfg(target_arch = "aarch64")]
 fn stub(address: u64) -> Option<u64> {
+    let address = if u32_at(address) == 0xd503_245f { address + 4 } else { address };
     let (first, second) = (u32_at(address), u32_at(address + 4));
-    if first & 0x9f00_001f == 0x9000_0010 && second & 0xffc0_03ff == 0xf940_0210 {
+    if first & 0x9f00_001f == 0x9000_0010 && second & 0xffc0_03fe == 0xf940_0210 {
         return Some(u64_at(page(address).wrapping_add((second >> 10 & 0xfff) * 8)));
     }
     let words = (first << 40).cast_signed() >> 45;

@@ -9,7 +9,8 @@
 //! Options: `--jobs N` processes at a time (all cores); `--sample K` takes every Kth member; `--contents K` compares
 //! what is in memory for every Kth of those (default: all; 0: none); `--timeout S` seconds for one member (60); `--only
 //! TEXT` takes members whose name contains it; `--list` prints each member with what became of it; `--no-stock` leaves
-//! stock out.
+//! stock out; `--images` links each member into an image, and loads that (without stock; what GNU ld takes must be
+//! taken here).
 //!
 //! The exit code is 0 if nothing failed, all contents are right, and whatever stock links is linked here too, as is
 //! what uses thread-local storage or indirect functions. Some of that needs more room than glibc has for it unless it
@@ -76,6 +77,7 @@ fn link(arguments: Vec<String>) -> Result<bool, String> {
             "--only" => options.only = rest.next().ok_or("--only needs a text")?,
             "--list" => list = true,
             "--no-stock" => options.stock = false,
+            "--images" => (options.images, options.stock) = (true, false),
             option if option.starts_with('-') => return Err(format!("unknown option {option}")),
             path => paths.push(path.to_owned()),
         }

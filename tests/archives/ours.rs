@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use slabjit::{ArenaPlacement, Error, JitEngine, Library};
+use slabjit::{ArenaPlacement, Error, ImageBuilder, JitEngine, Library};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use crate::low;
 
-/// Adds a member and another object, and links both. `linked` is called as soon as it is linked, before anything of it
+/// Adds a member and another object, and links both; `as_image`: into an image, which is loaded. `linked` is called as soon as it is linked, before anything of it
 /// could run.
 pub fn link(
     name: &str,
     bytes: &[u8],
     imports: &BTreeMap<String, usize>,
     companion: Option<&[u8]>,
+    as_image: bool,
     linked: impl Fn() + Send + Sync + 'static,
 ) -> Result<Library, Error> {
     let place = if cfg!(target_arch = "x86_64") {
@@ -30,8 +31,14 @@ pub fn link(
         unsafe { builder.symbol(name, std::ptr::without_provenance(*address)) }
     };
     let library = imports.iter().fold(engine.library("member"), given).build()?;
-    library.add_object_named(name, bytes)?;
-    companion.map_or(Ok(()), |bytes| library.add_object_named("companion", bytes))?;
+    if as_image {
+        let builder = ImageBuilder::new().object(name, bytes);
+        let builder = companion.iter().fold(builder, |builder, bytes| builder.object("companion", *bytes));
+        library.add_image_named(name, builder.link()?)?;
+    } else {
+        library.add_object_named(name, bytes)?;
+        companion.map_or(Ok(()), |bytes| library.add_object_named("companion", bytes))?;
+    }
     tracing::subscriber::with_default(Linked(Box::new(linked)), || {
         // SAFETY: the caller ends the process in `linked` where there is anything that would run.
         unsafe { library.initialize() }

@@ -1,6 +1,6 @@
 //! What became of a member on one side.
 
-use slabjit::{Error, LibraryError, LinkError, MemoryError, ObjectError};
+use slabjit::{Error, ImageError, LibraryError, LinkError, MemoryError, ObjectError};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -38,6 +38,9 @@ impl Outcome {
             }
             Error::Object(ObjectError::Malformed { problem, .. }) => {
                 Self::Refused(format!("Malformed: {}", general(problem)))
+            }
+            Error::Image(ImageError::NotPositionIndependent { relocation, .. }) => {
+                Self::Refused(format!("NotPositionIndependent {relocation}"))
             }
             // All names are given, and nothing is named that is not there.
             Error::Link(LinkError::Failed { .. })

@@ -128,7 +128,7 @@ fn wrong_contents_are_found() {
     let bytes = compile(GOOD, &["-fPIC"]);
     let object = Object::parse(&bytes).unwrap();
     let imports = low::traps(object.imports()).unwrap();
-    let library = ours::link("good.o", &bytes, &imports, None, || {}).unwrap();
+    let library = ours::link("good.o", &bytes, &imports, None, false, || {}).unwrap();
     let symbols = contents::exported(&object, &library);
     let verify = |object: &Object<'_>, imports: &BTreeMap<String, usize>| contents::verify(object, imports, &symbols);
 

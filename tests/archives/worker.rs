@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
+use std::process::Command;
 use std::time::Duration;
+
+use slabjit::Error;
 
 use crate::companion;
 use crate::contents::{self, Verified};
@@ -20,12 +23,14 @@ pub struct Options {
     pub timeout: u32,
     pub only: String,
     pub stock: bool,
+    /// Each member is linked into an image, which is loaded.
+    pub images: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { jobs, sample: 1, contents: 1, timeout: 60, only: String::new(), stock: true }
+        Self { jobs, sample: 1, contents: 1, timeout: 60, only: String::new(), stock: true, images: false }
     }
 }
 
@@ -92,7 +97,7 @@ fn warm_up() -> Result<(), String> {
     }
     let bytes = companion::small()?;
     let none = BTreeMap::new();
-    ours::link("warm-up", &bytes, &none, None, || {}).map_err(|e| e.to_string())?;
+    ours::link("warm-up", &bytes, &none, None, false, || {}).map_err(|e| e.to_string())?;
     if lljit::is_jitlink() {
         stock::link(&bytes, &none, &["small"])?;
         low::map_anywhere();
@@ -103,7 +108,7 @@ fn warm_up() -> Result<(), String> {
 fn findings(of: &Archive, (archive, member): (usize, usize), options: &Options, with_contents: bool) -> Findings {
     let object = &of.members[member];
     let companion = of.thread_locals.as_deref();
-    let mut report = in_child(options.timeout, || both(object, companion, options.stock, with_contents));
+    let mut report = in_child(options.timeout, || both(object, companion, options, with_contents));
     let ours = report.ours.take().unwrap_or_else(|| report.end());
     let stock = match report.stock.take() {
         _ if !options.stock => None,
@@ -139,7 +144,7 @@ fn misbehave(object: &Object<'_>) {
     }
 }
 
-fn both(member: &Member, companion: Option<&[u8]>, with_stock: bool, with_contents: bool) {
+fn both(member: &Member, companion: Option<&[u8]>, options: &Options, with_contents: bool) {
     let object = Object::parse(&member.bytes);
     object.as_ref().inspect(|object| misbehave(object));
     let imports = match low::traps(object.iter().flat_map(Object::imports)) {
@@ -158,8 +163,11 @@ fn both(member: &Member, companion: Option<&[u8]>, with_stock: bool, with_conten
             end();
         }
     };
-    let library = match ours::link(&member.name, &member.bytes, &given, companion, linked) {
+    let library = match ours::link(&member.name, &member.bytes, &given, companion, options.images, linked) {
         Ok(library) => library,
+        Err(Error::Image(error)) if taken_by_ld(&member.bytes) => {
+            return say("ours", &Outcome::Failed(format!("ld -shared takes it: {error}")).encode());
+        }
         Err(error) => return say("ours", &Outcome::of_error(&error).encode()),
     };
     // There was nothing to map, and so no event.
@@ -167,7 +175,7 @@ fn both(member: &Member, companion: Option<&[u8]>, with_stock: bool, with_conten
     let Some(object) = object else { return };
     let ours = contents::exported(&object, &library);
     let names: Vec<&str> = ours.keys().map(String::as_str).collect();
-    let stock = if with_stock { say_stock(member, &object, &imports, &names) } else { None };
+    let stock = if options.stock { say_stock(member, &object, &imports, &names) } else { None };
     if with_contents && !names.is_empty() {
         say("comparing", "");
         let result = match stock {
@@ -176,6 +184,15 @@ fn both(member: &Member, companion: Option<&[u8]>, with_stock: bool, with_conten
         };
         say("contents", &contents::encode(&result));
     }
+}
+
+/// Returns whether GNU ld makes a shared object of it, without a change of code at load.
+fn taken_by_ld(bytes: &[u8]) -> bool {
+    let Ok(folder) = tempfile::tempdir() else { return false };
+    let (input, output) = (folder.path().join("member.o"), folder.path().join("member.so"));
+    let ld = if cfg!(target_arch = "x86_64") { "ld" } else { "aarch64-linux-gnu-ld" };
+    let link = || Command::new(ld).args(["-shared", "-z", "text"]).arg(&input).arg("-o").arg(&output).output();
+    std::fs::write(&input, bytes).and_then(|()| link()).is_ok_and(|output| output.status.success())
 }
 
 fn stock_alone(member: &Member) {

@@ -15,6 +15,7 @@ tests![
     images_use_and_are_used_by_libraries,
     images_come_and_go,
     libraries_are_saved,
+    what_an_image_needs_is_opened,
     what_was_not_kept_is_not_saved,
     images_and_objects_of_one_library,
     what_is_no_image_is_named,
@@ -215,6 +216,27 @@ fn libraries_are_saved() {
     freed(&library);
     let error = library.save_image(Vec::new()).unwrap_err();
     assert!(matches!(error, Error::Library(LibraryError::Removed { .. })), "{error}");
+    engine.finish();
+}
+
+fn what_an_image_needs_is_opened() {
+    let needed = compile("image_needed.c", "int of_needed(void) { return 8; }", &[]);
+    let needed = link_shared("libimage_needed.so", &[&needed], &["-Wl,-soname,libimage_needed.so"]);
+    let object =
+        compile_bytes("image_needs.c", "int of_needed(void); int needs(void) { return of_needed() + 1; }", &[]);
+    let bytes = ImageBuilder::new().object("needs.o", object).shared_library(&needed).link().unwrap();
+    let engine = Checked::new();
+    // SAFETY: nothing of the library runs but its function.
+    let library = engine.add_image(&bytes).unwrap();
+    // SAFETY: as above.
+    let error = unsafe { library.get::<common::Int>("needs") }.unwrap_err();
+    assert!(matches!(error, Error::Library(LibraryError::SharedLibrary { .. })), "{error}");
+    assert!(error.to_string().contains("libimage_needed.so"), "{error}");
+    drop(library);
+    let library = engine.library("needs").search_path(needed.parent().unwrap()).build().unwrap();
+    library.add_image(&bytes).unwrap();
+    assert_eq!(call(&library, "needs"), 9);
+    freed(&library);
     engine.finish();
 }
 

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "runs initialisers")]
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -28,7 +29,7 @@ use crate::live::resolve::prepared::Pending;
 use crate::live::tls::{Storage, Turn};
 use crate::live::unwind::Frames;
 use crate::memory::malloc_trim;
-use crate::runtime;
+use crate::runtime::{self, SharedLibrary};
 use crate::{Error, LibraryError, LinkError, Result, UndefinedSymbol};
 
 /// The limit of links of one batch: each is repeated if storage for its thread-local variables has moved.
@@ -87,6 +88,8 @@ impl Library {
             let mut host = Host::default();
             let code = self.state().code();
             if let Some(code) = code {
+                // SAFETY: by the caller.
+                unsafe { self.open_needed(&code)? };
                 self.find_outside(&code, &mut host)?;
             }
             // The claim is given back before `host` is dropped, which takes the dynamic loader's lock.
@@ -107,6 +110,27 @@ impl Library {
                 return Ok(());
             }
         }
+    }
+
+    /// Opens the shared libraries that waiting images need, as the dynamic loader would. No lock is held meanwhile.
+    ///
+    /// # Safety
+    /// Their initialisers may be run.
+    unsafe fn open_needed(&self, code: &LoadedLibrary) -> Result<()> {
+        let needed = self.state().needed_by_images();
+        let isolated = self.elsewhere().is_some_and(|elsewhere| elsewhere.isolated);
+        // Every process has the C library.
+        let is_there = |name: &str| !isolated && (name.starts_with("libc.so.") || name.starts_with("ld-linux-"));
+        let has = |name: &str| code.shared().iter().any(|library| library.path() == Path::new(name));
+        let needed = needed.into_iter().filter(|name| !is_there(name) && !has(name));
+        let folders = self.scope().map_or(&[][..], |scope| &scope.folders);
+        // SAFETY: by the caller.
+        let open = |name: String| unsafe { SharedLibrary::open_local(Path::new(&name), folders) };
+        let opened = needed.map(open).collect::<Result<Vec<_>>>()?;
+        if !opened.is_empty() {
+            code.add_shared(opened);
+        }
+        Ok(())
     }
 
     /// Looks for shared libraries that export what is missing.

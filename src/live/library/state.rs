@@ -140,6 +140,12 @@ impl State {
         Ok(())
     }
 
+    /// Returns the names of shared libraries that waiting images need.
+    pub(super) fn needed_by_images(&self) -> Vec<String> {
+        let images = self.pending().iter().filter_map(|(_, object)| object.image.as_ref());
+        images.flat_map(|image| image.needed.iter().cloned()).collect()
+    }
+
     /// Returns names that waiting objects import and the library does not define, `atexit` and its like aside.
     pub(super) fn foreign_imports(&self) -> Vec<(Box<str>, Wanted)> {
         let statics = self.static_names();

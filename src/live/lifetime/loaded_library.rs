@@ -131,6 +131,12 @@ impl LoadedLibrary {
         self.ties().map_or_else(Arc::default, |ties| Arc::clone(&ties.shared))
     }
 
+    /// Adds shared libraries behind those that it has.
+    pub(crate) fn add_shared(&self, more: Vec<SharedLibrary>) {
+        let mut ties = self.ties.get_or_init(Box::default).lock();
+        ties.shared = ties.shared.iter().cloned().chain(more).collect();
+    }
+
     /// Keeps libraries as long as this one.
     pub(crate) fn keep(&self, libraries: Vec<CodeRef>) {
         if !libraries.is_empty() {
