@@ -18,6 +18,8 @@ use crate::live::library::{self as inner, Link};
 use crate::memory::SlabRange;
 use crate::name::Name;
 use crate::read::{Contents, read_object};
+#[cfg(feature = "cuda")]
+use crate::runtime::Turn;
 use crate::runtime::{self, SharedLibrary};
 use crate::symbol::{Symbol, pointer_from};
 use crate::{
@@ -636,7 +638,9 @@ impl LibraryBuilder {
         #[cfg_attr(not(feature = "cuda"), expect(unused_mut, reason = "a device adds its driver"))]
         let mut shared = shared.collect::<Result<Vec<_>>>()?;
         #[cfg(feature = "cuda")]
-        shared.extend(self.scope.device.iter().map(|device| device.driver().library().clone().alone()));
+        shared.extend(
+            self.scope.device.iter().map(|device| device.driver().library().clone().searched(Turn::AfterGiven)),
+        );
         Ok(Library { inner: inner::Library::new(self.context, self.name.as_str().into(), self.scope, shared) })
     }
 }

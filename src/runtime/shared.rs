@@ -14,12 +14,22 @@ use crate::elf::{HOST_MACHINE, machine_text};
 use crate::fault::{Call, check};
 use crate::{Error, FileKind, LibraryError, Result, fork_guard};
 
+/// When a library is searched for a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Before given symbols and the process, its dependencies included.
+    First,
+    /// After the given symbols, and without its dependencies.
+    AfterGiven,
+    /// After the process.
+    Last,
+}
+
 /// An open shared library; closed with its last clone.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedLibrary {
     library: Arc<Open>,
-    /// Whether its dependencies are not searched.
-    alone: bool,
+    turn: Turn,
 }
 
 #[derive(Debug)]
@@ -90,7 +100,7 @@ impl SharedLibrary {
     }
 
     fn opened(library: Library, path: &Path) -> Self {
-        Self { library: Arc::new(Open { handle: library.into_raw(), path: path.into() }), alone: false }
+        Self { library: Arc::new(Open { handle: library.into_raw(), path: path.into() }), turn: Turn::First }
     }
 
     /// Returns the path or name that it was opened with.
@@ -98,21 +108,20 @@ impl SharedLibrary {
         &self.library.path
     }
 
-    /// Returns the same library without its dependencies, to be searched after the given symbols.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn alone(self) -> Self {
-        Self { alone: true, ..self }
+    /// Returns the same library, to be searched at another time.
+    pub(crate) fn searched(self, turn: Turn) -> Self {
+        Self { turn, ..self }
     }
 
-    pub(crate) fn is_alone(&self) -> bool {
-        self.alone
+    pub(crate) fn turn(&self) -> Turn {
+        self.turn
     }
 
     /// Returns the address of a symbol of the library or of its dependencies, if it is not 0.
     pub(crate) fn symbol(&self, name: &str) -> Option<u64> {
         // SAFETY: the handle is open.
         let address = unsafe { process::symbol_of(self.library.handle, name) }?;
-        (!self.alone || self.has(address)).then_some(address)
+        (self.turn != Turn::AfterGiven || self.has(address)).then_some(address)
     }
 
     /// Returns whether an address is in the library itself.

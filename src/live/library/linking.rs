@@ -126,6 +126,8 @@ impl Library {
         let folders = self.scope().map_or(&[][..], |scope| &scope.folders);
         // SAFETY: by the caller.
         let open = |name: String| unsafe { SharedLibrary::open_local(Path::new(&name), folders) };
+        // As in the dynamic loader, the process's scope comes first.
+        let open = |name| open(name).map(|library| library.searched(runtime::Turn::Last));
         let opened = needed.map(open).collect::<Result<Vec<_>>>()?;
         if !opened.is_empty() {
             code.add_shared(opened);

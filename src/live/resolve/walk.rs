@@ -7,7 +7,7 @@ use crate::elf::Whereabouts;
 use crate::hints;
 use crate::live::lifetime::atexit::PerLibrarySymbol;
 use crate::live::lifetime::loaded_library::LoadedLibrary;
-use crate::runtime::{helpers, process};
+use crate::runtime::{Turn, helpers, process};
 
 /// The symbols given to a library, and whether it sees the process.
 #[derive(Default)]
@@ -53,8 +53,8 @@ pub(crate) fn walk<O, L>(
 /// any case.
 pub(crate) fn look_up(name: &str, elsewhere: Option<&Elsewhere>, code: &LoadedLibrary) -> Option<(u64, By)> {
     let shared = code.shared();
-    let shared = |alone: bool| {
-        let mut libraries = (0..).zip(shared.iter()).filter(|(_, library)| library.is_alone() == alone);
+    let shared = |turn: Turn| {
+        let mut libraries = (0..).zip(shared.iter()).filter(|(_, library)| library.turn() == turn);
         libraries.find_map(|(at, library)| Some((library.symbol(name)?, By::Shared(at))))
     };
     let given = || Some((*elsewhere?.given.get(name)?, By::Given));
@@ -66,10 +66,11 @@ pub(crate) fn look_up(name: &str, elsewhere: Option<&Elsewhere>, code: &LoadedLi
     let process = || Some((process::symbol(name)?, By::Process));
     let helper = || Some((helpers::of_libc(name)?, By::Here));
     let process = || if isolated { None } else { process().or_else(helper) };
-    shared(false)
+    shared(Turn::First)
         .or_else(given)
-        .or_else(|| shared(true))
+        .or_else(|| shared(Turn::AfterGiven))
         .or_else(process)
+        .or_else(|| shared(Turn::Last))
         .or_else(|| Some((helpers::of_compilers(name)?, By::Here)))
 }
 
