@@ -55,7 +55,8 @@ pub(super) enum Use {
 pub(super) fn decide(kind: &Kind, target: Target) -> Option<Use> {
     let is_ours = !matches!(target, Target::Import(_) | Target::Absolute(_));
     let near = |through| match target {
-        Target::Import(_) if through == Through::Stub => Some(Use::Stub),
+        // A weak function that is nowhere has a stub, too: a call of it ends at address 0.
+        Target::Import(_) | Target::Absolute(_) if through == Through::Stub => Some(Use::Stub),
         Target::Import(_) => None,
         Target::Indirect { .. } => Some(Use::Stub),
         // A weak reference to nothing: ld has it lead to the start of the image.

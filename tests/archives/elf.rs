@@ -32,6 +32,7 @@ pub struct Symbol {
     pub name: String,
     pub local: bool,
     pub kind: u8,
+    pub hidden: bool,
     pub section: u16,
     pub value: u64,
 }
@@ -146,6 +147,11 @@ impl<'a> Object<'a> {
         self.symbols.iter().filter(|s| s.is_import() && s.name != "_GLOBAL_OFFSET_TABLE_").map(|s| s.name.as_str())
     }
 
+    /// Those of them that no other module may define.
+    pub fn hidden_imports(&self) -> impl Iterator<Item = &str> {
+        self.symbols.iter().filter(|s| s.is_import() && s.hidden).map(|s| s.name.as_str())
+    }
+
     /// Those of them that are thread-local variables.
     pub fn thread_local_imports(&self) -> impl Iterator<Item = &str> {
         self.symbols.iter().filter(|s| s.is_import() && s.kind == STT_TLS).map(|s| s.name.as_str())
@@ -173,6 +179,8 @@ fn read_symbols(table: &[u8], strings: &[u8]) -> Option<Vec<Symbol>> {
             name: text(strings, number::<4>(table, at)?)?,
             local: info >> 4 == 0,
             kind: info & 15,
+            // STV_INTERNAL, STV_HIDDEN
+            hidden: matches!(number::<1>(table, at + 5)? & 3, 1 | 2),
             section: number::<2>(table, at + 6)? as u16,
             value: number::<8>(table, at + 8)?,
         })

@@ -147,12 +147,16 @@ fn misbehave(object: &Object<'_>) {
 fn both(member: &Member, companion: Option<&[u8]>, options: &Options, with_contents: bool) {
     let object = Object::parse(&member.bytes);
     object.as_ref().inspect(|object| misbehave(object));
-    let imports = match low::traps(object.iter().flat_map(Object::imports)) {
+    let mut imports = match low::traps(object.iter().flat_map(Object::imports)) {
         Ok(imports) => imports,
         Err(message) => return say("ours", &Outcome::Failed(message).encode()),
     };
+    // In an image these are weak, and nowhere.
+    let nowhere = object.iter().flat_map(Object::hidden_imports).filter(|_| options.images);
+    nowhere.for_each(|name| drop(imports.insert(name.to_owned(), 0)));
     let companion = companion.filter(|_| object.as_ref().is_some_and(|o| o.thread_local_imports().next().is_some()));
     let mut given = imports.clone();
+    given.retain(|_, address| *address != 0);
     for name in object.iter().flat_map(Object::thread_local_imports) {
         given.remove(name);
     }
