@@ -32,7 +32,7 @@ pub struct Symbol {
     pub name: String,
     pub local: bool,
     pub kind: u8,
-    pub hidden: bool,
+    pub weak_and_hidden: bool,
     pub section: u16,
     pub value: u64,
 }
@@ -147,9 +147,9 @@ impl<'a> Object<'a> {
         self.symbols.iter().filter(|s| s.is_import() && s.name != "_GLOBAL_OFFSET_TABLE_").map(|s| s.name.as_str())
     }
 
-    /// Those of them that no other module may define.
-    pub fn hidden_imports(&self) -> impl Iterator<Item = &str> {
-        self.symbols.iter().filter(|s| s.is_import() && s.hidden).map(|s| s.name.as_str())
+    /// Those of them that are weak, and that no other module may define.
+    pub fn nowhere(&self) -> impl Iterator<Item = &str> {
+        self.symbols.iter().filter(|s| s.is_import() && s.weak_and_hidden).map(|s| s.name.as_str())
     }
 
     /// Those of them that are thread-local variables.
@@ -179,8 +179,8 @@ fn read_symbols(table: &[u8], strings: &[u8]) -> Option<Vec<Symbol>> {
             name: text(strings, number::<4>(table, at)?)?,
             local: info >> 4 == 0,
             kind: info & 15,
-            // STV_INTERNAL, STV_HIDDEN
-            hidden: matches!(number::<1>(table, at + 5)? & 3, 1 | 2),
+            // STB_WEAK; STV_INTERNAL, STV_HIDDEN
+            weak_and_hidden: info >> 4 == 2 && matches!(number::<1>(table, at + 5)? & 3, 1 | 2),
             section: number::<2>(table, at + 6)? as u16,
             value: number::<8>(table, at + 8)?,
         })

@@ -151,9 +151,9 @@ fn both(member: &Member, companion: Option<&[u8]>, options: &Options, with_conte
         Ok(imports) => imports,
         Err(message) => return say("ours", &Outcome::Failed(message).encode()),
     };
-    // In an image these are weak, and nowhere.
-    let nowhere = object.iter().flat_map(Object::hidden_imports).filter(|_| options.images);
-    nowhere.for_each(|name| drop(imports.insert(name.to_owned(), 0)));
+    for name in object.iter().flat_map(Object::nowhere).filter(|_| options.images) {
+        imports.insert(name.to_owned(), 0);
+    }
     let companion = companion.filter(|_| object.as_ref().is_some_and(|o| o.thread_local_imports().next().is_some()));
     let mut given = imports.clone();
     given.retain(|_, address| *address != 0);
