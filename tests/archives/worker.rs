@@ -154,6 +154,11 @@ fn both(member: &Member, companion: Option<&[u8]>, options: &Options, with_conte
     for name in object.iter().flat_map(Object::nowhere).filter(|_| options.images) {
         imports.insert(name.to_owned(), 0);
     }
+    if options.images {
+        // An image has these of its own.
+        imports
+            .retain(|name, _| !matches!(name.as_str(), "atexit" | "at_quick_exit" | "pthread_atfork" | "__dso_handle"));
+    }
     let companion = companion.filter(|_| object.as_ref().is_some_and(|o| o.thread_local_imports().next().is_some()));
     let mut given = imports.clone();
     given.retain(|_, address| *address != 0);
