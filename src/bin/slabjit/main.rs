@@ -183,7 +183,7 @@ fn run_command() -> c_int {
 fn version() -> String {
     let version = env!("CARGO_PKG_VERSION");
     match slabjit::llvm_version() {
-        0 => format!("{version} (without LLVM: links nothing)"),
+        0 => format!("{version} (without LLVM: images only)"),
         _ => format!("{version} (LLVM {})", slabjit::llvm_version_string()),
     }
 }
