@@ -473,28 +473,11 @@ impl<'a> Reader<'a> {
             }
             let distance = bytes.get(4..).and_then(|bytes| bytes.first_chunk()).map_or(0, |b| i32::from_le_bytes(*b));
             image.frames = address.wrapping_add(4).wrapping_add_signed(distance.into());
-            self.check_frames(image)?;
+            if !image.has(image.frames, 4, false) {
+                return Err(Unfit::Malformed("its unwind table lies outside"));
+            }
         }
         Ok(())
-    }
-
-    /// The table must end where its segment does, at the latest.
-    fn check_frames(&self, image: &ImageIndex) -> Result<(), Unfit> {
-        let bad = Unfit::Malformed("its unwind table has no end");
-        let mut at = image.frames;
-        loop {
-            let range = self.at(image, at, 4).map_err(|_| bad.clone())?;
-            let word =
-                self.bytes.get(range).and_then(|bytes| bytes.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b));
-            if word == 0 {
-                return Ok(());
-            }
-            // No extended lengths, and none that leaves the segment.
-            if word < 4 || word == u32::MAX || !image.has(at, 4 + u64::from(word), false) {
-                return Err(bad);
-            }
-            at += 4 + u64::from(word);
-        }
     }
 
     fn read_symbols(&self, image: &mut ImageIndex, index: &mut ObjectIndex, tables: &Tables) -> Result<(), Unfit> {

@@ -26,6 +26,7 @@ mod identity;
 mod image_bytes;
 mod image_error;
 pub(crate) mod image_file;
+pub(crate) mod image_frames;
 pub(crate) mod image_note;
 mod index;
 mod limits;

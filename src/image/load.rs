@@ -3,6 +3,7 @@
 
 use crate::ImageError;
 use crate::elf::image_file::{ImageIndex, ImageOperation, ImageRelocation, ImageSegment};
+use crate::elf::image_frames::is_sound;
 use crate::elf::image_note::{DSO_HANDLE, Reference};
 use crate::elf::{SymbolKind, put};
 use crate::functions::FunctionList;
@@ -169,12 +170,28 @@ impl<'a> Loading<'a> {
                 Error::Image(ImageError::Far { object, offset, relocation: reference.kind.name })
             })?;
         }
+        if image.frames != 0 && !self.has_sound_frames(&placed, slab) {
+            let (object, problem) = (object.name.to_string(), "its unwind table cannot be read");
+            return Err(Error::Image(ImageError::Damaged { object, problem }));
+        }
         linked.definitions = self.definitions(&placed);
         linked.arrays = image.arrays.iter().map(|address| placed.rebase(*address).unwrap_or(0)).collect();
         linked.frames = if image.frames == 0 { 0 } else { placed.rebase(image.frames).unwrap_or(0) };
         linked.functions = self.functions(&linked.definitions, &placed);
         self.place_variables(&placed, &mut linked, slab);
         Ok(linked)
+    }
+
+    /// Returns whether the unwind table is still one after what was written into it.
+    fn has_sound_frames(&self, placed: &Placed<'_, '_>, slab: &mut WritableSlab) -> bool {
+        let frames = self.image.frames;
+        let segment = self.image.segment_at(frames).and_then(|at| self.image.segments.get(at));
+        let Some((segment, (request, offset))) = segment.zip(placed.place(frames)) else { return false };
+        // Reading has checked that it begins there.
+        let bytes = (segment.address + segment.file.len() as u64).saturating_sub(frames);
+        let table =
+            slab.contents_mut(request).and_then(|memory| memory.get(offset as usize..(offset + bytes) as usize));
+        table.is_some_and(|table| is_sound(table))
     }
 
     /// Returns the address that an import was bound to.
