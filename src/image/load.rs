@@ -191,7 +191,7 @@ impl<'a> Loading<'a> {
         let bytes = (segment.address + segment.file.len() as u64).saturating_sub(frames);
         let table =
             slab.contents_mut(request).and_then(|memory| memory.get(offset as usize..(offset + bytes) as usize));
-        table.is_some_and(|table| is_sound(table))
+        table.is_some_and(is_sound)
     }
 
     /// Returns the address that an import was bound to.
