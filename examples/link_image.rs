@@ -1,5 +1,5 @@
-//! The builder's half of shipping kernels: `cargo run --example link_image -- kernels.so` compiles a kernel and links it
-//! into an image. `run_image` is the other half.
+//! The builder's half of shipping kernels: `cargo run --example link_image -- kernels.so` compiles a kernel and links
+//! it into an image. `run_image` is the other half.
 
 use std::path::PathBuf;
 use std::process::Command;

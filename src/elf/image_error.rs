@@ -12,8 +12,8 @@ pub enum ImageError {
     Empty,
     /// A library whose objects are not known any more.
     #[error(
-        "library '{library}' has not kept the bytes of its objects; make the engine with JitEngineBuilder::keep_objects, \
-         and add the objects anew"
+        "library '{library}' has not kept the bytes of its objects; make the engine with \
+         JitEngineBuilder::keep_objects, and add the objects anew"
     )]
     NotKept {
         /// The library.
@@ -100,7 +100,10 @@ pub enum ImageError {
         is_group: bool,
     },
     /// A name that a shared library was given for cannot be had from it.
-    #[error("'{}' is no shared library of this machine: {message}; give the file that the dynamic loader opens", path.display())]
+    #[error(
+        "'{}' is no shared library of this machine: {message}; give the file that the dynamic loader opens",
+        path.display()
+    )]
     NotASharedLibrary {
         /// The file.
         path: PathBuf,
@@ -133,8 +136,8 @@ pub enum ImageError {
     },
     /// An image that a later version of this crate has made.
     #[error(
-        "'{object}' has format {format}, this version of slabjit reads format {known}; link its objects again, or update \
-         slabjit"
+        "'{object}' has format {format}, this version of slabjit reads format {known}; link its objects again, or \
+         update slabjit"
     )]
     UnknownFormat {
         /// The image's name.

@@ -1,6 +1,8 @@
 //! A check of an image's unwind table once it is relocated: whatever the file says, an unwinder that reads the table
 //! stays in it (LSB, "The .eh_frame section"; libgcc, unwind-dw2-fde.c).
 
+use super::image_note::number;
+
 /// Returns whether the table ends within these bytes, and each record in it is one that an unwinder can read.
 pub(crate) fn is_sound(table: &[u8]) -> bool {
     walk(table).is_some()
@@ -84,20 +86,6 @@ fn encoded_size(encoding: u8) -> Option<usize> {
 
 fn word(table: &[u8], at: usize) -> Option<u32> {
     table.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
-}
-
-/// Reads a ULEB128, or the bytes of an SLEB128.
-fn number(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..63).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

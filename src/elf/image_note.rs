@@ -144,7 +144,8 @@ pub(crate) fn references(machine: u16, bytes: &[u8]) -> impl Iterator<Item = Res
     })
 }
 
-fn number(bytes: &mut &[u8]) -> Option<u64> {
+/// Reads a ULEB128; of an SLEB128, its bytes.
+pub(crate) fn number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
         let (byte, rest) = bytes.split_first()?;

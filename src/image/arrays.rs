@@ -46,7 +46,7 @@ impl Arrays {
 
 fn calls(object: u32, input: &Input, array: &Array) -> Vec<Call> {
     let section = array.section;
-    if matches!(array.kind, ArrayKind::InitCode | ArrayKind::FiniCode) {
+    if !array.kind.is_list() {
         return vec![Call::Function(Target::Section { object, section, value: 0 })];
     }
     // Words without relocations delimit old lists of constructors.

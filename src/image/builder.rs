@@ -28,8 +28,8 @@ use crate::{Limits, Result};
 /// # }
 /// ```
 ///
-/// References inside the image are bound to it, as by `ld -Bsymbolic`; unique data (`STB_GNU_UNIQUE`) is not shared with
-/// other images. What the objects do not define is imported, with the version that the given shared libraries, or
+/// References inside the image are bound to it, as by `ld -Bsymbolic`; unique data (`STB_GNU_UNIQUE`) is not shared
+/// with other images. What the objects do not define is imported, with the version that the given shared libraries, or
 /// else the system's, have now. The same objects in the same order make the same bytes.
 ///
 /// No LLVM takes part: the link is the same in every build of this crate.

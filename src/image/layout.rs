@@ -4,7 +4,7 @@
 //! in the file where the one before ends, and in memory at the same offset in another page, so that no padding is
 //! needed.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::arrays::Arrays;
 use super::frames::Frames;
@@ -196,7 +196,7 @@ impl Layout {
 
     fn add_sections(&mut self, parts: &Parts<'_, '_>) -> Option<()> {
         // Data that is read-only in the objects is relocated if a part of it is.
-        let mut relocated = HashMap::new();
+        let mut relocated = HashSet::new();
         let classes = |name: &str, flags: (bool, bool), is_thread_local| match flags {
             (true, _) => Class::Code,
             _ if is_thread_local || name.starts_with(".data.rel.ro") || name.starts_with(".bss.rel.ro") => Class::Relro,
@@ -215,13 +215,13 @@ impl Layout {
         };
         for (object, i, _, name, class) in all() {
             if class == Class::Read && parts.scan.is_relocated(object, i) {
-                relocated.insert(name, ());
+                relocated.insert(name);
             }
         }
         let mut known = HashMap::<(String, Class, bool), u32>::new();
         self.places = parts.inputs.iter().map(|input| vec![None; input.index.sections.len()]).collect();
         for (object, i, section, name, class) in all() {
-            let class = if class == Class::Read && relocated.contains_key(name) { Class::Relro } else { class };
+            let class = if class == Class::Read && relocated.contains(name) { Class::Relro } else { class };
             let is_zero = !section.has_contents && (class == Class::Data || section.is_thread_local());
             let number = *known.entry((name.to_owned(), class, is_zero)).or_insert_with(|| {
                 self.outs.push(Out::new(name, class, section.is_thread_local(), is_zero));

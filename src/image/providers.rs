@@ -1,8 +1,6 @@
 //! The shared libraries that provide an image's imports, and the versions of their symbols. A reference without a
 //! version binds to the oldest, which may be another function (glibc's `pthread_cond_wait`).
 
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use hashbrown::{HashMap, HashSet};
@@ -10,6 +8,7 @@ use object::read::elf::{FileHeader, SectionHeader as _, Sym as _};
 use object::{LittleEndian, elf};
 
 use crate::elf::EM_AARCH64;
+use crate::read::read_object;
 use crate::{Error, ImageError, Result};
 
 const LITTLE: LittleEndian = LittleEndian;
@@ -49,9 +48,9 @@ impl Providers {
         let mut providers = Self::default();
         let mut wanted: HashSet<&str> = names.iter().copied().collect();
         for path in given {
-            let file = File::open(path).map_err(|source| Error::Io { path: path.clone(), source })?;
+            let bytes = read_object(path)?;
             let refused = |message| Error::Image(ImageError::NotASharedLibrary { path: path.clone(), message });
-            let (name, exports) = read_file(file, machine, &wanted).map_err(refused)?;
+            let (name, exports) = read(&bytes, machine, &wanted).map_err(refused)?;
             providers.add(path, name, exports, &mut wanted);
         }
         providers.given = providers.names.len();
@@ -62,7 +61,7 @@ impl Providers {
             }
             let paths = folders.iter().map(|folder| Path::new(folder).join(library));
             let found = paths.into_iter().find_map(|path| {
-                let (name, exports) = read_file(File::open(&path).ok()?, machine, &wanted).ok()?;
+                let (name, exports) = read(&read_object(&path).ok()?, machine, &wanted).ok()?;
                 Some((path, name, exports))
             });
             if let Some((path, name, exports)) = found {
@@ -99,17 +98,6 @@ impl Providers {
 
 /// Names and default versions.
 type Exports = Vec<(String, Option<String>)>;
-
-fn read_file(mut file: File, machine: u16, wanted: &HashSet<&str>) -> Result<(Option<String>, Exports), String> {
-    // Opening anything but a file would read without end.
-    if !file.metadata().is_ok_and(|status| status.is_file()) {
-        return Err(io::Error::from(io::ErrorKind::IsADirectory).to_string());
-    }
-    // Whole: names lie all over it.
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    read(&bytes, machine, wanted)
-}
 
 /// Returns a shared library's name, and those of the wanted names that it exports.
 fn read(file: &[u8], machine: u16, wanted: &HashSet<&str>) -> Result<(Option<String>, Exports), String> {

@@ -1,7 +1,7 @@
 //! Symbol resolution among the objects of an image, as in one link: groups, strong, common and weak definitions.
 
-use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
+use hashbrown::{HashMap, HashSet};
 
 use super::input::{Field, Input, Local};
 use crate::ImageError;
@@ -145,17 +145,17 @@ pub(super) struct Referred<'a> {
 
 /// Keeps the first of all COMDAT groups with one signature.
 pub(super) fn discard_groups(inputs: &mut [Input]) {
-    let mut seen = HashMap::<String, ()>::new();
+    let mut seen = HashSet::<String>::new();
     for input in inputs {
         for group in &input.index.groups {
-            match seen.entry_ref(input.index.name(group.signature)) {
-                hashbrown::hash_map::EntryRef::Vacant(entry) => drop(entry.insert(())),
-                hashbrown::hash_map::EntryRef::Occupied(_) => {
-                    for member in &group.members {
-                        if let Some(dead) = input.dead.get_mut(*member as usize) {
-                            *dead = true;
-                        }
-                    }
+            let signature = input.index.name(group.signature);
+            if !seen.contains(signature) {
+                seen.insert(signature.to_owned());
+                continue;
+            }
+            for member in &group.members {
+                if let Some(dead) = input.dead.get_mut(*member as usize) {
+                    *dead = true;
                 }
             }
         }
@@ -205,14 +205,11 @@ impl<'a> Symbols<'a> {
 
     /// Notes the sections whose bounds have names.
     fn find_sets(&mut self, inputs: &'a [Input]) {
-        let mut seen = HashMap::new();
+        let mut seen = HashSet::new();
         for input in inputs {
             for section in (0..).zip(&input.index.sections).filter(|(i, _)| input.is_mapped(*i)).map(|(_, s)| s) {
                 let name = input.index.name(section.name);
-                if is_c_identifier(name.as_bytes())
-                    && let Entry::Vacant(entry) = seen.entry(name)
-                {
-                    entry.insert(());
+                if is_c_identifier(name.as_bytes()) && seen.insert(name) {
                     self.sets.push(name);
                 }
             }

@@ -46,7 +46,7 @@ impl InitFini {
                 ArrayKind::Dtors => (&mut all.finalisers, true),
             };
             let rank = array.rank(index);
-            if matches!(array.kind, ArrayKind::InitCode | ArrayKind::FiniCode) {
+            if !array.kind.is_list() {
                 list.push(Entry { rank, function: address as usize });
                 continue;
             }
