@@ -97,8 +97,8 @@ impl Writer<'_, '_> {
     /// Writes the names of functions that are not exported, for tools.
     fn write_locals(&mut self) -> ((u64, u64), (u64, u64)) {
         let (mut names, mut symbols) = (vec![0], Vec::new());
-        for (object, input) in (0..).zip(self.parts.inputs) {
-            let Some(tables) = input.tables() else { continue };
+        for object in 0..self.parts.inputs.len() as u32 {
+            let Some(tables) = self.parts.tables_of(object) else { continue };
             for (i, symbol) in tables.symbols().filter(|(_, symbol)| symbol.kind == elf::STT_FUNC.0) {
                 let is_exported = !symbol.is_local() && !symbol.is_hidden();
                 let SymbolPlace::Section(section, value) = tables.place(i, &symbol) else { continue };

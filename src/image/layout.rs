@@ -13,6 +13,7 @@ use super::machine::Machine;
 use super::scan::Scan;
 use super::symbols::{Symbols, Target};
 use crate::elf::is_c_identifier;
+use crate::elf::link_tables::LinkTables;
 
 /// A segment by its access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,6 +115,8 @@ pub(super) struct ThreadLocal {
 /// What is laid out.
 pub(super) struct Parts<'p, 'a> {
     pub(super) inputs: &'a [Input],
+    /// Of each object.
+    pub(super) tables: &'p [Option<LinkTables<'a>>],
     pub(super) symbols: &'p Symbols<'a>,
     pub(super) scan: &'p Scan,
     pub(super) frames: &'p Frames,
@@ -122,6 +125,12 @@ pub(super) struct Parts<'p, 'a> {
     pub(super) machine: Machine,
     /// Bytes of the file's headers.
     pub(super) headers: u64,
+}
+
+impl<'p, 'a> Parts<'p, 'a> {
+    pub(super) fn tables_of(&self, object: u32) -> Option<&'p LinkTables<'a>> {
+        self.tables.get(object as usize)?.as_ref()
+    }
 }
 
 /// Parts of sections with these names become one section.

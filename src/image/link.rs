@@ -35,14 +35,15 @@ pub(super) fn link(
     let symbols = Symbols::resolve(inputs)?;
     let frames = Frames::collect(inputs, &symbols);
     let arrays = Arrays::collect(inputs, symbols.finaliser);
-    let scan = Scan::new(inputs, &symbols, &frames, &arrays)?;
+    let tables_of: Vec<_> = inputs.iter().map(Input::tables).collect();
+    let scan = Scan::new((inputs, &tables_of), &symbols, &frames, &arrays)?;
     let imports: Vec<&str> = scan.imports().map(|id| symbols.globals.get(id as usize).map_or("", |g| g.name)).collect();
     let providers = Providers::find_all(machine.number, libraries, &imports)?;
     let tables = Tables::new(&symbols, &scan, &providers, soname);
     let lists = (!arrays.initialisers.is_empty(), !arrays.finalisers.is_empty());
     let sizes = tables.sizes(lists, NOTES);
     let (symbols, scan, frames, arrays) = (&symbols, &scan, &frames, &arrays);
-    let parts = Parts { inputs, symbols, scan, frames, arrays, sizes, machine, headers: HEADERS };
+    let parts = Parts { inputs, tables: &tables_of, symbols, scan, frames, arrays, sizes, machine, headers: HEADERS };
     let too_large = |bytes| Error::Image(ImageError::TooLarge { bytes });
     let layout = Layout::new(&parts).ok_or_else(|| too_large(u64::MAX))?;
     let end = layout.segments.iter().map(|segment| segment.address.saturating_add(segment.memory_bytes)).max();

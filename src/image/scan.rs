@@ -110,28 +110,28 @@ impl Site<'_> {
 
 impl Scan {
     pub(super) fn new<'a>(
-        inputs: &'a [Input],
+        (inputs, tables): (&'a [Input], &[Option<LinkTables<'a>>]),
         symbols: &Symbols<'a>,
         frames: &Frames,
         arrays: &Arrays,
     ) -> Result<Self> {
         let mut scan = Self::default();
+        let tables_of = |object: u32| tables.get(object as usize).and_then(Option::as_ref);
         for (object, input) in (0..).zip(inputs) {
             scan.relocated.push(vec![false; input.index.sections.len()]);
-            let Some(tables) = input.tables() else { continue };
+            let Some(tables) = tables_of(object) else { continue };
             for section in (0..input.index.sections.len() as u32).filter(|section| input.is_placed(*section)) {
-                for field in input.fields(&tables, section) {
+                for field in input.fields(tables, section) {
                     let word = Word::Section { object, section, offset: field.offset };
-                    scan.add(inputs, symbols, (object, &tables), (section, field), word)?;
+                    scan.add(inputs, symbols, (object, tables), (section, field), word)?;
                 }
             }
         }
         for (i, record) in frames.records.iter().enumerate() {
-            let Some(input) = inputs.get(record.object as usize) else { continue };
-            let Some(tables) = input.tables() else { continue };
+            let Some(tables) = tables_of(record.object) else { continue };
             for field in &record.fields {
                 let word = Word::Frame(i, field.offset - record.start);
-                scan.add(inputs, symbols, (record.object, &tables), (record.section, *field), word)?;
+                scan.add(inputs, symbols, (record.object, tables), (record.section, *field), word)?;
             }
         }
         for (calls, is_last) in [(&arrays.initialisers, false), (&arrays.finalisers, true)] {
@@ -139,8 +139,8 @@ impl Scan {
                 let word = if is_last { Word::Finaliser(i) } else { Word::Initialiser(i) };
                 match *call {
                     Call::Pointer { object, section, field } => {
-                        let Some(tables) = inputs.get(object as usize).and_then(Input::tables) else { continue };
-                        scan.add(inputs, symbols, (object, &tables), (section, field), word)?;
+                        let Some(tables) = tables_of(object) else { continue };
+                        scan.add(inputs, symbols, (object, tables), (section, field), word)?;
                     }
                     Call::Function(target) => scan.push_dynamic(word, DynamicKind::Relative, target, 0),
                 }

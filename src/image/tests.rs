@@ -86,3 +86,25 @@ fn the_loader_and_the_dynamic_loader_agree() {
         assert_eq!([kernel(0), kernel(1)], [3041, 1042]);
     }
 }
+
+#[test]
+fn many_functions_take_no_longer_each() {
+    let link = |count: usize| {
+        let function = |i| {
+            format!(".section .text.f{i},\"ax\",%progbits\n.globl f{i}\nf{i}:\n.cfi_startproc\nret\n.cfi_endproc\n")
+        };
+        let source: String = (0..count).map(function).collect();
+        let target =
+            if HOST_MACHINE == EM_AARCH64 { "--target=aarch64-linux-gnu" } else { "--target=x86_64-linux-gnu" };
+        let builder = ImageBuilder::new().object("many.o", testing::build("clang-22", &["-c", target], "s", &source));
+        let time = || {
+            let start = std::time::Instant::now();
+            builder.link().unwrap();
+            start.elapsed()
+        };
+        (0..3).map(|_| time()).min().unwrap()
+    };
+    // 8 if linear, 64 if not.
+    let (few, many) = (link(2500), link(20_000));
+    assert!(many < few * 24, "{few:?}, {many:?}");
+}

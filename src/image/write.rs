@@ -61,7 +61,7 @@ impl<'w, 'a> Writer<'w, 'a> {
     fn write_sections(&mut self) -> Result<()> {
         let inputs = self.parts.inputs;
         for (object, input) in (0..).zip(inputs) {
-            let Some(tables) = input.tables() else { continue };
+            let Some(tables) = self.parts.tables_of(object) else { continue };
             for section in (0..input.index.sections.len() as u32).filter(|section| input.is_placed(*section)) {
                 let Some((out, at)) = self.layout.out_of(object, section) else { continue };
                 let (Some(start), address) = (self.layout.offset_of(out, at), out.address + at) else { continue };
@@ -69,9 +69,9 @@ impl<'w, 'a> Writer<'w, 'a> {
                     continue;
                 }
                 put(&mut self.out, start, input.contents(section));
-                for field in input.fields(&tables, section) {
+                for field in input.fields(tables, section) {
                     let place = Place { offset: start + field.offset as usize, address: address + field.offset };
-                    self.relocate((object, input, &tables), (section, field), place)?;
+                    self.relocate((object, input, tables), (section, field), place)?;
                 }
             }
         }
@@ -85,14 +85,14 @@ impl<'w, 'a> Writer<'w, 'a> {
         let mut functions = Vec::with_capacity(parts.frames.functions());
         for record in &parts.frames.records {
             let Some(input) = parts.inputs.get(record.object as usize) else { continue };
-            let Some(tables) = input.tables() else { continue };
+            let Some(tables) = parts.tables_of(record.object) else { continue };
             let start = (out.offset + record.offset) as usize;
             let contents = input.contents(record.section).get(record.start as usize..).unwrap_or_default();
             put(&mut self.out, start, contents.get(..record.bytes as usize).unwrap_or_default());
             for field in &record.fields {
                 let by = field.offset - record.start;
                 let place = Place { offset: start + by as usize, address: out.address + record.offset + by };
-                self.relocate((record.object, input, &tables), (record.section, *field), place)?;
+                self.relocate((record.object, input, tables), (record.section, *field), place)?;
             }
             let Some((cie, function)) = record.describes else { continue };
             let cie = parts.frames.records.get(cie).map_or(0, |cie| cie.offset);
