@@ -1,6 +1,7 @@
 //! The engine: an arena, an LLVM session, and how objects are prepared.
 #![allow(unsafe_code, reason = "unsafe fns, whose contracts are the caller's")]
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +14,12 @@ use crate::Error;
 use crate::debuggers;
 use crate::elf::{HOST_MACHINE, LinkPlan, ObjectPlugin, Preparation, Target};
 use crate::explanation::{Explanation, Symbolized};
-use crate::image::ImageLoader;
+use crate::image::{ImageLoader, Linked};
 use crate::library::{Library, LibraryBuilder};
 #[cfg(feature = "llvm")]
 use crate::link::{JitLinker, Session};
 use crate::live::context::Context;
+use crate::live::images::{Images, Source};
 use crate::live::linker::Linker;
 use crate::memory::{ArenaConfig, ArenaStats, PackedConfig};
 use crate::name::Name;
@@ -65,6 +67,7 @@ pub struct JitEngineBuilder {
     debug: DebugInfo,
     threads: Threads,
     verify_images: bool,
+    ignore_cpu_needs: bool,
     keep_objects: bool,
     plugins: Vec<Arc<dyn ObjectPlugin>>,
 }
@@ -150,30 +153,45 @@ impl JitEngine {
     ///
     /// # Errors
     /// [`Error::Image`] for bytes that are no image, of another machine, of a later format, or damaged.
-    pub fn add_image(&self, bytes: impl AsRef<[u8]>) -> Result<Library> {
-        self.image(self.context.next_object_name(), bytes.as_ref())
+    pub fn add_image<'a>(&self, bytes: impl Into<Cow<'a, [u8]>>) -> Result<Library> {
+        self.image(self.context.next_object_name(), Source::Bytes(bytes.into()))
     }
 
     /// Does the same as [`add_image`](Self::add_image), with a name for errors, traces and the library.
     ///
     /// # Errors
     /// As for [`add_image`](Self::add_image).
-    pub fn add_image_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<Library> {
-        self.image(name.into(), bytes.as_ref())
+    pub fn add_image_named<'a>(&self, name: &str, bytes: impl Into<Cow<'a, [u8]>>) -> Result<Library> {
+        self.image(name.into(), Source::Bytes(bytes.into()))
     }
 
     /// Does the same as [`add_image`](Self::add_image) with a file, named by its path.
+    ///
+    /// Pages that need no relocation are the file's where it has 64 KiB and more, so that processes share them; not where
+    /// others than root and this user may write it or its folder. Such a file must not be changed or cut short while
+    /// the image lives: install a new one by renaming, as with every shared object.
     ///
     /// # Errors
     /// As for [`add_image`](Self::add_image); [`Error::Io`] if the file cannot be read.
     pub fn add_image_file(&self, path: impl AsRef<Path>) -> Result<Library> {
         let path = path.as_ref();
-        self.add_image_named(&path.display().to_string(), read_object(path)?)
+        self.image(path.display().to_string().as_str().into(), Source::open(path)?)
     }
 
-    fn image(&self, name: Name, bytes: &[u8]) -> Result<Library> {
+    /// Puts what [`ObjectCache::get_or_link`](crate::ObjectCache::get_or_link) has returned into a library of its own:
+    /// see [`Library::add_linked`].
+    ///
+    /// # Errors
+    /// As for [`Library::add_linked`]; nothing is kept then.
+    pub fn add_linked(&self, linked: &Linked) -> Result<Library> {
+        let library = Library::alone(&self.context, self.context.next_object_name());
+        library.add_linked(linked)?;
+        Ok(library)
+    }
+
+    fn image(&self, name: Name, source: Source<'_>) -> Result<Library> {
         let library = Library::alone(&self.context, name.clone());
-        library.add_image_as(name, bytes)?;
+        library.add_image_as(name, source)?;
         Ok(library)
     }
 
@@ -452,6 +470,16 @@ impl JitEngineBuilder {
         self
     }
 
+    /// Lets [`Library::get`] return functions of images whose instructions this CPU has not got, in place of
+    /// [`ImageError::Cpu`](crate::ImageError::Cpu); off by default. A function counts as one that needs what it has
+    /// anywhere, also behind a question to the CPU. [`ImageBuilder::cpu_needs`](crate::ImageBuilder::cpu_needs) says of
+    /// one function what it needs.
+    #[must_use]
+    pub fn ignore_cpu_needs(mut self, ignore: bool) -> Self {
+        self.ignore_cpu_needs = ignore;
+        self
+    }
+
     /// Makes the engine.
     ///
     /// # Errors
@@ -478,7 +506,12 @@ impl JitEngineBuilder {
         let llvm = if cfg!(feature = "llvm") { crate::llvm_version() } else { NEWEST_LLVM };
         let target = Target { machine: HOST_MACHINE, llvm };
         let preparation = Preparation::new(target, self.conflicts, self.limits, self.plugins).keeping(self.debug);
-        let images = (Arc::new(ImageLoader) as _, self.verify_images, self.keep_objects);
+        let images = Images {
+            loader: Arc::new(ImageLoader),
+            verify: self.verify_images,
+            ignore_cpu_needs: self.ignore_cpu_needs,
+            keep_objects: self.keep_objects,
+        };
         Context::new(&self.arena, preparation, self.out_of_range, self.threads, linker, images)
     }
 }
@@ -497,6 +530,7 @@ impl fmt::Debug for JitEngineBuilder {
             .field("debug_info", &self.debug)
             .field("threads", &self.threads)
             .field("verify_images", &self.verify_images)
+            .field("ignore_cpu_needs", &self.ignore_cpu_needs)
             .field("keep_objects", &self.keep_objects)
             .field("plugins", &plugins)
             .finish()

@@ -66,6 +66,7 @@ calls! {
     SizeCode = "ftruncate", "its size";
     OpenCode = "open", "it is opened for reading only";
     MapCode = "mmap", "a view of it";
+    MapFile = "mmap", "an image's pages";
     KeepFromChildren = "madvise", "its writable view is not inherited";
     DiscardCode = "madvise", "the memory of packed code that was removed";
     OpenMaps = "open", "the list of mappings";
@@ -89,11 +90,13 @@ calls! {
     OpenCacheFolder = "open", "one of its folders";
     OpenCached = "open", "one of its files";
     CreateCached = "open", "a new file in it";
+    LockCached = "flock", "a file for a key that is compiled";
     StatCached = "fstat", "an open file or folder of it";
     StatCachedName = "fstatat", "a name in it";
     ReadCached = "read", "one of its files";
     WriteCached = "write", "one of its files";
     SyncCached = "fsync", "one of its files";
+    TouchCached = "utimensat", "one of its files";
     RenameCached = "rename", "one of its files";
     RemoveCached = "unlink", "one of its files";
     ListCached = "getdents", "one of its folders";

@@ -1,6 +1,6 @@
 //! Every system call of the cache, one thin function each. Files are named in a folder that is open.
 //!
-//! Nothing here follows a symbolic link as the last part of a path, and nothing waits for a FIFO's other end.
+//! Only `open_followed` follows a symbolic link as the last part of a path, and nothing waits for a FIFO's other end.
 
 use std::ffi::CString;
 use std::io;
@@ -8,7 +8,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, fstat, fsync, mkdirat, openat, renameat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, Dir, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, flock, fstat, fsync, mkdirat,
+    openat, renameat, statat, unlinkat, utimensat,
+};
+use rustix::io::Errno;
 use rustix::path::Arg;
 
 use crate::fault::{Call, check};
@@ -39,11 +43,40 @@ pub(crate) fn open(folder: impl AsFd, name: impl Arg) -> io::Result<OwnedFd> {
     Ok(openat(folder, name, flags, Mode::empty())?)
 }
 
+/// The same, through symbolic links.
+#[cfg(feature = "shared-cache")]
+pub(crate) fn open_followed(folder: impl AsFd, name: impl Arg) -> io::Result<OwnedFd> {
+    check(Call::OpenCached)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(openat(folder, name, flags, Mode::empty())?)
+}
+
 /// Makes a file that was not there, for this user alone.
 pub(crate) fn create(folder: impl AsFd, name: impl Arg) -> io::Result<OwnedFd> {
     check(Call::CreateCached)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(folder, name, flags, Mode::RUSR | Mode::WUSR)?)
+}
+
+/// Locks the file of this name, and makes it if it is missing; `None` while others have it. The system unlocks it when
+/// no process has it open any more.
+pub(crate) fn lock(folder: impl AsFd, name: impl Arg + Copy) -> io::Result<Option<OwnedFd>> {
+    check(Call::LockCached)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(&folder, name, flags, Mode::RUSR | Mode::WUSR)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    // Who had it may have removed its name in between.
+    let (own, named) = (fstat(&file)?, statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW));
+    Ok(named.is_ok_and(|named| (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino)).then_some(file))
+}
+
+/// Unlocks a file, also for other processes that have it open by inheritance.
+pub(crate) fn unlock(file: impl AsFd) {
+    let _ = flock(file, FlockOperation::Unlock);
 }
 
 /// Owner, kind, permissions, size and times of what is open.
@@ -80,6 +113,14 @@ pub(crate) fn sync(file: impl AsFd) -> io::Result<()> {
 pub(crate) fn rename(from: impl AsFd, old: impl Arg, to: impl AsFd, new: impl Arg) -> io::Result<()> {
     check(Call::RenameCached)?;
     Ok(renameat(from, old, to, new)?)
+}
+
+/// Sets a file's times to now; those of a symbolic link itself.
+pub(crate) fn touch(folder: impl AsFd, name: impl Arg) -> io::Result<()> {
+    check(Call::TouchCached)?;
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let times = Timestamps { last_access: now, last_modification: now };
+    Ok(utimensat(folder, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 /// Removes a file.

@@ -7,13 +7,19 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Functions of an object.
+/// Functions of an object, in any order.
 #[derive(Debug, Default)]
 pub(crate) struct FunctionList {
-    /// The address of their unwind table, or 0.
-    pub(crate) frames: u64,
     names: String,
     all: Vec<Listed>,
+}
+
+/// Functions of an object, sorted by address. Of several names of one function, the shortest comes first.
+#[derive(Debug, Default)]
+pub(crate) struct SortedFunctions<'a> {
+    /// The address of their unwind table, or 0.
+    pub(crate) frames: u64,
+    all: Vec<Function<'a>>,
 }
 
 #[derive(Debug)]
@@ -72,42 +78,61 @@ impl FunctionList {
     pub(crate) fn push(&mut self, name: &str, address: u64, bytes: u64) {
         let start = self.names.len();
         self.names.push_str(name);
-        self.all.push(Listed { address, bytes: bytes.min(u32::MAX.into()) as u32, name: start..self.names.len() });
+        let bytes = bytes.min(u32::MAX.into()) as u32;
+        self.all.push(Listed { address, bytes, name: start..self.names.len() });
     }
 
-    /// Sorts them by address. Of several names of one function, the shortest comes first.
-    pub(crate) fn sort(&mut self) {
-        let Self { names, all, .. } = self;
-        let name = |listed: &Listed| names.get(listed.name.clone()).unwrap_or_default();
-        all.sort_unstable_by_key(|listed| (listed.address, listed.name.len(), name(listed)));
+    pub(crate) fn sorted(&self) -> SortedFunctions<'_> {
+        let name = |listed: &Listed| self.names.get(listed.name.clone()).unwrap_or_default();
+        let function = |listed: &Listed| Function { name: name(listed), address: listed.address, bytes: listed.bytes };
+        let mut all: Vec<_> = self.all.iter().map(function).collect();
+        all.sort_unstable_by(|a, b| a.address.cmp(&b.address).then_with(|| order(a).cmp(&order(b))));
+        SortedFunctions { frames: 0, all }
+    }
+}
+
+/// The order of names of one function.
+fn order<'a>(function: &Function<'a>) -> (usize, &'a str) {
+    (function.name.len(), function.name)
+}
+
+impl<'a> SortedFunctions<'a> {
+    /// Takes functions that are sorted by address.
+    pub(crate) fn new(functions: impl Iterator<Item = Function<'a>>) -> Self {
+        let mut all: Vec<_> = functions.collect();
+        let aliases = all.chunk_by_mut(|a, b| a.address == b.address);
+        aliases.filter(|names| names.len() > 1).for_each(|names| names.sort_unstable_by_key(|a| order(a)));
+        Self { frames: 0, all }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Function<'_>> {
-        self.all.iter().map(|listed| Function { name: self.name(listed), address: listed.address, bytes: listed.bytes })
+    pub(crate) fn all(&self) -> &[Function<'a>] {
+        &self.all
     }
 
-    fn name(&self, listed: &Listed) -> &str {
-        self.names.get(listed.name.clone()).unwrap_or_default()
+    /// Returns those in a range of addresses.
+    pub(crate) fn within(&self, range: &Range<usize>) -> &[Function<'a>] {
+        let [start, end] = [range.start, range.end]
+            .map(|address| self.all.partition_point(|function| function.address < address as u64));
+        self.all.get(start..end).unwrap_or_default()
     }
 
-    /// Returns a table of those in a range of addresses, if there are some. They were [sorted](Self::sort).
+    /// Returns a table of those in a range of addresses, if there are some.
     pub(crate) fn table(&self, range: &Range<usize>) -> Option<FunctionTable> {
-        let within: Vec<&Listed> =
-            self.all.iter().filter(|listed| range.contains(&(listed.address as usize))).collect();
-        let names: usize = within.iter().map(|listed| listed.name.len()).sum();
+        let within = self.within(range);
+        let names: usize = within.iter().map(|function| function.name.len()).sum();
         let len = HEADER + within.len() * ENTRY + names;
         let len = u32::try_from(len).ok().filter(|_| !within.is_empty())?;
         let mut table = Vec::with_capacity(len as usize);
         table.extend(len.to_ne_bytes());
         table.extend((within.len() as u32).to_ne_bytes());
         let mut end = 0;
-        for listed in &within {
-            end += listed.name.len() as u32;
-            table.extend(listed.address.to_ne_bytes());
-            table.extend(listed.bytes.to_ne_bytes());
+        for function in within {
+            end += function.name.len() as u32;
+            table.extend(function.address.to_ne_bytes());
+            table.extend(function.bytes.to_ne_bytes());
             table.extend(end.to_ne_bytes());
         }
-        within.iter().for_each(|listed| table.extend(self.name(listed).as_bytes()));
+        within.iter().for_each(|function| table.extend(function.name.as_bytes()));
         Some(FunctionTable::Own(table.into_boxed_slice()))
     }
 }
@@ -256,7 +281,6 @@ mod tests {
     fn list(functions: &[(&str, u64, u64)]) -> FunctionList {
         let mut list = FunctionList::default();
         functions.iter().for_each(|(name, address, bytes)| list.push(name, *address, *bytes));
-        list.sort();
         list
     }
 
@@ -264,7 +288,7 @@ mod tests {
     fn an_address_is_found_as_if_one_by_one() {
         let functions =
             [("outer", 100, 50), ("long_alias", 100, 50), ("inner", 120, 10), ("behind", 150, 5), ("far", 1 << 40, 9)];
-        let raw = list(&functions).table(&(0..usize::MAX)).unwrap().into_raw();
+        let raw = list(&functions).sorted().table(&(0..usize::MAX)).unwrap().into_raw();
         // SAFETY: of `into_raw`; it is given back below.
         let functions_of = unsafe { Functions::at(raw, SymbolTables::default()) };
         assert_eq!(functions_of.len(), 5);
@@ -281,6 +305,7 @@ mod tests {
     #[test]
     fn a_table_has_what_is_in_its_range() {
         let list = list(&[("b", 20, 1), ("a", 10, 1), ("ü", 30, 1)]);
+        let list = list.sorted();
         assert!(list.table(&(11..20)).is_none());
         let raw = list.table(&(11..40)).unwrap().into_raw();
         // SAFETY: of `into_raw`; it is given back below.

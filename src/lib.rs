@@ -97,6 +97,7 @@
 compile_error!("choose an LLVM: slabjit's feature llvm15-0, … llvm23-1 (`inkwell` needs one, too)");
 
 mod cache;
+mod cpu;
 pub mod crash;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -143,13 +144,19 @@ mod read;
 mod removal;
 mod room;
 mod runtime;
+#[cfg(feature = "shared-cache")]
+pub mod store;
 mod symbol;
 mod sync;
 mod threads;
 #[cfg(feature = "tvm-ffi")]
 pub mod tvm_ffi;
 
-pub use cache::{CacheError, CacheKey, CachedObject, ObjectCache};
+pub use cache::{
+    CacheCounters, CacheEntry, CacheError, CacheKey, CacheKeyBuilder, CachedImage, CachedObject, Collected,
+    KeyHashError, MissExplanation, ObjectCache, ObjectCacheBuilder, PartDifference, Verified,
+};
+pub use cpu::{CpuFeature, FunctionNeeds};
 pub use debug_info::DebugInfo;
 pub use debuggers::jitdump::write_jitdump;
 pub use drain::Drain;
@@ -165,7 +172,7 @@ pub use engine::{EngineStats, JitEngine, JitEngineBuilder, SlabLayout};
 pub use error::{Error, Result};
 pub use explanation::{Explanation, FunctionOffset, SourceLine, Symbolized, symbolize};
 pub use hints::SymbolHint;
-pub use image::ImageBuilder;
+pub use image::{ImageBuilder, Linked, cpu_needs};
 pub use imports::{Provider, ResolvedImport};
 #[cfg(feature = "inkwell")]
 pub use ir::IrError;
@@ -222,9 +229,14 @@ pub fn llvm_version_string() -> String {
 /// The programs in the guides are compiled with the tests.
 #[cfg(doctest)]
 mod guides {
+    #[doc = include_str!("../docs/cache.md")]
+    struct Cache;
     #[cfg(feature = "tvm-ffi")]
     #[doc = include_str!("../docs/guides/cute-dsl.md")]
     struct CuteDsl;
+    #[cfg(feature = "shared-cache")]
+    #[doc = include_str!("../docs/guides/fleet.md")]
+    struct Fleet;
     #[doc = include_str!("../docs/images.md")]
     struct Images;
     #[doc = include_str!("../docs/guides/images.md")]

@@ -1,6 +1,7 @@
 //! Libraries: objects that share one namespace and one life.
 #![allow(unsafe_code, reason = "unsafe fns, whose contracts are the caller's")]
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -12,18 +13,21 @@ use std::time::Duration;
 use crate::CudaError;
 #[cfg(feature = "cuda")]
 use crate::cuda::Device;
-use crate::image::link_kept;
+use crate::elf::Archive;
+use crate::image::{ImageBuilder, Linked, link_kept};
 use crate::live::context::Context;
+use crate::live::images::Source;
 use crate::live::library::{self as inner, Link};
 use crate::memory::SlabRange;
 use crate::name::Name;
 use crate::read::{Contents, read_object};
 #[cfg(feature = "cuda")]
-use crate::runtime::Turn;
+use crate::runtime::SearchOrder;
 use crate::runtime::{self, SharedLibrary};
 use crate::symbol::{Symbol, pointer_from};
 use crate::{
-    Drain, Error, ImageError, LibraryError, LinkPlan, Protection, Removal, ResolvedImport, Result, UndefinedSymbol,
+    Drain, Error, ImageError, KernelSignature, LibraryError, LinkPlan, Protection, Removal, ResolvedImport, Result,
+    UndefinedSymbol,
 };
 
 /// Objects in one namespace, the unit of ownership.
@@ -138,8 +142,8 @@ impl Library {
         self.inner.add(objects.into_iter().map(|bytes| (self.inner.next_object_name(), bytes)))
     }
 
-    pub(crate) fn add_image_as(&self, name: Name, bytes: &[u8]) -> Result<()> {
-        self.inner.add_image(name, bytes)
+    pub(crate) fn add_image_as(&self, name: Name, source: Source<'_>) -> Result<()> {
+        self.inner.add_image(name, source)
     }
 
     pub(crate) fn add(&self, name: Name, bytes: &[u8]) -> Result<()> {
@@ -183,25 +187,59 @@ impl Library {
     /// # Errors
     /// [`Error::Image`](crate::Error::Image) for bytes that are no image;
     /// [`LibraryError::Removed`](crate::LibraryError::Removed).
-    pub fn add_image(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.add_image(self.inner.next_object_name(), bytes.as_ref())
+    pub fn add_image<'a>(&self, bytes: impl Into<Cow<'a, [u8]>>) -> Result<()> {
+        self.inner.add_image(self.inner.next_object_name(), Source::Bytes(bytes.into()))
     }
 
     /// Does the same as [`add_image`](Self::add_image), with a name for errors and traces.
     ///
     /// # Errors
     /// As for [`add_image`](Self::add_image).
-    pub fn add_image_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.add_image(name.into(), bytes.as_ref())
+    pub fn add_image_named<'a>(&self, name: &str, bytes: impl Into<Cow<'a, [u8]>>) -> Result<()> {
+        self.inner.add_image(name.into(), Source::Bytes(bytes.into()))
     }
 
-    /// Does the same as [`add_image`](Self::add_image) with a file, named by its path.
+    /// Does the same as [`add_image`](Self::add_image) with a file, named by its path; see
+    /// [`JitEngine::add_image_file`](crate::JitEngine::add_image_file).
     ///
     /// # Errors
     /// As for [`add_image`](Self::add_image); [`Error::Io`] if the file cannot be read.
     pub fn add_image_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        self.add_image_named(&path.display().to_string(), read_object(path)?)
+        self.inner.add_image(path.display().to_string().as_str().into(), Source::open(path)?)
+    }
+
+    /// Adds what [`ObjectCache::get_or_link`](crate::ObjectCache::get_or_link) has returned: an image, or objects and
+    /// archives to be linked here. The shared libraries that the [`ImageBuilder`](crate::ImageBuilder) was given are
+    /// opened when the objects are linked, as an image's are.
+    ///
+    /// # Errors
+    /// As for [`add_image`](Self::add_image), or as for [`add_objects`](Self::add_objects) and
+    /// [`add_archive`](Self::add_archive). The library is as before then.
+    pub fn add_linked(&self, linked: &Linked) -> Result<()> {
+        let ImageBuilder { objects, archives, libraries, .. } = match linked {
+            Linked::Image(bytes) => return self.add_image(bytes),
+            Linked::Objects(builder) => builder,
+        };
+        let parse = |(name, bytes): &(String, Arc<[u8]>)| Archive::parse(name, Contents::Memory(Arc::clone(bytes)));
+        let archives = archives.iter().map(parse).collect::<Result<Vec<_>>>()?;
+        let objects = objects.iter().map(|(name, bytes)| (name.as_str().into(), bytes));
+        self.inner.add_with(objects, archives, libraries)
+    }
+
+    /// Returns the signature that an image of the library has for a kernel; see
+    /// [`ImageBuilder::signature`](crate::ImageBuilder::signature). [`KernelSignature::bind`] compares a function of the
+    /// kernel's with it.
+    ///
+    /// # Errors
+    /// [`ImageError::NoSignature`](crate::ImageError::NoSignature); [`Error::Kernel`](crate::Error::Kernel) for one that
+    /// cannot be read.
+    pub fn signature(&self, kernel: &str) -> Result<KernelSignature> {
+        let found = self.inner.contracts().iter().find_map(|text| KernelSignature::find(text, kernel));
+        found.unwrap_or_else(|| {
+            let (library, kernel) = (self.name().to_owned(), kernel.to_owned());
+            Err(Error::Image(ImageError::NoSignature { library, kernel }))
+        })
     }
 
     /// Returns all findings and changes of preparation for an object, and whether its references would reach their
@@ -639,7 +677,7 @@ impl LibraryBuilder {
         let mut shared = shared.collect::<Result<Vec<_>>>()?;
         #[cfg(feature = "cuda")]
         shared.extend(
-            self.scope.device.iter().map(|device| device.driver().library().clone().searched(Turn::AfterGiven)),
+            self.scope.device.iter().map(|device| device.driver().library().clone().searched(SearchOrder::AfterGiven)),
         );
         Ok(Library { inner: inner::Library::new(self.context, self.name.as_str().into(), self.scope, shared) })
     }

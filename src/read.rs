@@ -29,6 +29,16 @@ pub(crate) fn read_object(path: &Path) -> Result<Vec<u8>> {
     read(path, [Call::OpenObject, Call::ReadObject]).map_err(|source| Error::Io { path: PathBuf::from(path), source })
 }
 
+/// The bytes at the beginning of a file.
+pub(crate) fn read_start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    check(Call::OpenObject)?;
+    let file = File::open(path)?;
+    check(Call::ReadObject)?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Smaller files are not worth a descriptor.
 const KEPT_OPEN: u64 = 256 << 10;
 
@@ -75,14 +85,12 @@ impl Contents {
         let mut file = File::open(path)?;
         check(Call::ReadObject)?;
         let status = file.metadata()?;
-        let half = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |most| most / 2);
-        let scarce = u64::try_from(file.as_raw_fd()).is_ok_and(|number| number >= half);
-        if !status.is_file() || status.size() < KEPT_OPEN || scarce {
+        if !status.is_file() || status.size() < KEPT_OPEN || is_scarce(&file) {
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
             return Ok(Self::Memory(bytes.into()));
         }
-        Ok(Self::File(OpenFile { file, path: path.into(), then: Identity::of(&status) }))
+        Ok(Self::File(OpenFile::new(file, path, &status)))
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -107,7 +115,24 @@ impl Contents {
     }
 }
 
+/// Returns whether a descriptor's number says that the process has not many more.
+pub(crate) fn is_scarce(file: &File) -> bool {
+    let half = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |most| most / 2);
+    u64::try_from(file.as_raw_fd()).is_ok_and(|number| number >= half)
+}
+
 impl OpenFile {
+    /// Keeps a file open that has this status.
+    pub(crate) fn new(file: File, path: &Path, status: &Metadata) -> Self {
+        Self { file, path: path.into(), then: Identity::of(status) }
+    }
+
+    /// Returns whether it is what it was when it was opened, also if somebody closed all descriptors, and the number is
+    /// another file's now.
+    pub(crate) fn is_unchanged(&self) -> io::Result<bool> {
+        Ok(Identity::of(&self.file.metadata()?) == self.then)
+    }
+
     /// For who reads it from its beginning.
     pub(crate) fn file(&self) -> &File {
         &self.file
@@ -115,8 +140,7 @@ impl OpenFile {
 
     fn read(&self, range: Range<usize>) -> io::Result<Vec<u8>> {
         check(Call::ReadObject)?;
-        // Also if somebody closed all descriptors, and the number is another file's now.
-        if Identity::of(&self.file.metadata()?) != self.then {
+        if !self.is_unchanged()? {
             let message = "the file was changed after it was added; add it again, and replace such files by renaming";
             return Err(io::Error::other(message));
         }

@@ -13,7 +13,7 @@ cases=("${tests[@]}")
 normalize() { sed -E 's/\([0-9]+ ms( total)?\)//; s/0x[0-9a-f]+/0x…/g; s/(seed|Random).*[0-9]+/\1/' | sort; }
 build() {
     local root=/usr/src/googletest/googletest test main
-    export flags="-O1 -w -I$root -I$root/include"
+    export flags="-O1 -w ${images:+-fPIC} -I$root -I$root/include"
     # shellcheck disable=SC2086 # a list of words
     g++ $flags -c $root/src/gtest-all.cc -o gtest-all.o
     # shellcheck disable=SC2086

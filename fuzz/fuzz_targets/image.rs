@@ -29,7 +29,7 @@ fn engine(layout: SlabLayout) -> JitEngine {
 fn link(bytes: &[u8]) -> slabjit::Result<Vec<u8>> {
     let mut limits = Limits::default();
     limits.decompressed_bytes = 1 << 20;
-    ImageBuilder::new().limits(limits).object("fuzz", bytes).link()
+    ImageBuilder::new().limits(limits).pack_relative_relocations(bytes.len() % 4 < 2).object("fuzz", bytes).link()
 }
 
 fn load(engine: &JitEngine, bytes: &[u8]) -> slabjit::Result<()> {

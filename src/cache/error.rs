@@ -55,6 +55,80 @@ pub enum CacheError {
         source: io::Error,
     },
 
+    /// A shared store failed, or took too long. Nothing of it was used; what is missing is compiled here.
+    #[cfg(feature = "shared-cache")]
+    #[error("the cache could not {doing} {store}: {source}; what is missing is compiled here")]
+    Store {
+        /// The store.
+        store: String,
+        /// What the cache wanted.
+        doing: &'static str,
+        /// The store's error.
+        source: crate::store::StoreError,
+    },
+
+    /// A record could not be signed.
+    #[cfg(feature = "shared-cache")]
+    #[error("an entry of the cache cannot be signed: {source}; it is not sent to the shared store")]
+    Sign {
+        /// The reason.
+        source: crate::store::StoreError,
+    },
+
+    /// An entry that was named is not in an [`ObjectCache`](crate::ObjectCache)'s own folder.
+    #[cfg(feature = "shared-cache")]
+    #[error("the cache '{}' has no entry {key}; slabjit cache ls lists those that it has", path.display())]
+    Missing {
+        /// The folder.
+        path: PathBuf,
+        /// The key.
+        key: String,
+    },
+
+    /// What was to be revoked is no identifier of a key.
+    #[cfg(feature = "shared-cache")]
+    #[error(
+        "'{id}' is no identifier of a key; give 16 hexadecimal digits (PublicKey::id), or the line of the public key"
+    )]
+    KeyId {
+        /// What was given.
+        id: String,
+    },
+
+    /// A URL of a shared store that cannot be opened.
+    #[cfg(feature = "shared-cache")]
+    #[error("the store '{url}' cannot be opened: {source}")]
+    StoreUrl {
+        /// The URL, without user, password and query.
+        url: String,
+        /// The reason.
+        source: crate::store::StoreError,
+    },
+
+    /// Something of a shared store, or of a folder whose signatures are checked, was not used.
+    #[cfg(feature = "shared-cache")]
+    #[error("the cache does not use '{name}' of {from}: {refusal}; it is compiled here")]
+    Refused {
+        /// The store or folder.
+        from: String,
+        /// The file's name there.
+        name: String,
+        /// The reason.
+        refusal: crate::store::Refusal,
+    },
+
+    /// A file that has no usable secret key.
+    #[cfg(feature = "shared-cache")]
+    #[error("the secret key in '{}' is not used: {problem}; {remedy}", path.display())]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// The problem.
+        problem: String,
+        /// The remedy.
+        remedy: String,
+    },
+
     /// The system refused a call of an [`ObjectCache`](crate::ObjectCache) for another reason.
     #[error("the cache failed at '{}': {call}: {source}", path.display())]
     System {

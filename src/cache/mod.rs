@@ -1,49 +1,56 @@
-//! The object cache: compiled objects on disk, for processes that compile the same kernels at the same time.
+//! The object cache: compiled objects and images on disk, for processes that compile the same kernels at the same time.
 //!
 //! ```text
-//! folder/KEY.key        an entry, which leads from a key to an object (`entry`)
+//! folder/KEY.key        a record, which leads from a key to an object or image (`record`)
 //! folder/HASH.o         an object, named after the hash of its bytes
+//! folder/HASH.so        an image, likewise (`images`)
 //! folder/*.refused      files with such a name that were refused
-//! folder/temporary/     files that are being written
+//! folder/temporary/     files that are being written, and locked while a key is compiled (`flight`)
 //! ```
 //!
-//! There are no locks: a file is written elsewhere and renamed, so a name leads to a whole file or to none, even if a
-//! process is killed. Each load checks the file.
+//! What is read needs no lock: a file is written elsewhere and renamed, so a name leads to a whole file or to none,
+//! even if a process is killed. Each load checks the file.
 
-mod entry;
+mod bounds;
+mod builder;
+mod counters;
 mod error;
+mod flight;
+mod folder;
+mod images;
 mod key;
+mod listing;
+mod local;
+mod record;
+#[cfg(feature = "shared-cache")]
+pub(crate) mod shared;
 #[cfg(test)]
 mod tests;
 mod trust;
 
+pub use bounds::Collected;
+pub use builder::ObjectCacheBuilder;
+pub use counters::CacheCounters;
 pub use error::CacheError;
-use std::hash::{BuildHasher as _, RandomState};
-use std::io;
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
-
-use rustix::fs::{CWD, FileType};
-use rustix::io::Errno;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::{Error, Result};
-use crate::{file, file_limit};
-use entry::Entry;
-pub use key::CacheKey;
-use trust::Distrust;
-
-const TEMPORARY: &str = "temporary";
+use counters::Counters;
+use flight::Flight;
+use folder::Folder;
+pub use images::CachedImage;
+pub use key::{CacheKey, CacheKeyBuilder, KeyHashError};
+pub use listing::{CacheEntry, MissExplanation, PartDifference, Verified};
+use local::{Found, Local};
+use record::{Kind, Record};
 
 /// The age at which a file in `temporary` counts as left by a killed process.
 const LEFTOVER_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// The largest object that is kept, in bytes.
-const LARGEST_OBJECT: u64 = 4 << 30;
-
-/// A folder of objects on disk, shared by all processes of a user. A key made from an object's inputs leads to its
-/// bytes.
+/// A folder of objects and images on disk, shared by all processes of a user. A key made from an object's inputs leads
+/// to its bytes, and to the image that was linked of it ([`get_or_link`](Self::get_or_link)).
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -72,18 +79,25 @@ const LARGEST_OBJECT: u64 = 4 << 30;
 ///   moved aside (`.refused` behind its name) and reported.
 /// - Files and folders of another user, root included, are refused, and so are those that group or others may write to,
 ///   and anything that is not a regular file.
-/// - Any number of processes may read and write at once, and be killed at any time. Processes that miss the same key at
-///   the same time each compile, and the last one's object stays.
+/// - Any number of processes may read and write at once, and be killed at any time. Of those that miss the same key at
+///   the same time one compiles, and the others wait for it, for a minute
+///   ([`wait_for_others`](ObjectCacheBuilder::wait_for_others)).
 /// - A full or read-only disk prevents no compilation and no load.
 ///
 /// # Limits
-/// The cache only grows: you may remove the folder, or any of its files, at any time (a running process compiles
-/// again). File systems without owners and modes (FAT, some network file systems) are refused, or protect nothing.
-/// Hashes are not signatures: a process of the same user can store any object.
+/// Without bounds ([`builder`](Self::builder)) the cache only grows. You may remove the folder, or any of its files, at
+/// any time (a running process compiles again). File systems without owners and modes (FAT, some network file systems)
+/// are refused, or protect nothing. Hashes are not signatures: a process of the same user can store any object.
 #[derive(Debug)]
 pub struct ObjectCache {
-    path: PathBuf,
-    folder: OwnedFd,
+    local: Arc<Local>,
+    /// Folders that are only read.
+    layers: Vec<Folder>,
+    counters: Arc<Counters>,
+    /// How long others that compile are waited for.
+    patience: Duration,
+    #[cfg(feature = "shared-cache")]
+    shared: shared::Shared,
 }
 
 /// The result of [`ObjectCache::get_or_compile`].
@@ -108,42 +122,89 @@ impl ObjectCache {
     /// [`CacheError::ReadOnly`](crate::CacheError::ReadOnly) and [`CacheError::Full`](crate::CacheError::Full) if it
     /// cannot be created, [`CacheError::System`](crate::CacheError::System) otherwise.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
-        let path = folder.as_ref().to_owned();
-        match file::create_folders(&path) {
-            // An existing file of that name gets an error of its own below.
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed("mkdir", &path, error)),
-            _ => {}
-        }
-        let folder = open_folder(CWD, &path, &path)?;
-        let cache = Self { path, folder };
-        cache.remove_leftovers(LEFTOVER_AGE)?;
-        Ok(cache)
+        Self::builder(folder).open()
+    }
+
+    /// Returns options for a cache in a folder: bounds, and folders that are only read.
+    ///
+    /// ```no_run
+    /// # fn main() -> slabjit::Result<()> {
+    /// use slabjit::ObjectCache;
+    ///
+    /// let cache = ObjectCache::builder("/var/cache/kernels")
+    ///     .max_bytes(2 << 30)
+    ///     .layer("/opt/model/kernels") // of the container image
+    ///     .open()?;
+    /// # drop(cache);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(folder: impl AsRef<Path>) -> ObjectCacheBuilder {
+        ObjectCacheBuilder::new(folder.as_ref())
     }
 
     /// Returns the folder's path, as it was given.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.local.folder.path
+    }
+
+    /// Removes what was not used for the longest time, until the folder is within its bounds, and says what is left. A
+    /// process that reads or has mapped a file keeps it. Storing does the same from time to time.
+    ///
+    /// # Errors
+    /// [`CacheError::System`](crate::CacheError::System) if the folder cannot be read.
+    pub fn gc(&self) -> Result<Collected> {
+        self.local.gc()
     }
 
     /// Returns the object that was last stored for a key.
     ///
     /// # Errors
     /// [`CacheError::File`](crate::CacheError::File) if a file of the key is unusable. It is moved aside, so that the
-    /// key is missing from then on. [`CacheError::System`](crate::CacheError::System) if something cannot be read.
+    /// key is missing from then on. [`CacheError::System`](crate::CacheError::System) if something cannot be read. With
+    /// a shared store, `CacheError::Store` and `CacheError::Refused`.
     pub fn get(&self, key: &CacheKey) -> Result<Option<Vec<u8>>> {
-        let name = Entry::file_name(key);
-        let Some(text) = self.load(&name, 0..=entry::LARGEST)? else { return Ok(None) };
-        let Some(entry) = Entry::read(&text, key) else {
-            return Err(self.refuse(&name, "it is torn, or it is not the entry of its key"));
-        };
-        // An entry without its object was tidied up halfway.
-        let name = entry.object_name();
-        let length = entry.bytes();
-        let Some(bytes) = self.load(&name, length..=length.min(LARGEST_OBJECT))? else { return Ok(None) };
-        if Entry::of(&bytes) != entry {
-            return Err(self.refuse(&name, "its bytes do not have the hash that it is named after"));
+        self.find(key, Kind::Object)
+    }
+
+    /// Returns what is in the cache's own folder; what was not used for the longest time comes first. Records that
+    /// cannot be read are moved aside.
+    ///
+    /// # Errors
+    /// [`CacheError::System`](crate::CacheError::System) if the folder cannot be read.
+    pub fn entries(&self) -> Result<Vec<CacheEntry>> {
+        self.local.entries()
+    }
+
+    /// Finds the entry of the cache's own folder that is nearest to a key, and says in which parts they differ. Both
+    /// keys are made by [`CacheKey::builder`]; `None` if there is no such entry, or if the key has no parts.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let cache = slabjit::ObjectCache::open(folder.path().join("kernels"))?;
+    /// use slabjit::CacheKey;
+    ///
+    /// let key = |options: &str| CacheKey::builder().part("options", options).part("source", "int x;").build();
+    /// cache.put(&key("-O2"), b"an object")?;
+    /// let why = cache.explain_miss(&key("-O3"))?.expect("there is an entry");
+    /// assert_eq!(why.differs[0].name, "options");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`CacheError::System`](crate::CacheError::System) if the folder cannot be read.
+    pub fn explain_miss(&self, key: &CacheKey) -> Result<Option<MissExplanation>> {
+        if key.parts().is_empty() {
+            return Ok(None);
         }
-        Ok(Some(bytes))
+        Ok(listing::explain(key, self.entries()?))
+    }
+
+    /// Returns what this cache did since it was opened, in this process.
+    pub fn counters(&self) -> CacheCounters {
+        self.counters.get()
     }
 
     /// Stores an object for a key, in place of an earlier one. Processes that are reading the earlier one are not
@@ -154,20 +215,17 @@ impl ObjectCache {
     /// [`CacheError::Folder`](crate::CacheError::Folder) if the folder for temporary files is unusable,
     /// [`CacheError::System`](crate::CacheError::System). An earlier object for the key stays.
     pub fn put(&self, key: &CacheKey, object: &[u8]) -> Result<()> {
-        let entry = Entry::of(object);
-        let name = entry.object_name();
-        if entry.bytes() > LARGEST_OBJECT {
-            return Err(failed("write", &self.path.join(name), Errno::FBIG.into()));
-        }
-        let path = self.path.join(TEMPORARY);
-        match file::create_folder(&self.folder, TEMPORARY) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed("mkdir", &path, error)),
-            _ => {}
-        }
-        let temporary = open_folder(&self.folder, Path::new(TEMPORARY), &path)?;
-        // The object is stored before its entry.
-        self.store(&temporary, &name, object)?;
-        self.store(&temporary, &Entry::file_name(key), entry.text(key).as_bytes())
+        self.keep(key, Kind::Object, object)
+    }
+
+    /// Reads every entry of the cache's own folder and what it leads to. What cannot be used is moved aside, as
+    /// [`get`](Self::get) does.
+    ///
+    /// # Errors
+    /// [`CacheError::System`](crate::CacheError::System) if the folder cannot be read. What is wrong with files is in
+    /// [`Verified::problems`].
+    pub fn verify(&self) -> Result<Verified> {
+        self.local.verify()
     }
 
     /// Returns the object of a key; if there is none, calls `compile` and stores its result.
@@ -182,179 +240,157 @@ impl ObjectCache {
         key: &CacheKey,
         compile: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<CachedObject, E> {
-        let mut problems = Vec::new();
-        let mut report = |error: Error| {
-            tracing::warn!(target: "slabjit", %key, "{error}");
-            problems.push(error);
-        };
-        let found = self.get(key).unwrap_or_else(|error| {
-            report(error);
-            None
-        });
-        if let Some(bytes) = found {
-            return Ok(CachedObject { bytes, found: true, problems });
+        let mut problems = Problems::of(key);
+        if let Some(bytes) = problems.report(self.find_here(key, Kind::Object)).flatten() {
+            return Ok(CachedObject { bytes, found: true, problems: problems.all });
         }
+        let _flight = match self.find_there(key, Kind::Object, Some(self.patience), &mut problems) {
+            Ok(bytes) => return Ok(CachedObject { bytes, found: true, problems: problems.all }),
+            Err(flight) => flight,
+        };
         let bytes = compile()?;
-        if let Err(error) = self.put(key, &bytes) {
-            report(error);
-        }
-        Ok(CachedObject { bytes, found: false, problems })
+        problems.report(self.put(key, &bytes));
+        Ok(CachedObject { bytes, found: false, problems: problems.all })
     }
 
-    /// Reads a file if it exists; its length must be in this range.
-    fn load(&self, name: &str, lengths: std::ops::RangeInclusive<u64>) -> Result<Option<Vec<u8>>> {
-        let system = |call| move |error| failed(call, &self.path.join(name), error);
-        let file = match file::open(&self.folder, name) {
-            Ok(file) => file,
-            Err(error) => {
-                return match Errno::from_io_error(&error) {
-                    Some(Errno::NOENT) => Ok(None),
-                    Some(Errno::LOOP) => Err(self.refuse(name, "it is a symbolic link")),
-                    Some(Errno::NXIO) => Err(self.refuse(name, "it is no file (Socket)")),
-                    Some(Errno::ACCESS) => Err(self.refuse(name, "this user may not read it")),
-                    _ => Err(system("open")(error)),
-                };
-            }
-        };
-        let status = file::status(&file).map_err(system("fstat"))?;
-        let kind = FileType::from_raw_mode(status.st_mode);
-        if kind != FileType::RegularFile {
-            return Err(self.refuse(name, format!("it is no file ({kind:?})")));
+    /// Returns what was last stored for a key.
+    fn find(&self, key: &CacheKey, kind: Kind) -> Result<Option<Vec<u8>>> {
+        let found = self.find_here(key, kind);
+        if matches!(found, Ok(Some(_))) {
+            return found;
         }
-        if let Err(Distrust { problem, .. }) = trust::check(&status, &self.path.join(name)) {
-            return Err(self.refuse(name, problem));
+        let mut problems = Problems::default();
+        match self.find_there(key, kind, self.store_wait(), &mut problems) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(_flight) => match problems.all.pop() {
+                Some(error) if found.is_ok() => Err(error),
+                _ => found,
+            },
         }
-        let length = u64::try_from(status.st_size).unwrap_or(u64::MAX);
-        if !lengths.contains(&length) {
-            return Err(self.refuse(name, format!("it has {length} bytes, and not {}", lengths.end())));
-        }
-        // One byte more detects a growing file.
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX).saturating_add(1)];
-        let read = read_all(&file, &mut bytes).map_err(system("read"))?;
-        if read as u64 != length {
-            return Err(self.refuse(name, "its length changes while it is read"));
-        }
-        bytes.truncate(read);
-        Ok(Some(bytes))
     }
 
-    /// Writes a file and replaces the one of this name.
-    fn store(&self, temporary: &OwnedFd, name: &str, bytes: &[u8]) -> Result<()> {
-        let unfinished = temporary_name();
-        let path = self.path.join(TEMPORARY).join(&unfinished);
-        let file = file::create(temporary, &unfinished).map_err(|error| failed("create", &path, error))?;
-        let written = file_limit::check(bytes.len() as u64)
-            .map_err(Into::into)
-            .and_then(|()| write_all(&file, bytes))
-            .map_err(|error| failed("write", &path, error))
-            // File systems that allocate late report a full disk only now. Without the sync, a power failure could
-            // leave a name without its contents, which a load would detect, and compile again. The folder itself may
-            // lose the name.
-            .and_then(|()| file::sync(&file).map_err(|error| failed("fsync", &path, error)))
-            .and_then(|()| {
-                let renamed = file::rename(temporary, &unfinished, &self.folder, name);
-                renamed.map_err(|error| failed("rename", &self.path.join(name), error))
-            });
-        if written.is_err() {
-            // If that fails too, the file is removed later as a leftover.
-            let _ = file::remove(temporary, &unfinished);
+    /// Waits while others compile or fetch for a key, and then looks in the cache's own folder and in the shared store.
+    /// If what the key leads to is nowhere, returns the right to make it.
+    fn find_there(
+        &self,
+        key: &CacheKey,
+        kind: Kind,
+        patience: Option<Duration>,
+        problems: &mut Problems,
+    ) -> Result<Vec<u8>, Option<Flight>> {
+        let flight = patience.map(|patience| Flight::board(&self.local, key, patience));
+        let mut found = None;
+        if let Some(flight) = &flight {
+            self.counters.count(|counters| counters.waited += flight.waited);
+            // Another may have stored it since it was looked for.
+            found = self.find_own(key, kind).ok().flatten();
         }
-        written
-    }
-
-    /// Moves an unusable file aside. If another process has just replaced it, the new one may be moved instead, and the
-    /// key is missing.
-    fn refuse(&self, name: &str, problem: impl Into<String>) -> Error {
-        let aside = format!("{name}.refused");
-        let moved = file::rename(&self.folder, name, &self.folder, &aside);
-        Error::Cache(CacheError::File {
-            path: self.path.join(name),
-            problem: problem.into(),
-            moved_to: moved.map(|()| self.path.join(aside)),
+        if found.is_none() {
+            found = self.fetch(key, kind, problems);
+        }
+        found.ok_or_else(|| {
+            self.counters.count(|counters| counters.misses += 1);
+            flight
         })
     }
 
-    /// Removes temporary files older than `age`. Other processes may do so at the same time, and a remaining file does
-    /// no harm.
-    fn remove_leftovers(&self, age: Duration) -> Result<()> {
-        let path = self.path.join(TEMPORARY);
-        let temporary = match open_folder(&self.folder, Path::new(TEMPORARY), &path) {
-            Err(Error::Cache(CacheError::System { source, .. })) if source.kind() == io::ErrorKind::NotFound => {
-                return Ok(());
+    /// Returns what was last stored for a key, in the cache's own folder or a layer.
+    fn find_here(&self, key: &CacheKey, kind: Kind) -> Result<Option<Vec<u8>>> {
+        let mut result = self.find_own(key, kind);
+        for layer in &self.layers {
+            if matches!(result, Ok(Some(_))) {
+                break;
             }
-            folder => folder?,
-        };
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let before = i64::try_from(now.saturating_sub(age).as_secs()).unwrap_or(i64::MAX);
-        for name in file::names(&temporary).map_err(|error| failed("getdents", &path, error))? {
-            let Ok(status) = file::status_of(&temporary, &name) else { continue };
-            let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
-            if is_file && status.st_mtime <= before {
-                let _ = file::remove(&temporary, &name);
+            let found = local::read(layer, key, Some(kind)).and_then(|found| self.trusted(key, found));
+            if let Ok(Some(bytes)) = &found {
+                self.count_hit(key, bytes, |counters| counters.layer_hits += 1);
+            }
+            // The first error counts, unless another folder has it.
+            if result.is_ok() || matches!(found, Ok(Some(_))) {
+                result = found;
             }
         }
-        Ok(())
+        result
+    }
+
+    fn find_own(&self, key: &CacheKey, kind: Kind) -> Result<Option<Vec<u8>>> {
+        let found = self.local.find(key, kind).and_then(|found| self.trusted(key, found))?;
+        if let Some(bytes) = &found {
+            self.count_hit(key, bytes, |counters| counters.hits += 1);
+        }
+        Ok(found)
+    }
+
+    fn count_hit(&self, key: &CacheKey, found: &[u8], count: impl FnOnce(&mut CacheCounters)) {
+        tracing::debug!(target: "slabjit", %key, bytes = found.len(), "found in the cache");
+        self.counters.count(|counters| {
+            count(counters);
+            counters.found_bytes += found.len() as u64;
+        });
+    }
+
+    /// Returns the contents of what was found, if the policy allows their use.
+    #[cfg(feature = "shared-cache")]
+    fn trusted(&self, key: &CacheKey, found: Option<Found>) -> Result<Option<Vec<u8>>> {
+        let Some(Found { record, contents, .. }) = found else { return Ok(None) };
+        self.shared.check_load(key, &record)?;
+        Ok(Some(contents.bytes))
+    }
+
+    #[cfg(not(feature = "shared-cache"))]
+    #[allow(clippy::unnecessary_wraps, clippy::unused_self, reason = "as with shared-cache")]
+    fn trusted(&self, _: &CacheKey, found: Option<Found>) -> Result<Option<Vec<u8>>> {
+        Ok(found.map(|found| found.contents.bytes))
+    }
+
+    /// Returns how long the shared store is waited for; `None` without one.
+    fn store_wait(&self) -> Option<Duration> {
+        #[cfg(feature = "shared-cache")]
+        return self.shared.wait();
+        #[cfg(not(feature = "shared-cache"))]
+        return None;
+    }
+
+    /// Asks the shared store.
+    #[cfg(feature = "shared-cache")]
+    fn fetch(&self, key: &CacheKey, kind: Kind, problems: &mut Problems) -> Option<Vec<u8>> {
+        problems.report(self.shared.fetch(key, kind)).flatten()
+    }
+
+    #[cfg(not(feature = "shared-cache"))]
+    #[allow(clippy::unused_self, reason = "as with shared-cache")]
+    fn fetch(&self, _: &CacheKey, _: Kind, _: &mut Problems) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Stores something for a key.
+    fn keep(&self, key: &CacheKey, kind: Kind, contents: &[u8]) -> Result<()> {
+        let record = Record::of(key, kind, contents);
+        #[cfg(feature = "shared-cache")]
+        return self.shared.keep(key, record, contents);
+        #[cfg(not(feature = "shared-cache"))]
+        return self.local.keep(key, &record, contents);
     }
 }
 
-/// Opens a folder that only this user may write to.
-fn open_folder(at: impl std::os::fd::AsFd, name: &Path, path: &Path) -> Result<OwnedFd> {
-    let refused =
-        |Distrust { problem, remedy }| Error::Cache(CacheError::Folder { path: path.to_owned(), problem, remedy });
-    let folder = file::open_folder(at, name).map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::NOTDIR | Errno::LOOP) => refused(Distrust {
-            problem: "it is not a folder, or a symbolic link to one".into(),
-            remedy: "give the path of the folder itself".into(),
-        }),
-        _ => failed("open", path, error),
-    })?;
-    let status = file::status(&folder).map_err(|error| failed("fstat", path, error))?;
-    trust::check(&status, path).map_err(refused)?;
-    Ok(folder)
+/// Errors that do not fail a call.
+#[derive(Default)]
+struct Problems {
+    key: Option<CacheKey>,
+    all: Vec<Error>,
 }
 
-/// Returns a name that no other process uses; a forked child may share its parent's random number.
-fn temporary_name() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let process = std::process::id();
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("{process}-{:016x}", RandomState::new().hash_one((process, number)))
-}
-
-fn read_all(file: &OwnedFd, bytes: &mut [u8]) -> io::Result<usize> {
-    let mut done = 0;
-    while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
-        match file::read(file, rest) {
-            Ok(0) => break,
-            Ok(read) => done += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+impl Problems {
+    fn of(key: &CacheKey) -> Self {
+        Self { key: Some(key.clone()), all: Vec::new() }
     }
-    Ok(done)
-}
 
-fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match file::write(file, bytes) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+    fn report<T>(&mut self, result: Result<T>) -> Option<T> {
+        let Err(error) = result else { return result.ok() };
+        if let Some(key) = &self.key {
+            tracing::warn!(target: "slabjit", %key, "{error}");
         }
-    }
-    Ok(())
-}
-
-/// Maps a system call's error to an error of the cache.
-fn failed(call: &'static str, path: &Path, source: io::Error) -> Error {
-    let path = path.to_owned();
-    let writes = matches!(call, "mkdir" | "create" | "write" | "fsync" | "rename");
-    match Errno::from_io_error(&source) {
-        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Error::Cache(CacheError::Full { path, source }),
-        Some(Errno::ROFS | Errno::ACCESS | Errno::PERM) if writes => {
-            Error::Cache(CacheError::ReadOnly { path, source })
-        }
-        _ => Error::Cache(CacheError::System { call, path, source }),
+        self.all.push(error);
+        None
     }
 }

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use super::names_file::{NamesFile, Piece, region_bits};
 use crate::fork_guard::Mutex;
-use crate::functions::{Function, FunctionList};
+use crate::functions::Function;
 
 /// Files of all engines.
 static FILES: LazyLock<Mutex<Files>> = LazyLock::new(Mutex::default);
@@ -53,8 +53,7 @@ enum Pieces {
 
 impl Names {
     /// Adds functions, which are sorted. Debuggers that are attached see them after [`announce`].
-    pub(crate) fn add(list: &FunctionList) -> Self {
-        let functions: Vec<Function<'_>> = list.iter().collect();
+    pub(crate) fn add(functions: &[Function<'_>]) -> Self {
         let bits = region_bits();
         let region = |function: &Function<'_>| function.address as usize >> bits;
         let mut pieces: Vec<Piece> = Vec::new();

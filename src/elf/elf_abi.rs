@@ -163,10 +163,6 @@ impl Symbol {
         self.binding == STB_LOCAL
     }
 
-    pub(crate) fn is_hidden(&self) -> bool {
-        matches!(self.visibility(), STV_HIDDEN | STV_INTERNAL)
-    }
-
     pub(crate) fn visibility(&self) -> u8 {
         self.other & 3
     }

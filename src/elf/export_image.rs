@@ -10,6 +10,7 @@ use std::ops::Range;
 use object::elf;
 
 use super::SymbolKind;
+use super::gnu_hash::{GNU_HASH_HEADER, gnu_hash, gnu_hash_bucket, gnu_hash_filter_bytes, gnu_hash_table};
 use super::image_bytes::{ImageBytes, PAGE, PROGRAM_HEADER_SIZE};
 use crate::elf::elf_abi::{HEADER_SIZE, SHN_ABS, SHN_UNDEF, STB_GLOBAL, STT_FUNC, STT_NOTYPE, STT_OBJECT, SYMBOL_SIZE};
 
@@ -41,8 +42,6 @@ pub(crate) const SYMBOL_VALUE: u64 = 8;
 pub(crate) const DEFINED: u16 = SHN_ABS;
 
 const PROGRAM_HEADERS: u16 = 3;
-const FILTER_SHIFT: u32 = 6;
-const FILTER_WORD: u64 = 64;
 /// The least version index that `dlsym` does not take for the base version, and the flag of hidden ones.
 const HIDDEN: u16 = 2 | 0x8000;
 const VERSION: &[u8] = b"SLABJIT\0";
@@ -58,10 +57,9 @@ impl ExportImage {
     ) -> Option<Self> {
         let count = u32::try_from(names.len()).ok().filter(|count| *count < u32::MAX / 16)?;
         let symbols = u64::from(count) + 1;
-        let buckets = (count / 2).max(1);
-        let filter_words = (u64::from(count) / 4).max(1).next_power_of_two();
         let mut sorted: Vec<(u32, usize)> = names.iter().map(|(name, _)| gnu_hash(name)).zip(0..).collect();
-        sorted.sort_by_key(|(hash, _)| hash % buckets);
+        sorted.sort_by_key(|(hash, _)| gnu_hash_bucket(*hash, names.len()));
+        let table = gnu_hash_table(&sorted.iter().map(|(hash, _)| *hash).collect::<Vec<_>>(), 1);
 
         let versioned = audience == Audience::Relocations;
         let strings_size: u64 = 1 + names.iter().map(|(name, _)| name.len() as u64 + 1).sum::<u64>();
@@ -71,8 +69,9 @@ impl ExportImage {
         let symbols_at = dynamic_at + dynamic_size;
         let finalisers_at = symbols_at + symbols * SYMBOL_SIZE;
         let hash_at = finalisers_at + 8 * finalisers.len() as u64;
-        let filter = hash_at + 16..hash_at + 16 + 8 * filter_words;
-        let definition_at = (filter.end + 4 * u64::from(buckets) + 4 * u64::from(count)).next_multiple_of(4);
+        let filter_at = hash_at + GNU_HASH_HEADER;
+        let filter = filter_at..filter_at + gnu_hash_filter_bytes(names.len());
+        let definition_at = hash_at + table.len() as u64;
         let versions_at = definition_at + if versioned { 28 } else { 0 };
         let strings_at = versions_at + if versioned { 2 * symbols } else { 0 };
         let all_strings = strings_size + if versioned { VERSION.len() as u64 } else { 0 };
@@ -122,26 +121,7 @@ impl ExportImage {
         }
         finalisers.iter().for_each(|finaliser| out.long(*finaliser));
 
-        [buckets, 1, filter_words as u32, FILTER_SHIFT].into_iter().for_each(|v| out.word(v));
-        let mut words = vec![0_u64; filter_words as usize];
-        for (hash, _) in &sorted {
-            let word = words.get_mut((u64::from(*hash) / FILTER_WORD % filter_words) as usize)?;
-            *word |= 1 << (u64::from(*hash) % FILTER_WORD) | 1 << (u64::from(hash >> FILTER_SHIFT) % FILTER_WORD);
-        }
-        words.into_iter().for_each(|word| out.long(word));
-        let mut first = vec![0; buckets as usize];
-        for ((hash, _), place) in sorted.iter().zip(1..) {
-            let first = first.get_mut((hash % buckets) as usize)?;
-            if *first == 0 {
-                *first = place;
-            }
-        }
-        first.into_iter().for_each(|place| out.word(place));
-        // The lowest bit ends a bucket's chain.
-        for (i, (hash, _)) in sorted.iter().enumerate() {
-            let ends = sorted.get(i + 1).is_none_or(|(next, _)| next % buckets != hash % buckets);
-            out.word(hash & !1 | u32::from(ends));
-        }
+        out.raw(&table);
         if versioned {
             // The loader reads version indices if a definition of the highest is there: version 1, no flags, index 2,
             // one name, its hash, and where that and the next definition are.
@@ -154,11 +134,6 @@ impl ExportImage {
         out.raw(&strings);
         Some(Self { bytes: out.into_bytes(), symbols_at, places, filter })
     }
-}
-
-/// The hash of `DT_GNU_HASH`.
-pub(crate) fn gnu_hash(name: &str) -> u32 {
-    name.bytes().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(byte.into()))
 }
 
 /// The hash of version names (System V gABI, Hash Table).

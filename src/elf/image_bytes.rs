@@ -4,7 +4,7 @@ use object::elf;
 
 use crate::elf::elf_abi::HEADER_SIZE;
 
-pub(super) const PROGRAM_HEADER_SIZE: u64 = 56;
+pub(crate) const PROGRAM_HEADER_SIZE: u64 = 56;
 /// A multiple of every page size.
 pub(super) const PAGE: u64 = 64 << 10;
 
@@ -22,6 +22,15 @@ impl ImageBytes {
 
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
+    }
+
+    /// Appends a symbol (`Elf64_Sym`) of default visibility. `info`: its binding and its kind.
+    pub(crate) fn symbol(&mut self, name: u32, info: u8, section: u16, value: u64, size: u64) {
+        self.word(name);
+        self.raw(&[info, 0]);
+        self.half(section);
+        self.long(value);
+        self.long(size);
     }
 
     pub(crate) fn half(&mut self, value: u16) {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum ImageError {
     /// No object was given.
-    #[error("an image needs an object; add one with ImageBuilder::add_object or ImageBuilder::add_archive")]
+    #[error("an image needs an object; add one with ImageBuilder::object or ImageBuilder::archive")]
     Empty,
     /// A library whose objects are not known any more.
     #[error(
@@ -193,6 +193,54 @@ pub enum ImageError {
         object: String,
         /// The variable.
         symbol: String,
+    },
+    /// A function whose instructions this CPU has not got.
+    #[error(
+        "'{function}' of '{object}' at +{offset:#x} needs {feature}; this CPU has not got it. Call a version of the \
+         function for this CPU; if it asks the CPU before it uses this, say so with ImageBuilder::cpu_needs"
+    )]
+    Cpu {
+        /// The image's name.
+        object: String,
+        /// The function.
+        function: String,
+        /// Offset in the function of the first instruction that needs it.
+        offset: u64,
+        /// The feature.
+        feature: String,
+    },
+    /// A function that was said to need features, and is not in the objects.
+    #[error("no object defines the function '{function}', whose needs were given; see ImageBuilder::cpu_needs")]
+    UnknownFunction {
+        /// The function.
+        function: String,
+    },
+    /// A signature of a kernel that is not in the objects, or that others cannot find.
+    #[error("no object exports the kernel '{kernel}', whose signature was given; name a function as C does")]
+    UnknownKernel {
+        /// The kernel.
+        kernel: String,
+    },
+    /// A kernel whose signature no image of the library has.
+    #[error(
+        "no image of library '{library}' has a signature of '{kernel}'; give it with ImageBuilder::signature or \
+         `slabjit link --contract`"
+    )]
+    NoSignature {
+        /// The library.
+        library: String,
+        /// The kernel.
+        kernel: String,
+    },
+    /// A feature that is none.
+    #[error("'{function}' is said to need '{feature}', which is none of {}", known.join(", "))]
+    UnknownFeature {
+        /// The function.
+        function: String,
+        /// The name.
+        feature: String,
+        /// All features of the image's machine.
+        known: Vec<&'static str>,
     },
     /// It would be larger than 2 GiB.
     #[error("an image of {bytes} bytes is too large; make several")]

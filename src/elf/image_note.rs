@@ -2,19 +2,28 @@
 //! beside the tables of the dynamic loader.
 
 use super::image_bytes::ImageBytes;
-use super::relocations::{Kind, Table};
+use super::relocations::{AddressForm, Kind, Table};
 
 /// The name and the type of the note.
 pub(crate) const OWNER: &[u8; 8] = b"slabjit\0";
 pub(crate) const IMAGE_NOTE: u32 = 1;
-/// The format. A loader refuses those that it does not know.
-pub(crate) const FORMAT: u32 = 1;
+/// The last format. A loader refuses those that it does not know.
+pub(crate) const FORMAT: u32 = RELR_FORMAT;
+/// The first format, and that of images with relative relocations that a loader of the first does not see.
+const FIRST_FORMAT: u32 = 1;
+const RELR_FORMAT: u32 = 2;
 /// The name of the section of references, which is not mapped.
 pub(crate) const REFERENCES: &str = ".slabjit.references";
+/// The name of the section of what functions need of the CPU, which is not mapped.
+pub(crate) const CPU: &str = ".slabjit.cpu";
+/// The name of the section of kernels' signatures, a line for each in the order of bytes, which is not mapped.
+pub(crate) const CONTRACTS: &str = ".slabjit.contracts";
+/// The name of the section of the linked objects' BLAKE3 hashes, in the order of the link, which is not mapped.
+pub(crate) const OBJECTS: &str = ".slabjit.objects";
 
 const HASH: usize = 32;
 /// Bytes of the note's contents.
-pub(crate) const NOTE_SIZE: usize = 8 + 10 * 8 + HASH;
+pub(crate) const NOTE_SIZE: usize = 8 + 16 * 8 + HASH;
 
 /// What the note says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,10 +36,18 @@ pub(crate) struct ImageNote {
     /// Address of the GOT, and of the word that stands for the image; 0 for none.
     pub(crate) got: u64,
     pub(crate) dso_handle: u64,
-    /// File offset and bytes of the references, of symbols that are not exported, and of their names.
+    /// File offset and bytes of the references, of symbols for tools, and of their names.
     pub(crate) references: (u64, u64),
-    pub(crate) locals: (u64, u64),
-    pub(crate) names: (u64, u64),
+    /// Of those that are written also where the segments keep their distances.
+    pub(crate) addresses: (u64, u64),
+    pub(crate) symtab: (u64, u64),
+    pub(crate) strtab: (u64, u64),
+    /// Of what functions need of the CPU.
+    pub(crate) cpu: (u64, u64),
+    /// Of kernels' signatures.
+    pub(crate) contracts: (u64, u64),
+    /// Whether there is a table of relative relocations without addends (`DT_RELR`).
+    pub(crate) has_relr: bool,
     /// The hash of the file with zeros in the place of this and of the build ID.
     pub(crate) hash: [u8; HASH],
 }
@@ -38,10 +55,10 @@ pub(crate) struct ImageNote {
 impl ImageNote {
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = ImageBytes::with_capacity(NOTE_SIZE);
-        out.word(FORMAT);
+        out.word(if self.has_relr { RELR_FORMAT } else { FIRST_FORMAT });
         out.raw(&self.alignments);
         [self.symbols, self.imports, self.got, self.dso_handle].into_iter().for_each(|word| out.long(word));
-        for (at, bytes) in [self.references, self.locals, self.names] {
+        for (at, bytes) in [self.references, self.symtab, self.strtab, self.cpu, self.contracts, self.addresses] {
             out.long(at);
             out.long(bytes);
         }
@@ -52,9 +69,11 @@ impl ImageNote {
     /// Reads the note's contents. An unknown format is the error.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, Option<u32>> {
         let format = bytes.first_chunk().map(|bytes| u32::from_le_bytes(*bytes)).ok_or(None)?;
-        if format != FORMAT {
-            return Err(Some(format));
-        }
+        let has_relr = match format {
+            FIRST_FORMAT => false,
+            RELR_FORMAT => true,
+            _ => return Err(Some(format)),
+        };
         let word = |i: usize| bytes.get(8 + 8 * i..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
         let read = || {
             Some(Self {
@@ -64,8 +83,12 @@ impl ImageNote {
                 got: word(2)?,
                 dso_handle: word(3)?,
                 references: (word(4)?, word(5)?),
-                locals: (word(6)?, word(7)?),
-                names: (word(8)?, word(9)?),
+                symtab: (word(6)?, word(7)?),
+                strtab: (word(8)?, word(9)?),
+                cpu: (word(10)?, word(11)?),
+                contracts: (word(12)?, word(13)?),
+                addresses: (word(14)?, word(15)?),
+                has_relr,
                 hash: *bytes.get(NOTE_SIZE - HASH..)?.first_chunk()?,
             })
         };
@@ -84,6 +107,13 @@ pub(crate) struct Reference {
     pub(crate) segment: u8,
 }
 
+impl Reference {
+    /// Returns whether its value depends on where the image is, and not only on the segments' distances.
+    pub(crate) fn is_address(&self) -> bool {
+        self.segment == DSO_HANDLE || self.kind.address_form() == Some(AddressForm::Whole)
+    }
+}
+
 /// In place of a segment: the word that stands for the image.
 pub(crate) const DSO_HANDLE: u8 = 4;
 const SEGMENT_BITS: u32 = 3;
@@ -98,24 +128,16 @@ pub(crate) struct ReferenceList {
 impl ReferenceList {
     pub(crate) fn push(&mut self, machine: u16, reference: Reference) {
         let Some((position, _)) = Table::of(machine).get(reference.kind.number) else { return };
-        self.number(reference.at.wrapping_sub(self.last));
+        push_number(&mut self.bytes, reference.at.wrapping_sub(self.last));
         self.last = reference.at;
         self.bytes.push(position as u8);
         let distance = reference.target.wrapping_sub(reference.at) as i64;
         let zigzag = (distance << 1 ^ distance >> 63) as u64;
-        self.number(zigzag << SEGMENT_BITS | u64::from(reference.segment));
+        push_number(&mut self.bytes, zigzag << SEGMENT_BITS | u64::from(reference.segment));
     }
 
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
-    }
-
-    fn number(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            self.bytes.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        self.bytes.push(number as u8);
     }
 }
 
@@ -142,6 +164,15 @@ pub(crate) fn references(machine: u16, bytes: &[u8]) -> impl Iterator<Item = Res
         }
         Some(read.ok_or(()))
     })
+}
+
+/// Writes a ULEB128.
+pub(crate) fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
 }
 
 /// Reads a ULEB128; of an SLEB128, its bytes.
@@ -189,12 +220,14 @@ mod tests {
 
     #[test]
     fn notes_are_read_as_they_were_written() {
-        let note =
-            ImageNote { alignments: [1, 2, 3, 4], symbols: 5, got: 1 << 40, hash: [9; HASH], ..Default::default() };
-        let bytes = note.write();
-        assert_eq!(bytes.len(), NOTE_SIZE);
-        assert_eq!(ImageNote::read(&bytes), Ok(note));
-        assert_eq!(ImageNote::read(&bytes[..NOTE_SIZE - 1]), Err(None));
-        assert_eq!(ImageNote::read(&[2, 0, 0, 0]), Err(Some(2)));
+        for (has_relr, format) in [(false, 1), (true, 2)] {
+            let (alignments, hash) = ([1, 2, 3, 4], [9; HASH]);
+            let note = ImageNote { alignments, symbols: 5, got: 1 << 40, has_relr, hash, ..Default::default() };
+            let bytes = note.write();
+            assert_eq!((bytes.len(), &bytes[..4]), (NOTE_SIZE, &[format, 0, 0, 0][..]));
+            assert_eq!(ImageNote::read(&bytes), Ok(note));
+            assert_eq!(ImageNote::read(&bytes[..NOTE_SIZE - 1]), Err(None));
+        }
+        assert_eq!(ImageNote::read(&[3, 0, 0, 0]), Err(Some(3)));
     }
 }

@@ -326,6 +326,10 @@ impl Section {
         self.flags & SHF_TLS != 0
     }
 
+    pub(crate) fn is_executable(&self) -> bool {
+        self.flags & SHF_EXECINSTR != 0
+    }
+
     /// Returns whether it is executable and whether it is writable; `None` if it is not mapped.
     pub(crate) fn mapped(&self) -> Option<(bool, bool)> {
         (self.flags & SHF_ALLOC != 0).then_some((self.flags & SHF_EXECINSTR != 0, self.flags & SHF_WRITE != 0))

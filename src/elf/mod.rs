@@ -20,6 +20,7 @@ mod error;
 mod export_image;
 mod footprint;
 mod fragments;
+mod gnu_hash;
 mod harmonize;
 mod hide;
 mod identity;
@@ -58,15 +59,19 @@ mod tests;
 pub(crate) use archive::{Archive, MemberId};
 pub(crate) use arena_image::ArenaImage;
 pub(crate) use debug_image::debug_image;
-pub(crate) use elf_abi::{EM_AARCH64, EM_X86_64, HOST_MACHINE, SHN_LORESERVE, SYMBOL_SIZE};
+pub(crate) use elf_abi::{
+    EM_AARCH64, EM_X86_64, HEADER_SIZE, HOST_MACHINE, RELA_SIZE, SECTION_SIZE, SHN_LORESERVE, STT_FUNC, STT_GNU_IFUNC,
+    SYMBOL_SIZE,
+};
 pub(crate) use elf_view::in_message;
 pub use error::ObjectError;
 #[cfg(slabjit_fuzzing)]
 pub use exercise::exercise;
-pub(crate) use export_image::{Audience, DEFINED, ExportImage, SYMBOL_SECTION, SYMBOL_VALUE, gnu_hash, sysv_hash};
+pub(crate) use export_image::{Audience, DEFINED, ExportImage, SYMBOL_SECTION, SYMBOL_VALUE, sysv_hash};
+pub(crate) use gnu_hash::{gnu_hash, gnu_hash_bucket, gnu_hash_table};
 pub(crate) use harmonize::is_c_identifier;
 pub(crate) use identity::machine_text;
-pub(crate) use image_bytes::{ImageBytes, put};
+pub(crate) use image_bytes::{ImageBytes, PROGRAM_HEADER_SIZE, put};
 pub use image_error::{ImageError, NoImage};
 pub(crate) use index::{
     Array, ArrayKind, Binding, Definition, Group, Import, ObjectIndex, Rank, Section, SymbolKind, Visibility,

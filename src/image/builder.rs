@@ -6,12 +6,12 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 use super::input::{Input, Inputs, machine_of};
-use super::link::link;
+use super::link::{Options, link};
 #[cfg(doc)]
 use crate::Error;
 use crate::elf::{Archive, HOST_MACHINE, Preparation};
 use crate::read::{Contents, read_object};
-use crate::{Limits, Result};
+use crate::{KernelSignature, Limits, Result};
 
 /// Links objects into one image: a shared object that `dlopen` opens and [`JitEngine::add_image`] loads, the latter
 /// also in a program without LLVM.
@@ -35,27 +35,24 @@ use crate::{Limits, Result};
 /// No LLVM takes part: the link is the same in every build of this crate.
 ///
 /// [`JitEngine::add_image`]: crate::JitEngine::add_image
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[must_use]
 pub struct ImageBuilder {
-    objects: Vec<(String, Vec<u8>)>,
-    archives: Vec<(String, Arc<[u8]>)>,
-    libraries: Vec<PathBuf>,
+    pub(crate) objects: Vec<(String, Vec<u8>)>,
+    pub(crate) archives: Vec<(String, Arc<[u8]>)>,
+    pub(crate) libraries: Vec<PathBuf>,
     soname: Option<String>,
+    cpu: Vec<(String, Vec<String>)>,
+    contracts: Vec<(String, String)>,
+    debug: bool,
+    relr: bool,
     limits: Limits,
-}
-
-impl Default for ImageBuilder {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl ImageBuilder {
     /// Creates a builder without objects.
     pub fn new() -> Self {
-        let (objects, archives, libraries) = Default::default();
-        Self { objects, archives, libraries, soname: None, limits: Limits::default() }
+        Self::default()
     }
 
     /// Adds an object. The name is used in errors.
@@ -81,8 +78,9 @@ impl ImageBuilder {
         self
     }
 
-    /// Names a shared library that the image needs, by its file (`DT_NEEDED`). Versions of imports are taken from it;
-    /// the system's C and C++ libraries need not be named.
+    /// Names a shared library that the image needs, by its file, or by a name (`libz.so.1`) that is looked for in the
+    /// system's folders (`DT_NEEDED`). Versions of imports are taken from it; the system's C and C++ libraries need not
+    /// be named.
     pub fn shared_library(mut self, path: impl Into<PathBuf>) -> Self {
         self.libraries.push(path.into());
         self
@@ -91,6 +89,36 @@ impl ImageBuilder {
     /// Gives the image a name (`DT_SONAME`).
     pub fn soname(mut self, name: &str) -> Self {
         self.soname = Some(name.to_owned());
+        self
+    }
+
+    /// Says what a function needs of the CPU, in place of what its instructions need: features by the names that
+    /// `slabjit check --cpu` prints, none for one that runs on every CPU because it asks before it uses more.
+    pub fn cpu_needs<'a>(mut self, function: &str, features: impl IntoIterator<Item = &'a str>) -> Self {
+        self.cpu.push((function.to_owned(), features.into_iter().map(str::to_owned).collect()));
+        self
+    }
+
+    /// Gives a kernel its signature, which [`Library::signature`](crate::Library::signature) returns once the image is
+    /// loaded. A later one of the same kernel replaces it.
+    pub fn signature(mut self, signature: &KernelSignature) -> Self {
+        self.contracts.retain(|(kernel, _)| kernel != signature.name());
+        self.contracts.push((signature.name().to_owned(), signature.to_string()));
+        self
+    }
+
+    /// Keeps the debug information of objects that were compiled with `-g` (DWARF), for debuggers; off by default. It is
+    /// in the file, and takes no memory.
+    pub fn debug_info(mut self, keep: bool) -> Self {
+        self.debug = keep;
+        self
+    }
+
+    /// Packs relative relocations (`DT_RELR`), as `ld -z pack-relative-relocs` does; off by default. A pointer into the
+    /// image takes a bit or two of the file in place of 24 bytes. Such an image wants a slabjit that knows it, and for
+    /// `dlopen` glibc 2.36: it needs the version `GLIBC_ABI_DT_RELR` where it has others of `libc.so.6`.
+    pub fn pack_relative_relocations(mut self, pack: bool) -> Self {
+        self.relr = pack;
         self
     }
 
@@ -115,7 +143,15 @@ impl ImageBuilder {
         let objects = self.objects.iter().map(|(name, bytes)| inputs.prepare(name, bytes));
         let mut objects: Vec<Input> = objects.collect::<Result<_>>()?;
         add_members(&inputs, &mut objects, &archives)?;
-        link(objects, &self.libraries, self.soname.as_deref(), machine)
+        let options = Options {
+            libraries: &self.libraries,
+            soname: self.soname.as_deref(),
+            cpu: &self.cpu,
+            contracts: &self.contracts,
+            debug: self.debug,
+            relr: self.relr,
+        };
+        link(objects, &options, machine)
     }
 }
 
@@ -127,7 +163,7 @@ pub(crate) fn link_kept(
 ) -> Result<Vec<u8>> {
     let inputs = Inputs::of(preparation);
     let objects: Vec<Input> = objects.iter().map(|(name, bytes)| inputs.prepare(name, bytes)).collect::<Result<_>>()?;
-    link(objects, libraries, None, HOST_MACHINE)
+    link(objects, &Options { libraries, ..Options::default() }, HOST_MACHINE)
 }
 
 fn machine_of_archive(archive: &Archive) -> Option<u16> {

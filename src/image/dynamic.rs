@@ -4,15 +4,20 @@ use hashbrown::HashMap;
 use object::elf;
 
 use super::layout::{Layout, Made, TableSizes};
-use super::machine::{DynamicKind, Machine};
+use super::machine::Machine;
 use super::providers::Providers;
+use super::relr::RELR_SIZE;
 use super::scan::{Dynamic, Scan};
 use super::symbols::{Global, Symbols, Target};
-use crate::elf::{ImageBytes, SYMBOL_SIZE, SymbolKind, gnu_hash, sysv_hash};
+use crate::elf::relocations::DynamicKind;
+use crate::elf::{
+    ImageBytes, RELA_SIZE, SYMBOL_SIZE, SymbolKind, gnu_hash, gnu_hash_bucket, gnu_hash_table, sysv_hash,
+};
 
-const FILTER_SHIFT: u32 = 6;
-const RELA_SIZE: u64 = 24;
-const DYNAMIC_SIZE: u64 = 16;
+/// Bytes of an entry of the dynamic section.
+pub(super) const DYNAMIC_SIZE: u64 = 16;
+/// The version of glibc's that says that its loader knows `DT_RELR`.
+const RELR_VERSION: &str = "GLIBC_ABI_DT_RELR";
 
 /// The names of an image and of what it needs.
 #[derive(Debug)]
@@ -34,6 +39,8 @@ pub(super) struct Tables {
     is_static: bool,
     relocations: u64,
     relative: u64,
+    /// Whether there are relocations without addends.
+    has_relr: bool,
 }
 
 /// A string table that holds each string once.
@@ -69,8 +76,8 @@ impl Tables {
         let name = |id: u32| global(id).map_or("", |global| global.name);
         let exported = (0..).zip(&symbols.globals).filter(|(_, global)| global.is_exported()).map(|(id, _)| id);
         let mut exported: Vec<u32> = exported.collect();
-        let buckets = (exported.len() as u32 / 2).max(1);
-        exported.sort_by_key(|id| gnu_hash(name(*id)) % buckets);
+        let count = exported.len();
+        exported.sort_by_key(|id| gnu_hash_bucket(gnu_hash(name(*id)), count));
         let imports = imported.len();
 
         let mut strings = Strings::new();
@@ -98,6 +105,18 @@ impl Tables {
             versions.half(index);
         }
         exported.iter().for_each(|_| versions.half(1));
+        let has_relr = scan.dynamic.iter().any(|dynamic| dynamic.is_relr);
+        // A glibc without this version would ignore the table. As by ld and lld, an image that needs no other does not
+        // need this one.
+        let is_of_glibc =
+            |versions: &[(&str, u16)]| versions.iter().any(|(version, _)| version.starts_with("GLIBC_2."));
+        let mut of_libraries = providers.libraries().iter().zip(&mut wanted);
+        if has_relr
+            && let Some((_, versions)) =
+                of_libraries.find(|(library, versions)| library.starts_with("libc.so.") && is_of_glibc(versions))
+        {
+            versions.push((RELR_VERSION, next));
+        }
         let is_used = |library: usize| {
             providers.is_always_needed(library) || found.iter().flatten().any(|(from, _)| *from == library)
         };
@@ -124,7 +143,9 @@ impl Tables {
             }
         }
         let soname = soname.map(|name| strings.add(name));
-        let hash = hash_table(&exported.iter().map(|id| gnu_hash(name(*id))).collect::<Vec<_>>(), imports as u32 + 1);
+        let with_addends = || scan.dynamic.iter().filter(|dynamic| !dynamic.is_relr);
+        let hash =
+            gnu_hash_table(&exported.iter().map(|id| gnu_hash(name(*id))).collect::<Vec<_>>(), imports as u32 + 1);
         Self {
             symbols: all,
             imports,
@@ -138,8 +159,9 @@ impl Tables {
             libraries,
             soname,
             is_static: scan.is_static,
-            relocations: scan.dynamic.len() as u64,
-            relative: scan.dynamic.iter().filter(|dynamic| dynamic.kind == DynamicKind::Relative).count() as u64,
+            relocations: with_addends().count() as u64,
+            relative: with_addends().filter(|dynamic| dynamic.kind == DynamicKind::Relative).count() as u64,
+            has_relr,
         }
     }
 
@@ -153,8 +175,14 @@ impl Tables {
             versions: self.versions.len() as u64,
             needed: self.needed.len() as u64,
             relocations: RELA_SIZE * self.relocations,
+            // One entry, or as many as the layout will want.
+            relr: if self.has_relr { RELR_SIZE } else { 0 },
             dynamic: DYNAMIC_SIZE * self.entries(|_| Some((0, 0)), layout).len() as u64,
         }
+    }
+
+    pub(super) fn has_relr(&self) -> bool {
+        self.has_relr
     }
 
     /// Returns the entries of `.dynsym`, and how many of them are imports.
@@ -210,6 +238,10 @@ impl Tables {
         if self.relative != 0 {
             all.push((elf::DT_RELACOUNT.0, self.relative));
         }
+        if self.has_relr {
+            let (address, size) = place(Made::Relr);
+            all.extend([(elf::DT_RELR.0, address), (elf::DT_RELRSZ.0, size), (elf::DT_RELRENT.0, RELR_SIZE)]);
+        }
         if !self.versions.is_empty() {
             all.extend([
                 (elf::DT_VERSYM.0, place(Made::Versions).0),
@@ -230,8 +262,8 @@ impl Tables {
         machine: Machine,
         place: impl Fn(&Dynamic) -> Option<(u64, i64)>,
     ) -> Option<Vec<u8>> {
-        let mut all = Vec::with_capacity(scan.dynamic.len());
-        for dynamic in &scan.dynamic {
+        let mut all = Vec::with_capacity(self.relocations as usize);
+        for dynamic in scan.dynamic.iter().filter(|dynamic| !dynamic.is_relr) {
             let (at, addend) = place(dynamic)?;
             let symbol = dynamic.target.map_or(0, |target| self.index(target));
             let rank = match dynamic.kind {
@@ -239,7 +271,7 @@ impl Tables {
                 DynamicKind::Indirect => 2,
                 _ => 1,
             };
-            all.push(((rank, symbol, at), machine.relocation(dynamic.kind), addend));
+            all.push(((rank, symbol, at), dynamic.kind.number(machine.number), addend));
         }
         all.sort_unstable();
         let mut out = ImageBytes::with_capacity(all.len() * RELA_SIZE as usize);
@@ -251,7 +283,8 @@ impl Tables {
         Some(out.into_bytes())
     }
 
-    /// Returns `.dynsym`. `section`: the index of the section header at an address's section.
+    /// Returns `.dynsym`. `value`: the section's index and the address of a symbol that is exported.
+    /// `imported_variable`: whether an import is thread-local.
     pub(super) fn symbol_table(
         &self,
         symbols: &Symbols<'_>,
@@ -263,54 +296,38 @@ impl Tables {
         out.raw(&[0; SYMBOL_SIZE as usize]);
         for (id, name, is_import) in self.symbols() {
             let Some(global) = symbols.globals.get(id as usize) else { continue };
-            let kind = match global.kind {
-                _ if is_import && imported_variable(id) => elf::STT_TLS,
-                SymbolKind::Function => elf::STT_FUNC,
-                SymbolKind::Data => elf::STT_OBJECT,
-                SymbolKind::ThreadLocal => elf::STT_TLS,
-                SymbolKind::Unknown => elf::STT_NOTYPE,
-            };
-            let binding = if global.is_weak { elf::STB_WEAK } else { elf::STB_GLOBAL };
-            let (section, address) = if is_import { (0, 0) } else { value(global).unwrap_or((0, 0)) };
-            let block = layout.thread_local.map_or(0, |block| block.address);
-            let address = if global.kind == SymbolKind::ThreadLocal && !is_import { address - block } else { address };
-            out.word(name);
-            out.raw(&[binding.0 << 4 | kind.0, 0]);
-            out.half(section);
-            out.long(address);
-            out.long(if is_import { 0 } else { global.size });
+            if is_import {
+                let kind = if imported_variable(id) { elf::STT_TLS.0 } else { info(global) & 0xf };
+                out.symbol(name, info(global) & 0xf0 | kind, 0, 0, 0);
+            } else {
+                let (section, address) = value(global).unwrap_or_default();
+                out.symbol(name, info(global), section, value_of(global, address, layout), global.size);
+            }
         }
         out.into_bytes()
+    }
+}
+
+/// Returns a symbol's binding and its kind, as in a table of symbols.
+pub(super) fn info(global: &Global<'_>) -> u8 {
+    let kind = match global.kind {
+        SymbolKind::Function => elf::STT_FUNC,
+        SymbolKind::Data => elf::STT_OBJECT,
+        SymbolKind::ThreadLocal => elf::STT_TLS,
+        SymbolKind::Unknown => elf::STT_NOTYPE,
+    };
+    let binding = if global.is_weak { elf::STB_WEAK } else { elf::STB_GLOBAL };
+    binding.0 << 4 | kind.0
+}
+
+/// Returns the value that a symbol has in a table of symbols: variables of threads have distances.
+pub(super) fn value_of(global: &Global<'_>, address: u64, layout: &Layout) -> u64 {
+    match (global.kind, layout.thread_local) {
+        (SymbolKind::ThreadLocal, Some(block)) => address - block.address,
+        _ => address,
     }
 }
 
 const DF_BIND_NOW: u64 = 8;
 const DF_STATIC_TLS: u64 = 0x10;
 const DF_1_NOW: u64 = 1;
-
-/// Returns `.gnu.hash` of symbols whose hashes are sorted by bucket; the first of them has this index.
-fn hash_table(hashes: &[u32], first: u32) -> Vec<u8> {
-    let buckets = (hashes.len() as u32 / 2).max(1);
-    let words = (hashes.len() / 4).max(1).next_power_of_two();
-    let mut filter = vec![0_u64; words];
-    for hash in hashes {
-        if let Some(word) = filter.get_mut(*hash as usize / 64 % words) {
-            *word |= 1 << (hash % 64) | 1 << ((hash >> FILTER_SHIFT) % 64);
-        }
-    }
-    let mut out = ImageBytes::with_capacity(16 + 8 * words + 4 * (hashes.len() + buckets as usize));
-    [buckets, first, words as u32, FILTER_SHIFT].into_iter().for_each(|word| out.word(word));
-    filter.into_iter().for_each(|word| out.long(word));
-    let mut starts = vec![0; buckets as usize];
-    for (at, hash) in (first..).zip(hashes) {
-        if let Some(start) = starts.get_mut((hash % buckets) as usize).filter(|start| **start == 0) {
-            *start = at;
-        }
-    }
-    starts.into_iter().for_each(|start| out.word(start));
-    for (i, hash) in hashes.iter().enumerate() {
-        let is_last = hashes.get(i + 1).is_none_or(|next| next % buckets != hash % buckets);
-        out.word(hash & !1 | u32::from(is_last));
-    }
-    out.into_bytes()
-}

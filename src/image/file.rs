@@ -1,15 +1,24 @@
 //! What an image's file has around the segments: headers, notes, references between segments, and names for tools.
 
+use hashbrown::HashSet;
 use object::elf;
 
+use super::cpu::functions;
+use super::debug::DebugSection;
+use super::dynamic::{DYNAMIC_SIZE, info, value_of};
 use super::layout::{CLASSES, Class, Made, Out};
+use super::relr::RELR_SIZE;
+use super::symbols::Global;
 use super::write::Writer;
-use crate::elf::image_note::{IMAGE_NOTE, ImageNote, NOTE_SIZE, OWNER, REFERENCES, ReferenceList};
+use crate::cpu::list;
+use crate::elf::image_note::{
+    CONTRACTS, CPU, IMAGE_NOTE, ImageNote, NOTE_SIZE, OBJECTS, OWNER, REFERENCES, Reference, ReferenceList,
+};
 use crate::elf::link_tables::SymbolPlace;
-use crate::elf::{ImageBytes, SHN_LORESERVE, SYMBOL_SIZE, put};
+use crate::elf::{
+    HEADER_SIZE, ImageBytes, PROGRAM_HEADER_SIZE, RELA_SIZE, SECTION_SIZE, SHN_LORESERVE, SYMBOL_SIZE, put,
+};
 
-const HEADER_SIZE: u64 = 64;
-const PROGRAM_HEADER_SIZE: u64 = 56;
 /// Four segments, the dynamic section, thread-local storage, the unwind table, relocated data, notes and the stack.
 const PROGRAM_HEADERS: u16 = 10;
 /// Bytes of the headers at the start of the file.
@@ -19,23 +28,43 @@ pub(super) const NOTES: [u64; 2] = [12 + 4 + BUILD_ID as u64, 12 + 8 + NOTE_SIZE
 const BUILD_ID: usize = 20;
 const NT_GNU_BUILD_ID: u32 = 3;
 
+/// What the section `.comment` says of the linker, as compilers and linkers have it.
+const LINKER: &[u8] = concat!("slabjit ", env!("CARGO_PKG_VERSION"), "\0").as_bytes();
+
 /// The places of what follows the segments: offset and bytes of each.
 #[derive(Clone, Copy)]
 struct Tail {
     references: (u64, u64),
-    /// Symbols of functions that are not exported.
-    locals: (u64, u64),
+    /// Those that depend on more than distances, which follow.
+    addresses: (u64, u64),
+    symtab: Symtab,
+    cpu: (u64, u64),
+    contracts: (u64, u64),
+}
+
+/// The places of symbols for tools, and of their names.
+#[derive(Clone, Copy)]
+struct Symtab {
+    symbols: (u64, u64),
     names: (u64, u64),
+    /// How many symbols are local: they come first.
+    locals: u32,
 }
 
 impl Writer<'_, '_> {
     /// Writes all but the contents of the segments; returns the file.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.write_headers();
-        let references = self.write_references();
-        let (locals, names) = self.write_locals();
-        let tail = Tail { references, locals, names };
-        self.write_section_headers(tail);
+        let [references, addresses] = self.write_references();
+        let symtab = self.write_symtab();
+        let cpu = self.write_cpu();
+        let contracts = self.append(self.parts.contracts.as_bytes());
+        let hashes = self.parts.inputs.iter().flat_map(|input| *input.hash.as_bytes()).collect::<Vec<_>>();
+        let mut others = vec![(".comment", self.append(LINKER)), (OBJECTS, self.append(&hashes))];
+        let debug: Vec<_> = if self.parts.debug { self.debug_sections() } else { Vec::new() };
+        others.extend(debug.into_iter().map(|DebugSection { name, bytes }| (name, self.append(&bytes))));
+        let tail = Tail { references, addresses, symtab, cpu, contracts };
+        self.write_section_headers(tail, &others);
         self.write_notes(tail);
         self.out
     }
@@ -86,44 +115,75 @@ impl Writer<'_, '_> {
     }
 
     /// Writes the references, behind the segments; returns their place and bytes.
-    fn write_references(&mut self) -> (u64, u64) {
+    fn write_references(&mut self) -> [(u64, u64); 2] {
         let mut references = std::mem::take(&mut self.references);
         references.sort_by_key(|reference| reference.at);
-        let mut list = ReferenceList::default();
-        references.into_iter().for_each(|reference| list.push(self.parts.machine.number, reference));
-        self.append(&list.into_bytes())
+        let (addresses, distances): (Vec<_>, Vec<_>) = references.into_iter().partition(Reference::is_address);
+        [distances, addresses].map(|references| {
+            let mut list = ReferenceList::default();
+            references.into_iter().for_each(|reference| list.push(self.parts.machine.number, reference));
+            self.append(&list.into_bytes())
+        })
     }
 
-    /// Writes the names of functions that are not exported, for tools.
-    fn write_locals(&mut self) -> ((u64, u64), (u64, u64)) {
-        let (mut names, mut symbols) = (vec![0], Vec::new());
-        for object in 0..self.parts.inputs.len() as u32 {
-            let Some(tables) = self.parts.tables_of(object) else { continue };
-            for (i, symbol) in tables.symbols().filter(|(_, symbol)| symbol.kind == elf::STT_FUNC.0) {
-                let is_exported = !symbol.is_local() && !symbol.is_hidden();
+    /// Writes symbols for tools, sorted by address: functions and variables that are not exported, and then what is.
+    fn write_symtab(&mut self) -> Symtab {
+        let (parts, layout) = (self.parts, self.layout);
+        let exported = parts.symbols.globals.iter().filter(|global| global.is_exported());
+        let place = |global: &Global<'_>| self.defined_at(global).unwrap_or_default();
+        let mut globals: Vec<_> = exported.map(|global| (place(global), global)).collect();
+        globals.sort_unstable_by_key(|((section, address), global)| (*address, global.name, *section));
+        let known: HashSet<_> = globals.iter().map(|((_, address), global)| (*address, global.name)).collect();
+        let mut locals = Vec::new();
+        for object in 0..parts.inputs.len() as u32 {
+            let Some(tables) = parts.tables_of(object) else { continue };
+            for (i, symbol) in tables.symbols() {
+                let is_told = [elf::STT_FUNC.0, elf::STT_OBJECT.0].contains(&symbol.kind);
                 let SymbolPlace::Section(section, value) = tables.place(i, &symbol) else { continue };
                 let name = tables.name(&symbol).unwrap_or_default();
-                if is_exported || name.is_empty() || name.starts_with(".L") {
+                if !is_told || name.is_empty() || name.starts_with(".L") {
                     continue;
                 }
-                let Some((out, at)) = self.layout.out_of(object, section) else { continue };
-                let text = names.len() as u32;
-                names.extend_from_slice(name.as_bytes());
-                names.push(0);
-                symbols.push((out.address + at + value, text, symbol.size, self.header_of(out)));
+                let Some((out, at)) = layout.out_of(object, section) else { continue };
+                let address = out.address + at + value;
+                // Another object's definition may count instead: then this one is nobody else's.
+                if symbol.is_local() || !known.contains(&(address, name)) {
+                    locals.push((address, name, symbol.kind, symbol.size, out.symbol_section()));
+                }
             }
         }
-        symbols.sort_unstable();
-        let mut table = ImageBytes::with_capacity((symbols.len() + 1) * SYMBOL_SIZE as usize);
+        locals.sort_unstable();
+        let mut names = vec![0];
+        let mut table = ImageBytes::with_capacity((locals.len() + globals.len() + 1) * SYMBOL_SIZE as usize);
         table.raw(&[0; SYMBOL_SIZE as usize]);
-        for (address, name, size, header) in symbols {
-            table.word(name);
-            table.raw(&[elf::STB_LOCAL.0 << 4 | elf::STT_FUNC.0, 0]);
-            table.half(header);
-            [address, size].into_iter().for_each(|value| table.long(value));
+        let mut add = |name: &str, info, section, value, size| {
+            table.symbol(names.len() as u32, info, section, value, size);
+            names.extend_from_slice(name.as_bytes());
+            names.push(0);
+        };
+        for (address, name, kind, size, section) in &locals {
+            add(name, elf::STB_LOCAL.0 << 4 | kind, *section, *address, *size);
         }
+        for ((section, address), global) in &globals {
+            add(global.name, info(global), *section, value_of(global, *address, layout), global.size);
+        }
+        let locals = locals.len() as u32 + 1;
         self.out.resize(self.out.len().next_multiple_of(8), 0);
-        (self.append(&table.into_bytes()), self.append(&names))
+        Symtab { symbols: self.append(&table.into_bytes()), names: self.append(&names), locals }
+    }
+
+    /// Writes what functions need of the CPU.
+    fn write_cpu(&mut self) -> (u64, u64) {
+        let (parts, mut records) = (self.parts, Vec::new());
+        for (object, input) in (0..).zip(parts.inputs) {
+            let Some(tables) = parts.tables_of(object) else { continue };
+            for function in functions(input, tables) {
+                let Some((out, at)) = self.layout.out_of(object, function.section) else { continue };
+                let needs = parts.cpu.get(function.name).cloned().unwrap_or(function.needs);
+                records.push((out.address + at + function.value, needs));
+            }
+        }
+        self.append(&list::write(parts.machine.number, records))
     }
 
     fn append(&mut self, bytes: &[u8]) -> (u64, u64) {
@@ -132,26 +192,23 @@ impl Writer<'_, '_> {
         (at, bytes.len() as u64)
     }
 
-    /// Returns the index of a section's header, as symbols have it.
-    pub(super) fn header_of(&self, out: &Out) -> u16 {
-        let index = self.layout.outs.iter().position(|other| std::ptr::eq(other, out)).map_or(1, |at| at + 1);
-        // Of more sections than there are numbers, any but none will do.
-        u16::try_from(index).unwrap_or(u16::MAX).min(SHN_LORESERVE - 1)
-    }
-
     /// Writes the notes. Both have the hash of the file without it.
-    fn write_notes(&mut self, Tail { references, locals, names }: Tail) {
+    fn write_notes(&mut self, Tail { references, addresses, symtab, cpu, contracts }: Tail) {
         let (layout, (symbols, imports)) = (self.layout, self.tables.counts());
         let dso_handle = self.dso_handle();
         let mut ours = ImageNote {
-            alignments: layout.alignments.map(|alignment| alignment.max(1).trailing_zeros() as u8),
+            alignments: layout.segments.map(|segment| segment.section_alignment.max(1).trailing_zeros() as u8),
             symbols,
             imports,
             got: layout.made(Made::Got).map_or(0, |got| got.address),
             dso_handle,
             references,
-            locals,
-            names,
+            addresses,
+            symtab: symtab.symbols,
+            strtab: symtab.names,
+            cpu,
+            contracts,
+            has_relr: self.tables.has_relr(),
             ..ImageNote::default()
         };
         let note = |owner: &[u8], kind, contents: &[u8]| {
@@ -169,7 +226,8 @@ impl Writer<'_, '_> {
     }
 
     /// Writes the section headers, for tools.
-    fn write_section_headers(&mut self, Tail { references, locals, names: strings }: Tail) {
+    fn write_section_headers(&mut self, tail: Tail, others: &[(&str, (u64, u64))]) {
+        let Tail { references, addresses, symtab, cpu, contracts } = tail;
         let outs = &self.layout.outs;
         let mut names = vec![0];
         let mut name = |text: &str| {
@@ -178,22 +236,23 @@ impl Writer<'_, '_> {
             names.push(0);
             at
         };
-        let index = |made| outs.iter().position(|out| out.made == Some(made)).map_or(0, |at| at as u32 + 1);
-        let mut table = ImageBytes::with_capacity(64 * (outs.len() + 5));
-        table.raw(&[0; 64]);
+        let index = |made| self.layout.made(made).map_or(0, |out| out.header);
+        let mut table = ImageBytes::with_capacity(SECTION_SIZE as usize * (outs.len() + 7));
+        table.raw(&[0; SECTION_SIZE as usize]);
         for out in outs {
             let strings = index(Made::DynamicStrings);
             let (kind, link, info, entry) = match out.made {
                 Some(Made::BuildId | Made::Note) => (elf::SHT_NOTE, 0, 0, 0),
                 Some(Made::GnuHash) => (elf::SHT_GNU_HASH, index(Made::DynamicSymbols), 0, 0),
-                Some(Made::DynamicSymbols) => (elf::SHT_DYNSYM, strings, 1, 24),
+                Some(Made::DynamicSymbols) => (elf::SHT_DYNSYM, strings, 1, SYMBOL_SIZE),
                 Some(Made::DynamicStrings) => (elf::SHT_STRTAB, 0, 0, 0),
                 Some(Made::Versions) => (elf::SHT_GNU_VERSYM, index(Made::DynamicSymbols), 0, 2),
                 Some(Made::VersionsNeeded) => (elf::SHT_GNU_VERNEED, strings, self.tables.needed_count(), 0),
-                Some(Made::Relocations) => (elf::SHT_RELA, index(Made::DynamicSymbols), 0, 24),
+                Some(Made::Relocations) => (elf::SHT_RELA, index(Made::DynamicSymbols), 0, RELA_SIZE),
+                Some(Made::Relr) => (elf::SHT_RELR, 0, 0, RELR_SIZE),
                 Some(Made::Initialisers) => (elf::SHT_INIT_ARRAY, 0, 0, 8),
                 Some(Made::Finalisers) => (elf::SHT_FINI_ARRAY, 0, 0, 8),
-                Some(Made::Dynamic) => (elf::SHT_DYNAMIC, strings, 0, 16),
+                Some(Made::Dynamic) => (elf::SHT_DYNAMIC, strings, 0, DYNAMIC_SIZE),
                 _ if out.is_zero => (elf::SHT_NOBITS, 0, 0, 0),
                 _ => (elf::SHT_PROGBITS, 0, 0, 0),
             };
@@ -212,15 +271,19 @@ impl Writer<'_, '_> {
             [link, info].into_iter().for_each(|value| table.word(value));
             [out.alignment, entry].into_iter().for_each(|value| table.long(value));
         }
-        let count = outs.len() as u64 + 5;
-        let own = [name(REFERENCES), name(".symtab"), name(".strtab"), name(".shstrtab")];
+        let count = (outs.len() + others.len()) as u64 + 7;
+        let others: Vec<_> =
+            others.iter().map(|(text, place)| (name(text), (elf::SHT_PROGBITS, *place, [0, 0], [1, 0]))).collect();
+        let own = [name(REFERENCES), name(CPU), name(CONTRACTS), name(".symtab"), name(".strtab"), name(".shstrtab")];
         let last = [
-            (elf::SHT_PROGBITS, references, [0, 0], [1, 0]),
-            (elf::SHT_SYMTAB, locals, [count as u32 - 2, (locals.1 / SYMBOL_SIZE) as u32], [8, SYMBOL_SIZE]),
-            (elf::SHT_STRTAB, strings, [0, 0], [1, 0]),
+            (elf::SHT_PROGBITS, (references.0, references.1 + addresses.1), [0, 0], [1, 0]),
+            (elf::SHT_PROGBITS, cpu, [0, 0], [1, 0]),
+            (elf::SHT_PROGBITS, contracts, [0, 0], [1, 0]),
+            (elf::SHT_SYMTAB, symtab.symbols, [count as u32 - 2, symtab.locals], [8, SYMBOL_SIZE]),
+            (elf::SHT_STRTAB, symtab.names, [0, 0], [1, 0]),
             (elf::SHT_STRTAB, (self.out.len() as u64, names.len() as u64), [0, 0], [1, 0]),
         ];
-        for (name, (kind, (at, bytes), links, sizes)) in own.into_iter().zip(last) {
+        for (name, (kind, (at, bytes), links, sizes)) in others.into_iter().chain(own.into_iter().zip(last)) {
             table.word(name);
             table.word(kind.0);
             [0, 0, at, bytes].into_iter().for_each(|value| table.long(value));

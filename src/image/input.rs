@@ -11,6 +11,8 @@ use crate::{Limits, elf};
 /// A prepared object.
 pub(super) struct Input {
     pub(super) name: Arc<str>,
+    /// Of the object as it came.
+    pub(super) hash: blake3::Hash,
     pub(super) bytes: Vec<u8>,
     pub(super) index: ObjectIndex,
     /// By section: the section of its relocations, or 0.
@@ -57,6 +59,7 @@ impl Inputs {
     }
 
     pub(super) fn prepare(&self, name: &str, bytes: &[u8]) -> Result<Input> {
+        let hash = blake3::hash(bytes);
         let prepared = self.preparation.prepare(name, bytes)?;
         let (bytes, index) = (prepared.bytes.into_owned(), prepared.index);
         index.check_stack(name, false)?;
@@ -75,7 +78,7 @@ impl Inputs {
                 *flag = true;
             }
         }
-        let mut input = Input { name: name.into(), bytes, index, relocations, dead, arrays };
+        let mut input = Input { name: name.into(), hash, bytes, index, relocations, dead, arrays };
         if input.index.signal_frames {
             input.restore_signal_frames();
         }
@@ -96,6 +99,13 @@ impl Input {
     pub(super) fn is_mapped(&self, section: u32) -> bool {
         let dead = self.dead.get(section as usize).copied().unwrap_or(true);
         !dead && self.section(section).is_some_and(|section| section.mapped().is_some())
+    }
+
+    /// Returns whether it is debug information.
+    pub(super) fn is_debug(&self, section: u32) -> bool {
+        let dead = self.dead.get(section as usize).copied().unwrap_or(true);
+        let is_debug = |of: &Section| of.mapped().is_none() && of.has_contents;
+        !dead && self.section(section).is_some_and(is_debug) && self.index.section_name(section).starts_with(".debug_")
     }
 
     /// Returns whether it describes the stack's frames.

@@ -10,10 +10,12 @@ use super::arrays::Arrays;
 use super::frames::Frames;
 use super::input::Input;
 use super::machine::Machine;
-use super::scan::Scan;
+use super::reference::Slot;
+use super::scan::{Scan, Word};
 use super::symbols::{Symbols, Target};
-use crate::elf::is_c_identifier;
+use crate::cpu::needs::Needs;
 use crate::elf::link_tables::LinkTables;
+use crate::elf::{SHN_LORESERVE, is_c_identifier};
 
 /// A segment by its access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,6 +39,7 @@ pub(super) enum Made {
     Versions,
     VersionsNeeded,
     Relocations,
+    Relr,
     FramesHeader,
     Frames,
     Stubs,
@@ -49,6 +52,8 @@ pub(super) enum Made {
     Commons,
 }
 
+const MADE: usize = Made::Commons as usize + 1;
+
 /// Sizes of the tables for the dynamic loader.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TableSizes {
@@ -60,12 +65,16 @@ pub(super) struct TableSizes {
     pub(super) versions: u64,
     pub(super) needed: u64,
     pub(super) relocations: u64,
+    /// At least.
+    pub(super) relr: u64,
     pub(super) dynamic: u64,
 }
 
 /// A section of the image.
 #[derive(Debug, Clone)]
 pub(super) struct Out {
+    /// The index of its header.
+    pub(super) header: u32,
     pub(super) name: String,
     pub(super) class: Class,
     pub(super) made: Option<Made>,
@@ -84,20 +93,25 @@ pub(super) struct Segment {
     pub(super) address: u64,
     pub(super) file_bytes: u64,
     pub(super) memory_bytes: u64,
+    /// At least a page.
     pub(super) alignment: u64,
+    /// That of its sections.
+    pub(super) section_alignment: u64,
 }
 
 /// The addresses of everything.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     pub(super) outs: Vec<Out>,
+    /// Positions of the sections that the linker makes.
+    made: [Option<u32>; MADE],
+    /// By linker set: the positions of its first and its last section.
+    sets: Vec<Option<(u32, u32)>>,
     /// By object and section: the section of the image and the offset there.
     places: Vec<Vec<Option<(u32, u64)>>>,
     commons: Vec<u64>,
     pub(super) segments: [Segment; 4],
     pub(super) thread_local: Option<ThreadLocal>,
-    /// The alignment of each segment's sections.
-    pub(super) alignments: [u64; 4],
     /// The end of the segments in the file.
     pub(super) file_end: u64,
 }
@@ -123,6 +137,12 @@ pub(super) struct Parts<'p, 'a> {
     pub(super) arrays: &'p Arrays,
     pub(super) sizes: TableSizes,
     pub(super) machine: Machine,
+    /// What functions need of the CPU by the builder's word.
+    pub(super) cpu: &'p HashMap<String, Needs>,
+    /// Signatures of kernels, a line for each.
+    pub(super) contracts: &'p str,
+    /// Whether the objects' debug information is kept.
+    pub(super) debug: bool,
     /// Bytes of the file's headers.
     pub(super) headers: u64,
 }
@@ -156,6 +176,7 @@ impl Layout {
         layout.add_tables(parts)?;
         layout.add_sections(parts)?;
         layout.sort()?;
+        layout.number(parts.symbols)?;
         layout.assign(parts.machine.page, parts.headers)?;
         Some(layout)
     }
@@ -177,6 +198,7 @@ impl Layout {
             (".gnu.version", Made::Versions, Class::Read, 2, sizes.versions),
             (".gnu.version_r", Made::VersionsNeeded, Class::Read, 8, sizes.needed),
             (".rela.dyn", Made::Relocations, Class::Read, 8, sizes.relocations),
+            (".relr.dyn", Made::Relr, Class::Read, 8, sizes.relr),
             (".eh_frame_hdr", Made::FramesHeader, Class::Read, 4, header),
             (".eh_frame", Made::Frames, frames_class, 8, frames_bytes),
             (".plt", Made::Stubs, Class::Code, 16, stubs),
@@ -261,6 +283,25 @@ impl Layout {
         Some(())
     }
 
+    /// Notes the positions of what is looked up.
+    fn number(&mut self, symbols: &Symbols<'_>) -> Option<()> {
+        self.sets = vec![None; symbols.sets.len()];
+        for (at, out) in (0..).zip(&mut self.outs) {
+            // The null section comes first.
+            out.header = at + 1;
+            match out.made {
+                Some(made) => *self.made.get_mut(made as usize)? = Some(at),
+                None => {
+                    if let Some(set) = symbols.sets.get(out.name.as_str()) {
+                        let set = self.sets.get_mut(*set as usize)?;
+                        *set = Some((set.map_or(at, |(first, _)| first), at));
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+
     fn assign(&mut self, page: u64, headers: u64) -> Option<()> {
         let (mut address, mut offset) = (headers, headers);
         // The block begins where all its variables are aligned: not every loader can have it elsewhere.
@@ -270,11 +311,8 @@ impl Layout {
         }
         for class in CLASSES {
             let alignment = self.outs.iter().filter(|out| out.class == class).map(|out| out.alignment).max();
-            let alignment = alignment.unwrap_or(1);
-            if let Some(of_class) = self.alignments.get_mut(class as usize) {
-                *of_class = alignment;
-            }
-            let page = page.max(alignment);
+            let section_alignment = alignment.unwrap_or(1);
+            let page = page.max(section_alignment);
             let (mut start, mut memory_end) = ((offset, address), address);
             if class != Class::Read {
                 // No address is the end of one segment and the start of another.
@@ -287,7 +325,8 @@ impl Layout {
                 let from = if out.is_zero { zeros.max(address) } else { address };
                 let at = from.checked_next_multiple_of(out.alignment)?;
                 out.address = at;
-                out.offset = offset;
+                // Zeros of thread-local storage are as far from the segment's start as in memory.
+                out.offset = if out.is_zero && out.is_thread_local { start.0 + (at - start.1) } else { offset };
                 let end = at.checked_add(out.size)?;
                 if !out.is_zero {
                     offset = offset.checked_add(end - address)?;
@@ -324,6 +363,7 @@ impl Layout {
                 file_bytes: offset - first.0,
                 memory_bytes: memory_end.max(address) - first.1,
                 alignment: page,
+                section_alignment,
             };
             address = memory_end.max(address);
             if class == Class::Relro && segment.memory_bytes != 0 {
@@ -348,16 +388,42 @@ impl Layout {
         Some((self.outs.get(out as usize)?, at))
     }
 
-    /// Returns the segment that has an address in the file.
+    /// Returns the segment that has an address in the file, its end included. The padding behind what becomes read-only
+    /// is in none.
     pub(super) fn class_of(&self, address: u64) -> Option<Class> {
-        let has = |segment: &&(Class, &Segment)| {
-            (segment.1.address..=segment.1.address + segment.1.memory_bytes).contains(&address)
+        let has = |(class, segment): &(Class, &Segment)| {
+            let bytes = if *class == Class::Relro { segment.file_bytes } else { segment.memory_bytes };
+            (segment.address..=segment.address + bytes).contains(&address)
         };
-        CLASSES.into_iter().zip(&self.segments).find(|segment| has(&segment)).map(|(class, _)| class)
+        CLASSES.into_iter().zip(&self.segments).find(has).map(|(class, _)| class)
     }
 
     pub(super) fn made(&self, made: Made) -> Option<&Out> {
-        self.outs.iter().find(|out| out.made == Some(made))
+        self.outs.get((*self.made.get(made as usize)?)? as usize)
+    }
+
+    /// Returns the address of a word that the dynamic loader relocates.
+    pub(super) fn word(&self, word: Word, parts: &Parts<'_, '_>) -> Option<u64> {
+        Some(match word {
+            Word::Section { object, section, offset } => self.section(object, section, offset)?,
+            Word::Frame(record, offset) => {
+                self.made(Made::Frames)?.address + parts.frames.records.get(record)?.offset + offset
+            }
+            Word::Slot(at) => self.made(Made::Got)?.address + 8 * at,
+            Word::Resolved(at) => self.made(Made::Resolved)?.address + 8 * at,
+            Word::Initialiser(i) => self.made(Made::Initialisers)?.address + 8 * i as u64,
+            Word::Finaliser(i) => self.made(Made::Finalisers)?.address + 8 * i as u64,
+        })
+    }
+
+    /// Returns where the file has these bytes of an address.
+    pub(super) fn file_offset(&self, address: u64, bytes: u64) -> Option<usize> {
+        let inside = |segment: &Segment| {
+            let from = address.checked_sub(segment.address)?;
+            let is_inside = from.checked_add(bytes)? <= segment.file_bytes;
+            is_inside.then(|| usize::try_from(segment.offset + from).ok())?
+        };
+        self.segments.iter().find_map(inside)
     }
 
     /// Returns the address of a target that the image has itself.
@@ -370,14 +436,12 @@ impl Layout {
             Target::Absolute(value) => value,
             Target::Import(_) => return None,
             Target::Bound { set, is_end } => {
-                let name = parts.symbols.sets.get(set as usize)?;
-                let mut all = self.outs.iter().filter(|out| out.name == *name && out.made.is_none());
-                let first = all.next()?;
-                if is_end { all.next_back().unwrap_or(first) } else { first }.end_if(is_end)
+                let (first, last) = (*self.sets.get(set as usize)?)?;
+                if is_end { self.outs.get(last as usize)?.end()? } else { self.outs.get(first as usize)?.address }
             }
             Target::Got => self.made(Made::Got)?.address,
             Target::DsoHandle => {
-                let at = parts.scan.position(super::reference::Slot::Address(target))?;
+                let at = parts.scan.position(Slot::Handle)?;
                 self.made(Made::Got)?.address + 8 * at
             }
             Target::Dynamic => self.made(Made::Dynamic)?.address,
@@ -388,21 +452,38 @@ impl Layout {
             }
         })
     }
-
-    /// Returns the file offset of an address in a section that the file has.
-    pub(super) fn offset_of(&self, out: &Out, at: u64) -> Option<usize> {
-        usize::try_from(out.offset.checked_add(at)?).ok()
-    }
 }
 
 impl Out {
     fn new(name: &str, class: Class, is_thread_local: bool, is_zero: bool) -> Self {
         let name = name.to_owned();
-        Self { name, class, made: None, is_thread_local, is_zero, alignment: 1, size: 0, address: 0, offset: 0 }
+        Self {
+            header: 0,
+            name,
+            class,
+            made: None,
+            is_thread_local,
+            is_zero,
+            alignment: 1,
+            size: 0,
+            address: 0,
+            offset: 0,
+        }
     }
 
-    fn end_if(&self, is_end: bool) -> u64 {
-        self.address + if is_end { self.size } else { 0 }
+    fn end(&self) -> Option<u64> {
+        self.address.checked_add(self.size)
+    }
+
+    /// Returns the file's offset of a place in it.
+    pub(super) fn file_offset(&self, at: u64) -> Option<usize> {
+        usize::try_from(self.offset.checked_add(at)?).ok()
+    }
+
+    /// Returns the index of its header, as symbols have it.
+    pub(super) fn symbol_section(&self) -> u16 {
+        // Of more sections than there are numbers, any but none will do.
+        u16::try_from(self.header).unwrap_or(u16::MAX).min(SHN_LORESERVE - 1)
     }
 
     /// The order in the image: tables first, thread-local variables together, zeros last.

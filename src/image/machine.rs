@@ -6,7 +6,7 @@ use crate::elf::image_note::Reference;
 use crate::elf::relocations::Table;
 use crate::elf::{EM_AARCH64, EM_X86_64, put};
 
-/// The dynamic relocations and the stubs of a machine.
+/// The pages and the stubs of a machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Machine {
     pub(super) number: u16,
@@ -14,27 +14,6 @@ pub(super) struct Machine {
     pub(super) page: u64,
     pub(super) stub_bytes: u64,
     pub(super) helper_bytes: u64,
-}
-
-/// A relocation that the dynamic loader makes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum DynamicKind {
-    /// The load address is added.
-    Relative,
-    /// A symbol's address.
-    Symbol,
-    /// A GOT entry with a symbol's address.
-    Slot,
-    /// The number of a symbol's module; without a symbol of this module.
-    Module,
-    /// A symbol's offset in its module's block.
-    Offset,
-    /// The distance from the thread pointer.
-    Distance,
-    /// A descriptor: two words.
-    Descriptor,
-    /// The result of a resolver.
-    Indirect,
 }
 
 impl Machine {
@@ -47,28 +26,6 @@ impl Machine {
 
     fn is_aarch64(self) -> bool {
         self.number == EM_AARCH64
-    }
-
-    /// Returns the number of a dynamic relocation.
-    pub(super) fn relocation(self, kind: DynamicKind) -> u32 {
-        match (self.is_aarch64(), kind) {
-            (false, DynamicKind::Relative) => elf::R_X86_64_RELATIVE.0,
-            (false, DynamicKind::Symbol) => elf::R_X86_64_64.0,
-            (false, DynamicKind::Slot) => elf::R_X86_64_GLOB_DAT.0,
-            (false, DynamicKind::Module) => elf::R_X86_64_DTPMOD64.0,
-            (false, DynamicKind::Offset) => elf::R_X86_64_DTPOFF64.0,
-            (false, DynamicKind::Distance) => elf::R_X86_64_TPOFF64.0,
-            (false, DynamicKind::Descriptor) => elf::R_X86_64_TLSDESC.0,
-            (false, DynamicKind::Indirect) => elf::R_X86_64_IRELATIVE.0,
-            (true, DynamicKind::Relative) => elf::R_AARCH64_RELATIVE.0,
-            (true, DynamicKind::Symbol) => elf::R_AARCH64_ABS64.0,
-            (true, DynamicKind::Slot) => elf::R_AARCH64_GLOB_DAT.0,
-            (true, DynamicKind::Module) => elf::R_AARCH64_TLS_DTPMOD.0,
-            (true, DynamicKind::Offset) => elf::R_AARCH64_TLS_DTPREL.0,
-            (true, DynamicKind::Distance) => elf::R_AARCH64_TLS_TPREL.0,
-            (true, DynamicKind::Descriptor) => elf::R_AARCH64_TLSDESC.0,
-            (true, DynamicKind::Indirect) => elf::R_AARCH64_IRELATIVE.0,
-        }
     }
 
     /// Writes a stub: it jumps to the address in a slot, which is less than 2 GiB away.
@@ -118,19 +75,19 @@ impl Machine {
     }
 
     /// Writes a function that passes the address `dso` on, as the argument of this number, and jumps to the address in
-    /// a slot. `second`: the argument before is a null pointer.
+    /// a slot. `with_null`: the argument before is a null pointer.
     pub(super) fn write_helper(
         self,
         out: &mut [u8],
         (offset, at): (usize, u64),
-        (argument, second): (u8, bool),
+        (argument, with_null): (u8, bool),
         (dso, slot): (u64, u64),
     ) {
         if self.is_aarch64() {
             // bti c; mov x1, #0 or nop; adrp xN, dso; add xN, xN, #:lo12:dso
             let register = u32::from(argument);
             let add = 0x9100_0000 | ((dso & 0xfff) as u32) << 10 | register << 5 | register;
-            let before = if second { 0xd280_0001 } else { 0xd503_201f };
+            let before = if with_null { 0xd280_0001 } else { 0xd503_201f };
             put_words(out, offset, &[0xd503_245f, before, adrp(register, at + 8, dso), add]);
             put_words(out, offset + 16, &jump_aarch64(at + 16, slot));
             return;
@@ -138,7 +95,7 @@ impl Machine {
         // endbr64; xor %esi, %esi; lea dso(%rip), ARGUMENT; jmp *slot(%rip); int3
         let lea = [0x48, 0x8d, [0x3d, 0x35, 0x15, 0x0d].get(usize::from(argument)).copied().unwrap_or(0x3d)];
         let mut code = vec![0xf3, 0x0f, 0x1e, 0xfa];
-        if second {
+        if with_null {
             code.extend_from_slice(&[0x31, 0xf6]);
         }
         code.extend(relative_x86_64(&lea, at + code.len() as u64, dso));

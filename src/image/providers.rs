@@ -1,6 +1,7 @@
 //! The shared libraries that provide an image's imports, and the versions of their symbols. A reference without a
 //! version binds to the oldest, which may be another function (glibc's `pthread_cond_wait`).
 
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use hashbrown::{HashMap, HashSet};
@@ -14,7 +15,7 @@ use crate::{Error, ImageError, Result};
 const LITTLE: LittleEndian = LittleEndian;
 
 /// Libraries that compilers link programs with; an image needs them only where it has a name of theirs.
-const SYSTEM: [&str; 6] =
+pub(super) const SYSTEM: [&str; 6] =
     ["libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6"];
 /// Where systems have them, also for cross compilers.
 const FOLDERS_X86_64: &[&str] =
@@ -27,6 +28,11 @@ const FOLDERS_AARCH64: &[&str] = &[
     "/usr/aarch64-linux-gnu/lib",
     "/usr/lib",
 ];
+
+/// Returns the folders in which a machine's libraries are looked for.
+pub(super) fn folders(machine: u16) -> &'static [&'static str] {
+    if machine == EM_AARCH64 { FOLDERS_AARCH64 } else { FOLDERS_X86_64 }
+}
 
 /// The shared libraries of an image, in the order in which names are looked for.
 #[derive(Debug, Default)]
@@ -47,25 +53,29 @@ impl Providers {
     ) -> Result<Self> {
         let mut providers = Self::default();
         let mut wanted: HashSet<&str> = names.iter().copied().collect();
+        let folders = folders(machine);
         for path in given {
-            let bytes = read_object(path)?;
+            let bytes = read_library(path, folders)?;
             let refused = |message| Error::Image(ImageError::NotASharedLibrary { path: path.clone(), message });
             let (name, exports) = read(&bytes, machine, &wanted).map_err(refused)?;
             providers.add(path, name, exports, &mut wanted);
         }
         providers.given = providers.names.len();
-        let folders = if machine == EM_AARCH64 { FOLDERS_AARCH64 } else { FOLDERS_X86_64 };
         for library in SYSTEM {
             if wanted.is_empty() {
                 break;
             }
-            let paths = folders.iter().map(|folder| Path::new(folder).join(library));
-            let found = paths.into_iter().find_map(|path| {
-                let (name, exports) = read(&read_object(&path).ok()?, machine, &wanted).ok()?;
-                Some((path, name, exports))
-            });
-            if let Some((path, name, exports)) = found {
-                providers.add(&path, name, exports, &mut wanted);
+            for path in folders.iter().map(|folder| Path::new(folder).join(library)) {
+                let bytes = match read_object(&path) {
+                    Ok(bytes) => bytes,
+                    Err(Error::Io { source, .. }) if is_absent(&source) => continue,
+                    // Without it, imports would have no versions.
+                    Err(error) => return Err(error),
+                };
+                if let Ok((name, exports)) = read(&bytes, machine, &wanted) {
+                    providers.add(&path, name, exports, &mut wanted);
+                    break;
+                }
             }
         }
         Ok(providers)
@@ -94,6 +104,18 @@ impl Providers {
         let (library, version) = self.found.get(name)?;
         Some((*library, version.as_deref()))
     }
+}
+
+/// Returns whether a file cannot be read now and later.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied)
+}
+
+/// Reads a shared library that was given: a name that is no file here is one of the system's, as for `dlopen`.
+fn read_library(path: &Path, folders: &[&str]) -> Result<Vec<u8>> {
+    let is_name = path.components().nth(1).is_none() && !path.exists();
+    let found = || folders.iter().find_map(|folder| read_object(&Path::new(folder).join(path)).ok());
+    is_name.then(found).flatten().map_or_else(|| read_object(path), Ok)
 }
 
 /// Names and default versions.

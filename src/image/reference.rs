@@ -1,14 +1,15 @@
 //! What a reference becomes in an image that may be loaded anywhere.
 
-use super::machine::DynamicKind;
 use super::symbols::Target;
-use crate::elf::relocations::{Entry, Kind, Operation, Through, Tls};
+use crate::elf::relocations::{DynamicKind, Entry, Kind, Operation, Through, Tls};
 
 /// An entry of the GOT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Slot {
     /// The address of a symbol.
     Address(Target),
+    /// The word whose address stands for the image, and which has it, as in a linked program.
+    Handle,
     /// The result of a resolver.
     Resolved(Target),
     /// Module and offset of a thread-local variable.
@@ -24,7 +25,7 @@ pub(super) enum Slot {
 impl Slot {
     pub(super) fn words(self) -> u64 {
         match self {
-            Self::Address(_) | Self::Resolved(_) | Self::Distance(_) => 1,
+            Self::Address(_) | Self::Handle | Self::Resolved(_) | Self::Distance(_) => 1,
             Self::Variable(_) | Self::Block | Self::Descriptor(_) => 2,
         }
     }
@@ -68,7 +69,7 @@ pub(super) fn decide(kind: &Kind, target: Target) -> Option<Use> {
         Operation::Absolute => match target {
             Target::Absolute(_) => Use::Address,
             _ if kind.width != 8 => return None,
-            Target::Import(_) => Use::Dynamic(DynamicKind::Symbol),
+            Target::Import(_) => Use::Dynamic(DynamicKind::Address),
             _ => Use::Dynamic(DynamicKind::Relative),
         },
         Operation::Relative | Operation::PageRelative => near(kind.through)?,

@@ -5,12 +5,12 @@ use hashbrown::HashMap;
 use super::arrays::{Arrays, Call};
 use super::frames::Frames;
 use super::input::{Field, Input};
-use super::machine::DynamicKind;
 use super::reference::{Slot, Use, advice, decide};
 use super::symbols::{Referred, Symbols, Target};
-use crate::ImageError;
-use crate::elf::{in_message, link_tables::LinkTables};
-use crate::{Error, Result};
+use crate::elf::in_message;
+use crate::elf::link_tables::LinkTables;
+use crate::elf::relocations::DynamicKind;
+use crate::{Error, ImageError, Result};
 
 /// A word that the dynamic loader relocates.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +40,8 @@ pub(super) struct Dynamic {
     /// The target; `None` for the image itself.
     pub(super) target: Option<Target>,
     pub(super) addend: i64,
+    /// Whether it is in the table of those without addends.
+    pub(super) is_relr: bool,
 }
 
 impl Dynamic {
@@ -150,7 +152,7 @@ impl Scan {
             scan.slot(Slot::Address(Target::Import(helper.import)));
         }
         if symbols.dso_handle == Some(Target::DsoHandle) {
-            scan.slot(Slot::Address(Target::DsoHandle));
+            scan.slot(Slot::Handle);
         }
         scan.fill_slots();
         Ok(scan)
@@ -217,20 +219,20 @@ impl Scan {
     fn push_dynamic(&mut self, word: Word, kind: DynamicKind, target: Target, addend: i64) {
         let is_import = matches!(target, Target::Import(_));
         let target = (is_import || kind != DynamicKind::Module).then_some(target);
-        self.dynamic.push(Dynamic { word, kind, target, addend });
+        self.dynamic.push(Dynamic { word, kind, target, addend, is_relr: false });
     }
 
-    fn slot(&mut self, slot: Slot) -> u64 {
+    fn slot(&mut self, slot: Slot) {
         if let Slot::Address(target @ Target::Indirect { .. }) = slot {
             self.stub(target);
         }
         let words = if matches!(slot, Slot::Resolved(_)) { &mut self.resolved_words } else { &mut self.slot_words };
-        *self.by_slot.entry(slot).or_insert_with(|| {
+        self.by_slot.entry(slot).or_insert_with(|| {
             let at = *words;
             *words += slot.words();
             self.slots.push((slot, at));
             at
-        })
+        });
     }
 
     fn stub(&mut self, target: Target) {
@@ -257,9 +259,8 @@ impl Scan {
 
     /// Returns the imported symbols that are thread-local.
     pub(super) fn variables(&self) -> Vec<u32> {
-        use DynamicKind::{Descriptor, Distance, Module, Offset};
-        let is_one = |dynamic: &&Dynamic| matches!(dynamic.kind, Module | Offset | Distance | Descriptor);
-        let mut all: Vec<u32> = self.dynamic.iter().filter(is_one).filter_map(Dynamic::import).collect();
+        let of_variables = self.dynamic.iter().filter(|dynamic| dynamic.kind.is_of_variable());
+        let mut all: Vec<u32> = of_variables.filter_map(Dynamic::import).collect();
         all.sort_unstable();
         all
     }
@@ -289,6 +290,9 @@ impl Scan {
                     let kind = if import(target) { DynamicKind::Slot } else { DynamicKind::Relative };
                     self.push_dynamic(Word::Slot(at), kind, target, 0);
                 }
+                Slot::Handle => {
+                    self.push_dynamic(Word::Slot(at), DynamicKind::Relative, Target::DsoHandle, 0);
+                }
                 Slot::Resolved(target) => self.push_dynamic(Word::Resolved(at), DynamicKind::Indirect, target, 0),
                 Slot::Variable(target) => {
                     self.push_dynamic(Word::Slot(at), DynamicKind::Module, target, 0);
@@ -301,6 +305,7 @@ impl Scan {
                     kind: DynamicKind::Module,
                     target: None,
                     addend: 0,
+                    is_relr: false,
                 }),
                 Slot::Distance(target) => {
                     self.is_static = true;

@@ -4,11 +4,10 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
 use super::input::{Field, Input, Local};
-use crate::ImageError;
 use crate::elf::link_tables::{LinkTables, SymbolPlace};
 use crate::elf::relocations::{Operation, Tls};
 use crate::elf::{Binding, Definition, EM_AARCH64, SymbolKind, Visibility, is_c_identifier};
-use crate::{Error, Result};
+use crate::{Error, ImageError, Result};
 
 /// Where a symbol is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,6 +38,7 @@ pub(super) enum Target {
     Got,
     /// The word whose address stands for the image (`__dso_handle`).
     DsoHandle,
+    /// The dynamic section (`_DYNAMIC`).
     Dynamic,
     /// The start of the image.
     Start,
@@ -59,7 +59,7 @@ pub(super) struct Helper {
     pub(super) with_null: bool,
 }
 
-/// Their names (empty for the finaliser of an image), and libc's.
+/// Their names (empty for the finaliser of an image), libc's, and the rest of [`Helper`].
 const HELPERS: [(&str, &str, u8, bool); 4] = [
     ("atexit", "__cxa_atexit", 2, true),
     ("at_quick_exit", "__cxa_at_quick_exit", 1, false),
@@ -124,8 +124,8 @@ pub(super) struct Symbols<'a> {
     /// By object and symbol index: the global symbol plus one, or 0 for a local one.
     by_index: Vec<Vec<u32>>,
     pub(super) commons: Vec<Common>,
-    /// Names of linker sets.
-    pub(super) sets: Vec<&'a str>,
+    /// Linker sets: sections whose bounds have names. Their numbers by the sections' names.
+    pub(super) sets: HashMap<&'a str, u32>,
     pub(super) helpers: Vec<Helper>,
     /// The one that calls what was registered with `__dso_handle`.
     pub(super) finaliser: Option<Target>,
@@ -175,6 +175,7 @@ impl<'a> Symbols<'a> {
                 }
             }
         }
+        symbols.add_versions(&mut ids);
         for (number, input) in (0..).zip(inputs) {
             for import in &input.index.imports {
                 let hidden = import.visibility == Visibility::Hidden;
@@ -203,14 +204,14 @@ impl<'a> Symbols<'a> {
         Ok(symbols)
     }
 
-    /// Notes the sections whose bounds have names.
+    /// Numbers the sections whose bounds have names.
     fn find_sets(&mut self, inputs: &'a [Input]) {
-        let mut seen = HashSet::new();
         for input in inputs {
             for section in (0..).zip(&input.index.sections).filter(|(i, _)| input.is_mapped(*i)).map(|(_, s)| s) {
                 let name = input.index.name(section.name);
-                if is_c_identifier(name.as_bytes()) && seen.insert(name) {
-                    self.sets.push(name);
+                if is_c_identifier(name.as_bytes()) {
+                    let next = self.sets.len() as u32;
+                    self.sets.entry(name).or_insert(next);
                 }
             }
         }
@@ -284,6 +285,19 @@ impl<'a> Symbols<'a> {
         Ok(())
     }
 
+    /// Gives a symbol `f@@VERSION` its other name, `f`, unless another one has it.
+    fn add_versions(&mut self, ids: &mut HashMap<&'a str, u32>) {
+        for id in 0..self.globals.len() {
+            let Some(global) = self.globals.get(id) else { continue };
+            let Some((name, _)) = global.name.split_once("@@").filter(|(base, _)| !base.is_empty()) else { continue };
+            let unversioned = Global { name, ..*global };
+            if let Entry::Vacant(entry) = ids.entry(name) {
+                entry.insert(self.globals.len() as u32);
+                self.globals.push(unversioned);
+            }
+        }
+    }
+
     fn refer(
         &mut self,
         ids: &mut HashMap<&'a str, u32>,
@@ -350,9 +364,8 @@ impl<'a> Symbols<'a> {
     fn bind_imports(&mut self, inputs: &[Input]) -> Result<()> {
         for global in self.globals.iter_mut().filter(|global| global.rank == Rank::Undefined) {
             let bound = |prefix: &str, is_end| {
-                let set = global.name.strip_prefix(prefix)?;
-                let set = self.sets.iter().position(|name| *name == set)?;
-                Some(Target::Bound { set: set as u32, is_end })
+                let set = *self.sets.get(global.name.strip_prefix(prefix)?)?;
+                Some(Target::Bound { set, is_end })
             };
             let known = match global.name {
                 "_GLOBAL_OFFSET_TABLE_" => Some(Target::Got),

@@ -5,14 +5,14 @@ use object::elf;
 use super::dynamic::Tables;
 use super::input::{Field, Input};
 use super::layout::{Layout, Made, Parts};
-use super::machine::DynamicKind;
 use super::reference::{Slot, Use, decide};
-use super::scan::{Dynamic, Scan, Site, Word};
+use super::relr::{self, RELR_SIZE};
+use super::scan::{Dynamic, Scan, Site};
 use super::symbols::{Global, Referred, Target};
 use crate::Result;
 use crate::elf::image_note::{DSO_HANDLE, Reference};
 use crate::elf::link_tables::LinkTables;
-use crate::elf::relocations::AddressForm;
+use crate::elf::relocations::{AddressForm, DynamicKind};
 use crate::elf::{ImageBytes, put};
 
 pub(super) struct Writer<'w, 'a> {
@@ -47,6 +47,7 @@ impl<'w, 'a> Writer<'w, 'a> {
         self.write_helpers();
         self.write_slots();
         self.write_tables();
+        self.write_addends();
         self.refer_out_of_segments();
         Ok(self.finish())
     }
@@ -64,7 +65,7 @@ impl<'w, 'a> Writer<'w, 'a> {
             let Some(tables) = self.parts.tables_of(object) else { continue };
             for section in (0..input.index.sections.len() as u32).filter(|section| input.is_placed(*section)) {
                 let Some((out, at)) = self.layout.out_of(object, section) else { continue };
-                let (Some(start), address) = (self.layout.offset_of(out, at), out.address + at) else { continue };
+                let (Some(start), address) = (out.file_offset(at), out.address + at) else { continue };
                 if out.is_zero {
                     continue;
                 }
@@ -179,13 +180,27 @@ impl<'w, 'a> Writer<'w, 'a> {
             (Made::Versions, tables.versions.clone()),
             (Made::VersionsNeeded, tables.needed.clone()),
             (Made::Relocations, relocations.unwrap_or_default()),
+            (Made::Relr, relr::table(layout, parts).unwrap_or_default()),
             (Made::Dynamic, dynamic.into_bytes()),
         ];
         made.into_iter().for_each(|(made, bytes)| self.put(made, &bytes));
     }
 
+    /// Writes the addends that are not in a table.
+    fn write_addends(&mut self) {
+        let of_relr = self.parts.scan.dynamic.iter().filter(|dynamic| dynamic.is_relr);
+        let mut addends: Vec<(u64, i64)> = of_relr.filter_map(|dynamic| self.dynamic(dynamic)).collect();
+        // Of two in one place the one wins that does so in the other table.
+        addends.sort_unstable();
+        for (at, addend) in addends {
+            if let Some(offset) = self.layout.file_offset(at, RELR_SIZE) {
+                put(&mut self.out, offset, &addend.to_le_bytes());
+            }
+        }
+    }
+
     /// Returns the section header's index and the address of a symbol that is exported.
-    fn defined_at(&self, global: &Global<'_>) -> Option<(u16, u64)> {
+    pub(super) fn defined_at(&self, global: &Global<'_>) -> Option<(u16, u64)> {
         let address = self.address(global.target)?;
         let out = match global.target {
             Target::Absolute(value) => return Some((elf::SHN_ABS.0, value)),
@@ -194,22 +209,13 @@ impl<'w, 'a> Writer<'w, 'a> {
             Target::Helper(_) => self.layout.made(Made::Helpers)?,
             _ => self.layout.made(Made::Commons)?,
         };
-        Some((self.header_of(out), address))
+        Some((out.symbol_section(), address))
     }
 
     /// Returns the place and the addend of a relocation by the dynamic loader.
     fn dynamic(&self, dynamic: &Dynamic) -> Option<(u64, i64)> {
         let layout = self.layout;
-        let at = match dynamic.word {
-            Word::Section { object, section, offset } => layout.section(object, section, offset)?,
-            Word::Frame(record, offset) => {
-                layout.made(Made::Frames)?.address + self.parts.frames.records.get(record)?.offset + offset
-            }
-            Word::Slot(at) => layout.made(Made::Got)?.address + 8 * at,
-            Word::Resolved(at) => layout.made(Made::Resolved)?.address + 8 * at,
-            Word::Initialiser(i) => layout.made(Made::Initialisers)?.address + 8 * i as u64,
-            Word::Finaliser(i) => layout.made(Made::Finalisers)?.address + 8 * i as u64,
-        };
+        let at = layout.word(dynamic.word, self.parts)?;
         let Some(target) = dynamic.target.filter(|target| !matches!(target, Target::Import(_))) else {
             return Some((at, dynamic.addend));
         };
@@ -222,14 +228,14 @@ impl<'w, 'a> Writer<'w, 'a> {
     }
 
     /// Returns the address at which references find a target: of an indirect function, its stub.
-    pub(super) fn address(&self, target: Target) -> Option<u64> {
+    fn address(&self, target: Target) -> Option<u64> {
         match target {
             Target::Indirect { .. } => self.stub(target),
             _ => self.layout.address(target, self.parts),
         }
     }
 
-    pub(super) fn stub(&self, target: Target) -> Option<u64> {
+    fn stub(&self, target: Target) -> Option<u64> {
         let number = u64::from(self.parts.scan.stub_of(target)?);
         Some(self.layout.made(Made::Stubs)?.address + number * self.parts.machine.stub_bytes)
     }
@@ -240,7 +246,7 @@ impl<'w, 'a> Writer<'w, 'a> {
     }
 
     /// Returns the offset of a variable in the image's thread-local block.
-    fn in_block(&self, target: Target) -> Option<u64> {
+    pub(super) fn in_block(&self, target: Target) -> Option<u64> {
         let address = self.layout.address(target, self.parts).filter(|_| !matches!(target, Target::Absolute(_)))?;
         Some(address.wrapping_sub(self.layout.thread_local?.address))
     }

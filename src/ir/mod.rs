@@ -2,7 +2,8 @@
 //! machine, in memory.
 //!
 //! [`JitEngine::add_module`] takes a module made with inkwell, [`JitEngine::add_bitcode`] takes bitcode or text.
-//! [`compile`] and [`compile_module`] return the object, for example for an [`ObjectCache`](crate::ObjectCache). Each
+//! [`compile`] and [`compile_module`] return the object;
+//! [`ObjectCache::get_or_compile_ir`](crate::ObjectCache::get_or_compile_ir) keeps it for the next time. Each
 //! compilation has a context of its own, so results are independent of the caller's context, and threads compile in
 //! parallel.
 //!
@@ -16,15 +17,17 @@
 //! another machine), and its bitcode reader is not made for hostile bytes; its text reader is more careful.
 #![allow(unsafe_code, reason = "a handler for LLVM's diagnostics, and a flag that inkwell does not set")]
 
+mod cached;
 mod error;
 mod machine;
 mod names;
 mod parts;
 mod transform;
 
+pub(crate) use cached::cache_key;
 pub use error::IrError;
 use error::text;
-use machine::{Host, Machine, host};
+use machine::Machine;
 pub(crate) use names::Interface;
 pub(crate) use parts::{Part, Parts, compile_part, parts};
 use std::ffi::{CStr, c_void};
@@ -45,7 +48,7 @@ use slabjit_llvm_wrap::llvm_sys::core::{
 use slabjit_llvm_wrap::llvm_sys::prelude::LLVMDiagnosticInfoRef;
 
 use crate::fork_guard::ForkGuard;
-use crate::{CacheKey, Error, JitEngine, Library, Result};
+use crate::{Error, JitEngine, Library, Result};
 
 /// LLVM's optimisation level, as `-O0` to `-O3` of clang.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -262,30 +265,6 @@ fn is_native(normalized: &str) -> bool {
                 && (system.is_empty() || system.iter().any(|p| p.starts_with("linux") || *p == "elf"))
         }
     }
-}
-
-/// Returns the key of what [`compile_interface`] or, for a function, [`compile_part`] makes.
-pub(crate) fn cache_key(
-    name: &str,
-    function: &str,
-    ir: &[u8],
-    level: OptLevel,
-    transforms: &[Transform],
-) -> Result<CacheKey> {
-    let Host { cpu, features, .. } = host().map_err(failed(name))?;
-    let (version, llvm) = (env!("CARGO_PKG_VERSION"), crate::llvm_version_string());
-    let mut inputs: Vec<&[u8]> = vec![
-        b"module of slabjit::orc",
-        version.as_bytes(),
-        llvm.as_bytes(),
-        cpu.as_bytes(),
-        features.as_bytes(),
-        level.of_llvm().1.as_bytes(),
-        function.as_bytes(),
-        ir,
-    ];
-    inputs.extend(transforms.iter().map(|transform| transform.key.as_bytes()));
-    Ok(CacheKey::new(inputs))
 }
 
 /// Errors that LLVM reports to a handler. Without a handler it prints them and ends the process.

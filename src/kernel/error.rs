@@ -19,6 +19,32 @@ pub enum KernelError {
         problem: String,
     },
 
+    /// A text that is not one of [signatures](crate::KernelSignature::parse_all).
+    #[error("signatures, line {line}, column {column}: expected {expected}, found {found}; {instead}")]
+    SignatureSyntax {
+        /// The line, from 1.
+        line: usize,
+        /// The column in characters, from 1.
+        column: usize,
+        /// What is there.
+        found: String,
+        /// What may be there.
+        expected: String,
+        /// What to write instead.
+        instead: String,
+    },
+
+    /// A [`KernelSignature`](crate::KernelSignature) that makes no sense, in a text.
+    #[error("signatures, line {line}, column {column}: {source}")]
+    SignatureInText {
+        /// The line of the argument concerned, or of the signature, from 1.
+        line: usize,
+        /// The column in characters, from 1.
+        column: usize,
+        /// An [`InvalidSignature`](Self::InvalidSignature).
+        source: Box<KernelError>,
+    },
+
     /// A function that is not what the signature says.
     #[error(
         "a function cannot be bound to the signature of kernel '{kernel}'{}: {problem}; correct the type that \

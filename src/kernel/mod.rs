@@ -19,6 +19,7 @@ mod invoke;
 mod kernel_function;
 mod overlap;
 mod signature;
+mod signature_text;
 mod span;
 mod tuning_memory;
 

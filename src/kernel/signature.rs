@@ -89,6 +89,8 @@ pub enum Returns {
 /// [`alias`](KernelSignatureBuilder::alias) declares the pair, and [`in_place`](KernelSignatureBuilder::in_place) that
 /// the kernel is of this kind.
 ///
+/// A signature is built, or read from a text ([`parse_all`](Self::parse_all) has the grammar).
+///
 /// ```
 /// use slabjit::{ElementType, KernelSignature};
 ///
@@ -102,21 +104,27 @@ pub enum Returns {
 ///     .scalar::<i64>("columns")
 ///     .scalar::<f32>("eps")
 ///     .build()?;
-/// # let _ = signature;
+///
+/// let text = "rmsnorm(
+///     x: in f32[rows, columns], weight: in f32[columns], y: out f32[rows, columns],
+///     rows: i64, columns: i64, eps: f32,
+/// )";
+/// assert_eq!(text.parse::<KernelSignature>()?, signature);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct KernelSignature {
     pub(super) inner: Arc<Inner>,
 }
 
+#[derive(PartialEq, Eq)]
 pub(super) struct Inner {
     pub name: String,
     pub parameters: Vec<Parameter>,
     /// Names of extents; a [`Dimension`] refers to a position here.
     pub extents: Vec<String>,
-    /// Pairs of output and input, by position.
+    /// Pairs of output and input, by position, each once, in order.
     pub aliases: Vec<(usize, usize)>,
     pub in_place: bool,
     pub returns: Returns,
@@ -124,16 +132,19 @@ pub(super) struct Inner {
     pub writes: bool,
 }
 
+#[derive(PartialEq, Eq)]
 pub(super) struct Parameter {
     pub name: String,
     pub kind: Kind,
 }
 
+#[derive(PartialEq, Eq)]
 pub(super) enum Kind {
     Buffer(BufferParameter),
     Scalar(ScalarType),
 }
 
+#[derive(PartialEq, Eq)]
 pub(super) struct BufferParameter {
     pub access: Access,
     pub element: ElementType,
@@ -143,7 +154,7 @@ pub(super) struct BufferParameter {
     pub alignment: usize,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dimension {
     Fixed(usize),
     Any,
@@ -277,14 +288,17 @@ impl KernelSignatureBuilder {
     }
 
     /// Adds a scalar.
-    pub fn scalar<T: super::element::Scalar>(mut self, name: impl Into<String>) -> Self {
-        self.arguments.push((name.into(), Declared::Scalar(T::TYPE)));
-        self
+    pub fn scalar<T: super::element::Scalar>(self, name: impl Into<String>) -> Self {
+        self.scalar_of(name, T::TYPE)
     }
 
     /// Adds a pointer that is no buffer of the contract ([`ScalarType::Pointer`]).
-    pub fn pointer(mut self, name: impl Into<String>) -> Self {
-        self.arguments.push((name.into(), Declared::Scalar(ScalarType::Pointer)));
+    pub fn pointer(self, name: impl Into<String>) -> Self {
+        self.scalar_of(name, ScalarType::Pointer)
+    }
+
+    pub(super) fn scalar_of(mut self, name: impl Into<String>, kind: ScalarType) -> Self {
+        self.arguments.push((name.into(), Declared::Scalar(kind)));
         self
     }
 
@@ -419,6 +433,8 @@ impl KernelSignatureBuilder {
             }
             pairs.push(pair);
         }
+        pairs.sort_unstable();
+        pairs.dedup();
         if in_place && pairs.is_empty() {
             return Err(invalid("", "it may run in place, but no output is declared as an alias of an input"));
         }

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::elf::image_file::read_image;
-use crate::elf::{HOST_MACHINE, Host, LARGEST_ARENA, LinkPlan, Preparation, Surroundings, Whereabouts};
+use crate::elf::{Host, LARGEST_ARENA, LinkPlan, Preparation, Surroundings, Whereabouts};
+use crate::live::images::{Images, Source};
 use crate::live::lifetime::atexit;
 use crate::live::lifetime::loaded_library::LoadedLibrary;
 use crate::live::lifetime::registry::Registry;
 use crate::live::linker::Linker;
 use crate::live::resolve::decided::Decided;
-use crate::live::resolve::object_bytes::SpareBuffer;
+use crate::live::resolve::object_bytes::{ObjectBytes, SpareBuffer};
 use crate::live::resolve::prepared::PreparedObject;
 use crate::live::resolve::walk;
 use crate::memory::{Arena, ArenaConfig};
@@ -25,12 +25,7 @@ const _: () = assert!(ArenaConfig::MAX as u64 == LARGEST_ARENA);
 /// The state that the libraries of one engine share.
 pub(crate) struct Context {
     linker: Option<Arc<dyn Linker>>,
-    /// Loads what was linked before.
-    images: Arc<dyn Linker>,
-    /// Whether the bytes of images are hashed.
-    verify_images: bool,
-    /// Whether libraries keep the bytes of their objects.
-    pub(crate) keep_objects: bool,
+    pub(crate) images: Images,
     pub(crate) arena: Arc<Arena>,
     pub(crate) preparation: Preparation,
     pub(crate) out_of_range: OutOfRange,
@@ -47,24 +42,12 @@ impl Context {
         out_of_range: OutOfRange,
         threads: Threads,
         linker: Option<Arc<dyn Linker>>,
-        (images, verify_images, keep_objects): (Arc<dyn Linker>, bool, bool),
+        images: Images,
     ) -> Result<Arc<Self>> {
         atexit::hook_process();
         let (registry, spare, unnamed) = (Arc::default(), SpareBuffer::new(arena.warm), AtomicU32::new(0));
         let arena = Arena::open(arena)?;
-        Ok(Arc::new(Self {
-            linker,
-            images,
-            verify_images,
-            keep_objects,
-            arena,
-            preparation,
-            out_of_range,
-            registry,
-            spare,
-            threads,
-            unnamed,
-        }))
+        Ok(Arc::new(Self { linker, images, arena, preparation, out_of_range, registry, spare, threads, unnamed }))
     }
 
     /// Returns the linker of these objects, which are images or not.
@@ -73,25 +56,30 @@ impl Context {
     /// [`LinkError::NoLinker`](crate::LinkError::NoLinker) in a build without LLVM.
     pub(crate) fn linker(&self, of: &[Decided]) -> Result<&dyn Linker> {
         if of.iter().any(|decided| decided.object.image.is_some()) {
-            return Ok(&*self.images);
+            return Ok(&*self.images.loader);
         }
         self.linker.as_deref().ok_or(Error::Link(LinkError::NoLinker))
     }
 
     /// Returns a copy of an object's bytes, if they are kept.
     fn original(&self, bytes: &[u8]) -> Option<Arc<[u8]>> {
-        self.keep_objects.then(|| bytes.into())
+        self.images.keep_objects.then(|| bytes.into())
     }
 
     /// Reads an image, which is to be loaded.
-    pub(crate) fn prepare_image(&self, kept_name: Name, bytes: Cow<'_, [u8]>) -> Result<PreparedObject> {
+    pub(crate) fn prepare_image(&self, kept_name: Name, source: Source<'_>) -> Result<PreparedObject> {
         let name = kept_name.text();
-        let read = read_image(&bytes, HOST_MACHINE, self.verify_images);
-        let (index, image) = read.map_err(|unfit| Error::Image(unfit.into_error(&name)))?;
+        let (bytes, file) = match source {
+            Source::Bytes(bytes) => (self.spare.own(bytes), None),
+            Source::File(file, pages) => (ObjectBytes::of_file(pages), Some(file)),
+        };
+        let (index, image, lacks) = self.images.read(&name, &bytes)?;
         let original = self.original(&bytes);
-        let mut object = PreparedObject::new(name, kept_name, self.spare.own(bytes), index);
+        let mut object = PreparedObject::new(name, kept_name, bytes, index);
+        object.file = file.map(Box::new);
+        object.lacks = (!lacks.is_empty()).then(|| Arc::new(lacks));
         object.original = original;
-        object.image = Some(Box::new(image));
+        object.image = Some(Arc::new(image));
         Ok(object)
     }
 

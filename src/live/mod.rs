@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! context     state that the libraries of an engine share
+//! images/     how images and their files are read
 //! library/    one library: objects, names and archives; claims it, links its batch through `Linker`, initialises it
 //! resolve/    the binding of imports to definitions
 //! linker      the interface to the linking half: one trait
@@ -15,6 +16,7 @@
 
 pub(crate) mod context;
 pub(crate) mod error;
+pub(crate) mod images;
 pub(crate) mod library;
 pub(crate) mod lifetime;
 pub(crate) mod linked;

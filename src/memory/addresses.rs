@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::module_names::ModuleNames;
 use super::os::{self, Mapping};
 use crate::fork_guard::Mutex;
-use crate::functions::{Function, FunctionList, SymbolRange, SymbolTables};
+use crate::functions::{SortedFunctions, SymbolRange, SymbolTables};
 use crate::runtime::{ArenaModule, NotOpened, may_open};
 
 /// How often the loader is asked for the same addresses, and how often for others.
@@ -129,14 +129,13 @@ impl Addresses {
 
     /// Tells the dynamic loader of those functions that are in a range of the arena. The symbols stay until they are
     /// [removed](Self::unlist).
-    pub(super) fn list(&self, functions: &FunctionList, range: &Range<usize>) -> Option<SymbolRange> {
+    pub(super) fn list(&self, functions: &SortedFunctions<'_>, range: &Range<usize>) -> Option<SymbolRange> {
         let module = self.module.as_ref().filter(|_| self.mapping.range().contains(&range.start))?;
-        let within = |function: &Function<'_>| range.contains(&(function.address as usize));
-        let functions: Vec<Function<'_>> = functions.iter().filter(within).collect();
+        let functions = functions.within(range);
         if functions.is_empty() {
             return None;
         }
-        module.names.lock().add(&module.module, &functions)
+        module.names.lock().add(&module.module, functions)
     }
 
     /// Keeps functions that were [listed](Self::list) from the loader.

@@ -23,7 +23,7 @@ use super::ranges::Ranges;
 use super::stats::ArenaStats;
 use super::warm::Warm;
 use crate::fork_guard::{self, Guard, Mutex};
-use crate::functions::{FunctionList, FunctionTable};
+use crate::functions::{FunctionTable, SortedFunctions};
 use crate::memory::address_log::{History, Listed, Occupant, RecordId, Writer};
 use crate::memory::membarrier;
 use crate::name::Name;
@@ -271,7 +271,7 @@ impl Arena {
         runs: &PackedRuns,
         library: &Name,
         object: &Name,
-        functions: &FunctionList,
+        functions: &SortedFunctions<'_>,
     ) -> Option<RecordId> {
         let runs = runs.iter(self.range().start).map(|run| run.addresses);
         let kept = (|| self.keep(functions, &self.range()), functions.frames);
@@ -306,14 +306,14 @@ impl Arena {
             };
             (state.carve(len), rest)
         };
-        self.clean(rest);
+        self.clean(rest, false);
         span
     }
 
     /// Frees the prepared pages, so that they do not make the arena look full.
     fn give_ready_back(&self) {
         let rest = std::mem::take(&mut self.state().ready);
-        self.clean(rest);
+        self.clean(rest, false);
     }
 
     /// Takes and counts the addresses of a slab.
@@ -364,8 +364,8 @@ impl Arena {
     }
 
     /// Takes the memory of slabs' pages away.
-    fn take_pages_away(&self, range: &Range<usize>) -> io::Result<()> {
-        match self.writes_code_elsewhere() {
+    fn take_pages_away(&self, range: &Range<usize>, of_file: bool) -> io::Result<()> {
+        match of_file || self.writes_code_elsewhere() {
             false => self.mapping.take_away(range),
             true => self.mapping.take_view_away(range),
         }
@@ -382,17 +382,17 @@ impl Arena {
     }
 
     /// Frees the addresses of a slab, or a part of them, that were never given out.
-    pub(super) fn release(&self, range: Range<usize>) {
+    pub(super) fn release(&self, range: Range<usize>, of_file: bool) {
         self.state().stats.slab_bytes -= range.len();
-        self.clean(range);
+        self.clean(range, of_file);
     }
 
     /// Takes the memory of a range away and frees its addresses.
-    fn clean(&self, range: Range<usize>) {
+    fn clean(&self, range: Range<usize>, of_file: bool) {
         if range.is_empty() {
             return;
         }
-        let clean = self.take_pages_away(&range);
+        let clean = self.take_pages_away(&range, of_file);
         let mut state = self.state();
         match clean {
             Ok(()) => state.ranges.free(range),
@@ -406,14 +406,14 @@ impl Arena {
         range: &Range<usize>,
         library: &Name,
         object: &Name,
-        functions: &FunctionList,
+        functions: &SortedFunctions<'_>,
     ) -> Option<RecordId> {
         let kept = (|| self.keep(functions, range), functions.frames);
         self.history.note(&mut self.state().writer, range, (library, object), kept)
     }
 
     /// Keeps the functions in a range: where the dynamic loader finds them, if it knows the arena.
-    fn keep(&self, functions: &FunctionList, range: &Range<usize>) -> Option<FunctionTable> {
+    fn keep(&self, functions: &SortedFunctions<'_>, range: &Range<usize>) -> Option<FunctionTable> {
         self.mapping.list(functions, range).map(FunctionTable::Symbols).or_else(|| functions.table(range))
     }
 
@@ -452,7 +452,7 @@ impl Arena {
             }
             // The parent's memory goes with the parent's pages only if this process has none of it.
             while let Some(pages) = state.warm.pop() {
-                let _ = self.take_pages_away(&pages);
+                let _ = self.take_pages_away(&pages, false);
             }
             let resting = state.quarantine.keep_for_good();
             state.stats.lost_bytes += resting;

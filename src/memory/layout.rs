@@ -116,6 +116,27 @@ impl Layout {
         Ok(layout)
     }
 
+    /// Lays segments out at these offsets, which ascend from 0 by whole pages.
+    pub(super) fn fixed(requests: &[SegmentRequest], offsets: &[u64], page: usize) -> Result<Self, LayoutError> {
+        let mut layout = Self { segments: Vec::new(), runs: Vec::new(), finalize: 0, size: 0, align: page };
+        for (index, (request, offset)) in requests.iter().zip(offsets).enumerate() {
+            let mut segment = segment(index, request, page)?;
+            let start = usize::try_from(*offset).map_err(|_| LayoutError::TooLarge)?;
+            if start < layout.size || !start.is_multiple_of(page) || index == 0 && start != 0 {
+                return Err(LayoutError::Malformed { segment: index });
+            }
+            segment.offset = start;
+            layout.align = layout.align.max(segment.align);
+            layout.runs.last_mut().into_iter().for_each(|last| last.offsets.end = start);
+            let end = start.checked_add(segment.size).and_then(|end| end.checked_next_multiple_of(page));
+            layout.size = end.ok_or(LayoutError::TooLarge)?;
+            layout.runs.push(Run { offsets: start..layout.size, protection: request.protection });
+            layout.segments.push(segment);
+        }
+        layout.finalize = layout.size;
+        Ok(layout)
+    }
+
     /// Reverses the runs if the slab then begins with the protection with which its neighbour ends: the kernel then has
     /// one mapping for both. Finalize-lifetime runs stay last.
     pub(super) fn turn_to(&mut self, neighbour: Protection) {

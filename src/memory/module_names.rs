@@ -161,6 +161,11 @@ impl Table {
         }
         let range = self.place.start + self.open..self.place.start + open;
         memory.protect_for(Call::GrowTable, &range, Protection::ReadWrite).ok()?;
+        let needed = range.start..(self.place.start + least).next_multiple_of(page);
+        if needed.len() >= STEP {
+            // A hint: page faults bring them in otherwise.
+            let _ = memory.populate(&needed);
+        }
         self.open = open;
         self.room.grow((open - 1) / size - self.room.capacity());
         self.room.take(count)

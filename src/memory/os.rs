@@ -4,8 +4,9 @@
 #![allow(unsafe_code, reason = "the one place that talks to the kernel")]
 
 use std::ffi::c_void;
+use std::fs::File;
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 
@@ -21,7 +22,7 @@ use crate::file_limit;
 use crate::memory::{Protection, deferred_unmap};
 
 /// Returns the page size.
-pub(super) fn page_size() -> usize {
+pub(crate) fn page_size() -> usize {
     rustix::param::page_size()
 }
 
@@ -41,7 +42,7 @@ pub(super) fn refuses_to_make_executable() -> bool {
 
 const NONE: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 
-/// A mapping of anonymous memory, unmapped on drop.
+/// A mapping of anonymous memory, in which pages of a file may be shown, unmapped on drop.
 ///
 /// No Rust reference into it is ever formed here: it is known by address only. Code that writes, reads or runs its
 /// contents keeps the slab alive that owns the range, and only the slab's drop takes the pages away (`slab.rs`).
@@ -380,6 +381,16 @@ impl Mapping {
         Ok(())
     }
 
+    /// Maps pages of a file over a writable range, which is written without the file.
+    pub(super) fn show_file(&self, range: &Range<usize>, file: &File, offset: u64) -> io::Result<()> {
+        let at = self.checked(range)?;
+        check(Call::MapFile)?;
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
+        // SAFETY: as in `show`.
+        unsafe { mmap(at, range.len(), access, flags, file, offset) }?;
+        Ok(())
+    }
+
     /// Keeps these pages and addresses out of children of `fork`.
     pub(super) fn keep_from_children(&self, range: &Range<usize>) -> io::Result<()> {
         self.advise(Call::KeepFromChildren, range, Advice::LinuxDontFork)
@@ -406,6 +417,30 @@ impl Mapping {
     /// Leaves the mapping to somebody else, who unmaps it.
     pub(super) fn disown(&mut self) {
         self.len = 0;
+    }
+}
+
+/// A file's bytes.
+#[derive(Debug)]
+pub(crate) struct FilePages(Mapping);
+
+impl FilePages {
+    /// Maps a file that nobody cuts short or writes meanwhile.
+    pub(crate) fn map(file: &File, len: u64) -> io::Result<Self> {
+        let len = usize::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+        check(Call::MapFile)?;
+        // SAFETY: a new mapping, which is nobody else's.
+        let base = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, NONE, file, 0) }?;
+        Ok(Self(Mapping { base: base.expose_provenance(), len }))
+    }
+}
+
+impl Deref for FilePages {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: mapped until this is dropped, and the file stays as it is (`map`).
+        unsafe { std::slice::from_raw_parts(ptr::with_exposed_provenance(self.0.base), self.0.len) }
     }
 }
 

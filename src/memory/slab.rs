@@ -1,5 +1,6 @@
 //! One object's memory, as typestates: [`WritableSlab`] → [`PublishedSlab`]. Dropping either frees it.
 
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,10 +13,11 @@ use super::layout::{Layout, Run, SegmentRequest};
 use super::os::{Mapping, SharedMemory};
 use super::outside::Outside;
 use super::packed::{PackedSlab, Placing};
+use super::pages::Pages;
 use super::runs::{Runs, SlabRange, SlabRun};
 use super::{Lifetime, Protection};
 use crate::fork_guard;
-use crate::functions::FunctionList;
+use crate::functions::SortedFunctions;
 use crate::memory::address_log::RecordId;
 use crate::memory::map_count::Counted;
 use crate::name::Name;
@@ -74,10 +76,7 @@ struct Own {
     record: Option<RecordId>,
     /// The generation of the process that made it.
     generation: u32,
-    /// Whether its pages in the arena were taken away, together with its neighbours'.
-    away: bool,
-    /// Whether all of its pages in the arena have contents.
-    content: bool,
+    pages: Pages,
     counted: Counted,
 }
 
@@ -135,8 +134,7 @@ impl WritableSlab {
             outside: None,
             record: None,
             generation,
-            away: false,
-            content: layout.is_all_content(page),
+            pages: if layout.is_all_content(page) { Pages::Full } else { Pages::Sparse },
             counted: Counted::new(layout.runs.len()),
         };
         let arena = &memory.arena;
@@ -240,6 +238,26 @@ impl WritableSlab {
         let placed = self.placements.get(segment).filter(|placed| placed.size != 0)?;
         // SAFETY: the slab owns these bytes, which are mapped and writable until it is published, and is borrowed.
         Some(unsafe { std::slice::from_raw_parts_mut(placed.written as *mut u8, placed.size) })
+    }
+
+    /// Shows whole pages of a file in a segment that has them as zero-fill: what is written to them is not the file's.
+    /// On failure nothing has changed.
+    pub(crate) fn show_file(&mut self, segment: usize, file: &File, offset: u64) -> io::Result<()> {
+        let placed = self.placements.get(segment).copied().filter(|placed| placed.address == placed.written);
+        let (Memory::Own(own), Some(placed)) = (&mut self.memory, placed) else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let pages = placed.address..(placed.address + placed.size).next_multiple_of(own.arena.page());
+        own.arena.mapping().show_file(&pages, file, offset)?;
+        own.pages = Pages::OfFile;
+        Ok(())
+    }
+
+    /// Notes code that was written to a segment without contents.
+    pub(crate) fn note_code(&mut self, segment: usize, bytes: Range<usize>) {
+        if let Some(placed) = self.placements.get(segment).filter(|placed| bytes.end <= placed.size) {
+            self.code.push(placed.address + bytes.start..placed.address + bytes.end);
+        }
     }
 
     /// Sets the final protections. On failure everything is freed.
@@ -371,7 +389,7 @@ impl Memory {
 
 impl PublishedSlab {
     /// Records the owner of the slab, before its addresses are given out. After removal they rest.
-    pub(crate) fn belong_to(&mut self, library: &Name, object: &Name, functions: &FunctionList) {
+    pub(crate) fn belong_to(&mut self, library: &Name, object: &Name, functions: &SortedFunctions<'_>) {
         let memory = match &mut self.memory {
             Memory::Packed(packed) => return packed.belong_to(library, object, functions),
             Memory::Own(own) => own,
@@ -399,7 +417,7 @@ impl PublishedSlab {
     /// Frees slabs that were removed together, with one call for neighbours' pages.
     pub(crate) fn give_back(mut slabs: Vec<Self>) {
         let own = slabs.iter_mut().filter_map(|slab| match &mut slab.memory {
-            Memory::Own(own) if !own.is_inherited() => Some(own),
+            Memory::Own(own) if !own.is_inherited() && own.pages != Pages::OfFile => Some(own),
             _ => None,
         });
         let mut own: Vec<&mut Own> = own.collect();
@@ -408,12 +426,12 @@ impl PublishedSlab {
             if let [first, .., last] = &*neighbours {
                 let (arena, span) = (&first.arena, first.start..last.span().end);
                 // Each of them keeps its memory for another slab, if there is room for all.
-                let is_kept = |own: &Own| own.content && arena.keeps_warm(own.runs.bytes());
+                let is_kept = |own: &Own| own.pages == Pages::Full && arena.keeps_warm(own.runs.bytes());
                 if arena.keeps_warm(span.len()) && neighbours.iter().any(|own| is_kept(own)) {
                     continue;
                 }
                 let away = arena.take_away(&span, neighbours.iter().filter_map(|own| own.record)).is_ok();
-                neighbours.iter_mut().for_each(|own| own.away = away);
+                neighbours.iter_mut().filter(|_| away).for_each(|own| own.pages = Pages::Away);
             }
         }
     }
@@ -461,7 +479,7 @@ impl PublishedSlab {
         let Memory::Own(memory) = &mut self.memory else { return };
         let end = memory.span().end;
         memory.runs.drop_finalize();
-        memory.arena.release(memory.span().end..end);
+        memory.arena.release(memory.span().end..end, false);
         let finalize = memory.outside.iter_mut().flat_map(|o| o.extract_if(.., |o| o.lifetime == Lifetime::Finalize));
         for segment in finalize {
             memory.arena.release_outside(segment);
@@ -471,11 +489,11 @@ impl PublishedSlab {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        let inherited = self.is_inherited();
+        let (inherited, of_file) = (self.is_inherited(), self.pages == Pages::OfFile);
         match self.record {
-            record if inherited => self.arena.retire_inherited(&self.span(), record),
-            Some(record) => self.arena.retire(self.span(), record, self.away, self.content),
-            None => self.arena.release(self.span()),
+            record if inherited => self.arena.retire_inherited(&self.span(), record, of_file),
+            Some(record) => self.arena.retire(self.span(), record, self.pages),
+            None => self.arena.release(self.span(), of_file),
         }
         for segment in self.outside.take().into_iter().flat_map(|outside| *outside) {
             match segment.record {

@@ -25,4 +25,4 @@ pub(crate) use loaded::{LoadedLibrary, loaded_libraries};
 pub(crate) use open_image::OpenError;
 #[cfg(feature = "tvm-ffi")]
 pub(crate) use open_image::is_image;
-pub(crate) use shared::{SharedLibrary, Turn, file_of};
+pub(crate) use shared::{SearchOrder, SharedLibrary, file_of};

@@ -14,9 +14,9 @@ use crate::elf::{HOST_MACHINE, machine_text};
 use crate::fault::{Call, check};
 use crate::{Error, FileKind, LibraryError, Result, fork_guard};
 
-/// When a library is searched for a name.
+/// When a library is searched for a name, beside other places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum SearchOrder {
     /// Before given symbols and the process, its dependencies included.
     First,
     /// After the given symbols, and without its dependencies.
@@ -29,7 +29,7 @@ pub(crate) enum Turn {
 #[derive(Debug, Clone)]
 pub(crate) struct SharedLibrary {
     library: Arc<Open>,
-    turn: Turn,
+    order: SearchOrder,
 }
 
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl SharedLibrary {
     }
 
     fn opened(library: Library, path: &Path) -> Self {
-        Self { library: Arc::new(Open { handle: library.into_raw(), path: path.into() }), turn: Turn::First }
+        Self { library: Arc::new(Open { handle: library.into_raw(), path: path.into() }), order: SearchOrder::First }
     }
 
     /// Returns the path or name that it was opened with.
@@ -109,19 +109,19 @@ impl SharedLibrary {
     }
 
     /// Returns the same library, to be searched at another time.
-    pub(crate) fn searched(self, turn: Turn) -> Self {
-        Self { turn, ..self }
+    pub(crate) fn searched(self, order: SearchOrder) -> Self {
+        Self { order, ..self }
     }
 
-    pub(crate) fn turn(&self) -> Turn {
-        self.turn
+    pub(crate) fn order(&self) -> SearchOrder {
+        self.order
     }
 
     /// Returns the address of a symbol of the library or of its dependencies, if it is not 0.
     pub(crate) fn symbol(&self, name: &str) -> Option<u64> {
         // SAFETY: the handle is open.
         let address = unsafe { process::symbol_of(self.library.handle, name) }?;
-        (self.turn != Turn::AfterGiven || self.has(address)).then_some(address)
+        (self.order != SearchOrder::AfterGiven || self.has(address)).then_some(address)
     }
 
     /// Returns whether an address is in the library itself.

@@ -1,5 +1,5 @@
-//! Thread-local variables have no address that could be given: what members import of them is defined by another
-//! object.
+//! What members import that no address could be given for is defined by another object: thread-local variables, and
+//! names that are hidden, which an image has to have itself.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -19,6 +19,24 @@ pub fn thread_locals(archive: &Archive) -> Result<Option<Vec<u8>>, String> {
     let mut source = ".section .tbss,\"awT\",%nobits\n.balign 16\n".to_owned();
     for name in names {
         source += &format!(".weak {name}\n.type {name},%object\n.size {name},16\n{name}: .zero 16\n");
+    }
+    assemble(&source).map(Some)
+}
+
+/// Begins the names by which what is hidden can be asked for.
+pub const SEEN: &str = "slabjit_seen.";
+
+/// An object with every hidden name that members of an archive import, for images: 16 bytes each, weak, with another
+/// name that begins with [`SEEN`]. None if there are none.
+pub fn hidden(archive: &Archive) -> Result<Option<Vec<u8>>, String> {
+    let objects: Vec<_> = archive.members.iter().filter_map(|member| Object::parse(&member.bytes)).collect();
+    let names: BTreeSet<&str> = objects.iter().flat_map(Object::hidden_imports).collect();
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let mut source = ".text\n.balign 16\n".to_owned();
+    for name in names {
+        source += &format!(".weak \"{name}\"\n.globl \"{SEEN}{name}\"\n\"{name}\":\n\"{SEEN}{name}\": .zero 16\n");
     }
     assemble(&source).map(Some)
 }

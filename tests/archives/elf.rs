@@ -32,7 +32,8 @@ pub struct Symbol {
     pub name: String,
     pub local: bool,
     pub kind: u8,
-    pub weak_and_hidden: bool,
+    pub weak: bool,
+    pub hidden: bool,
     pub section: u16,
     pub value: u64,
 }
@@ -149,7 +150,13 @@ impl<'a> Object<'a> {
 
     /// Those of them that are weak, and that no other module may define.
     pub fn nowhere(&self) -> impl Iterator<Item = &str> {
-        self.symbols.iter().filter(|s| s.is_import() && s.weak_and_hidden).map(|s| s.name.as_str())
+        self.symbols.iter().filter(|s| s.is_import() && s.hidden && s.weak).map(|s| s.name.as_str())
+    }
+
+    /// Those of them that another object of the same module is to define. What linkers define is theirs.
+    pub fn hidden_imports(&self) -> impl Iterator<Item = &str> {
+        let wanted = |s: &&Symbol| s.is_import() && s.hidden && !s.weak && s.kind != STT_TLS && !is_made(&s.name);
+        self.symbols.iter().filter(wanted).map(|s| s.name.as_str())
     }
 
     /// Those of them that are thread-local variables.
@@ -172,6 +179,26 @@ impl<'a> Object<'a> {
     }
 }
 
+/// Whether the linker, or what it puts into each module, defines a name.
+fn is_made(name: &str) -> bool {
+    let of_module = [
+        "_GLOBAL_OFFSET_TABLE_",
+        "_DYNAMIC",
+        "__ehdr_start",
+        "__executable_start",
+        "_etext",
+        "_edata",
+        "_end",
+        "__bss_start",
+        "__dso_handle",
+        "atexit",
+        "at_quick_exit",
+        "pthread_atfork",
+    ];
+    let of_array = |name: &str| name.ends_with("_array_start") || name.ends_with("_array_end");
+    of_module.contains(&name) || name.starts_with("__start_") || name.starts_with("__stop_") || of_array(name)
+}
+
 fn read_symbols(table: &[u8], strings: &[u8]) -> Option<Vec<Symbol>> {
     let symbol = |at: usize| {
         let info = number::<1>(table, at + 4)? as u8;
@@ -179,8 +206,9 @@ fn read_symbols(table: &[u8], strings: &[u8]) -> Option<Vec<Symbol>> {
             name: text(strings, number::<4>(table, at)?)?,
             local: info >> 4 == 0,
             kind: info & 15,
-            // STB_WEAK; STV_INTERNAL, STV_HIDDEN
-            weak_and_hidden: info >> 4 == 2 && matches!(number::<1>(table, at + 5)? & 3, 1 | 2),
+            weak: info >> 4 == 2,
+            // STV_INTERNAL, STV_HIDDEN
+            hidden: matches!(number::<1>(table, at + 5)? & 3, 1 | 2),
             section: number::<2>(table, at + 6)? as u16,
             value: number::<8>(table, at + 8)?,
         })

@@ -54,6 +54,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(BASE + (256 << 20));
 
 /// From now on, memory that this process maps anywhere is near the traps, other than what the crate maps (it makes its
 /// system calls itself): stock LLJIT's memory manager cannot be told where.
+#[cfg_attr(not(feature = "llvm"), expect(dead_code, reason = "there is no stock"))]
 pub fn map_low() {
     LOW.store(true, Ordering::Relaxed);
 }

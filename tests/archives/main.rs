@@ -10,7 +10,7 @@
 //! what is in memory for every Kth of those (default: all; 0: none); `--timeout S` seconds for one member (60); `--only
 //! TEXT` takes members whose name contains it; `--list` prints each member with what became of it; `--no-stock` leaves
 //! stock out; `--images` links each member into an image, and loads that (without stock; what GNU ld takes must be
-//! taken here).
+//! taken here); `--pinned FILE` compares what became of the members of each archive with counts that are known.
 //!
 //! The exit code is 0 if nothing failed, all contents are right, and whatever stock links is linked here too, as is
 //! what uses thread-local storage or indirect functions. Some of that needs more room than glibc has for it unless it
@@ -21,20 +21,27 @@
 mod companion;
 mod contents;
 mod elf;
+#[cfg(feature = "llvm")]
 #[path = "../stock/lljit.rs"]
 mod lljit;
 mod low;
 mod members;
 mod ours;
 mod outcome;
+mod pinned;
+#[cfg(feature = "llvm")]
 mod stock;
 mod table;
 mod tests;
+#[cfg(not(feature = "llvm"))]
+mod without_llvm;
 mod worker;
 
 use std::cell::Cell;
 use std::process::ExitCode;
 
+#[cfg(not(feature = "llvm"))]
+use without_llvm::{lljit, stock};
 use worker::Options;
 
 /// The dynamic loader aligns static thread-local storage as the program wants it, and takes in no library that wants
@@ -62,7 +69,7 @@ fn main() -> ExitCode {
 
 fn link(arguments: Vec<String>) -> Result<bool, String> {
     let mut options = Options::default();
-    let (mut paths, mut list) = (Vec::new(), false);
+    let (mut paths, mut list, mut pinned) = (Vec::new(), false, None);
     let mut rest = arguments.into_iter();
     while let Some(argument) = rest.next() {
         let mut number = || -> Result<usize, String> {
@@ -77,13 +84,24 @@ fn link(arguments: Vec<String>) -> Result<bool, String> {
             "--only" => options.only = rest.next().ok_or("--only needs a text")?,
             "--list" => list = true,
             "--no-stock" => options.stock = false,
+            "--pinned" => pinned = Some(rest.next().ok_or("--pinned needs a file")?),
             "--images" => (options.images, options.stock) = (true, false),
             option if option.starts_with('-') => return Err(format!("unknown option {option}")),
             path => paths.push(path.to_owned()),
         }
     }
+    if !options.images && cfg!(not(feature = "llvm")) {
+        return Err("a build without LLVM links images alone: --images".to_owned());
+    }
     options.stock &= lljit::is_jitlink();
     let archives = paths.iter().map(|path| members::read(path)).collect::<Result<Vec<_>, _>>()?;
-    let results = worker::run(&archives, &options)?;
-    Ok(table::print(&archives, &results, list))
+    let pinned = pinned.map(|path| std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))).transpose()?;
+    let mut results = worker::run(&archives, &options)?;
+    let mut differences = Vec::new();
+    if let Some(text) = pinned {
+        let whole = options.sample == 1 && options.contents == 1 && options.only.is_empty();
+        differences = pinned::excuse(&text, &archives, &mut results, whole);
+        differences.extend(pinned::differences(&text, &archives, &results, whole)?);
+    }
+    Ok(table::print(&archives, &results, list, &differences))
 }

@@ -10,6 +10,8 @@ pub struct Archive {
     pub members: Vec<Member>,
     /// See [`companion`]; none where no member imports any.
     pub thread_locals: Option<Vec<u8>>,
+    /// As well, for images.
+    pub hidden: Option<Vec<u8>>,
 }
 
 pub struct Member {
@@ -28,7 +30,8 @@ pub fn read(path: &str) -> Result<Archive, String> {
         members.push(Member { name: String::from_utf8_lossy(member.name()).into_owned(), bytes: data.to_owned() });
     }
     let name = std::path::Path::new(path).file_name().map_or(path.into(), |n| n.to_string_lossy());
-    let mut archive = Archive { name: name.into_owned(), members, thread_locals: None };
+    let mut archive = Archive { name: name.into_owned(), members, thread_locals: None, hidden: None };
     archive.thread_locals = companion::thread_locals(&archive)?;
+    archive.hidden = companion::hidden(&archive)?;
     Ok(archive)
 }

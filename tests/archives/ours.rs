@@ -10,13 +10,13 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::low;
 
-/// Adds a member and another object, and links both; `as_image`: into an image, which is loaded. `linked` is called as soon as it is linked, before anything of it
-/// could run.
+/// Adds a member and others, and links them; `as_image`: into an image, which is loaded. `linked` is called as soon as
+/// it is linked, before anything of it could run.
 pub fn link(
     name: &str,
     bytes: &[u8],
     imports: &BTreeMap<String, usize>,
-    companion: Option<&[u8]>,
+    companions: &[&[u8]],
     as_image: bool,
     linked: impl Fn() + Send + Sync + 'static,
 ) -> Result<Library, Error> {
@@ -33,11 +33,11 @@ pub fn link(
     let library = imports.iter().fold(engine.library("member"), given).build()?;
     if as_image {
         let builder = ImageBuilder::new().object(name, bytes);
-        let builder = companion.iter().fold(builder, |builder, bytes| builder.object("companion", *bytes));
+        let builder = companions.iter().fold(builder, |builder, bytes| builder.object("companion", *bytes));
         library.add_image_named(name, builder.link()?)?;
     } else {
         library.add_object_named(name, bytes)?;
-        companion.map_or(Ok(()), |bytes| library.add_object_named("companion", bytes))?;
+        companions.iter().try_for_each(|bytes| library.add_object_named("companion", *bytes))?;
     }
     tracing::subscriber::with_default(Linked(Box::new(linked)), || {
         // SAFETY: the caller ends the process in `linked` where there is anything that would run.

@@ -55,8 +55,8 @@ fn only_stock(f: &Findings) -> bool {
     f.stock == Some(Outcome::Linked) && f.ours != Outcome::Linked
 }
 
-/// Prints everything; true if all is well.
-pub fn print(archives: &[Archive], findings: &[Findings], list: bool) -> bool {
+/// Prints everything; true if all is well. `differences`: from what is known.
+pub fn print(archives: &[Archive], findings: &[Findings], list: bool, differences: &[String]) -> bool {
     let name = |f: &Findings| format!("{}({})", archives[f.archive].name, archives[f.archive].members[f.member].name);
     println!("LLVM {}, {}", slabjit::llvm_version_string(), std::env::consts::ARCH);
     println!(
@@ -103,6 +103,7 @@ pub fn print(archives: &[Archive], findings: &[Findings], list: bool) -> bool {
     );
     let wrong = |f: &Findings| if let Some(Err(e)) = &f.contents { Some(format!("{}: {e}", name(f))) } else { None };
     section("contents that are wrong", findings.iter().filter_map(wrong));
+    section("counts that are not those that are pinned", differences.iter().cloned());
     println!();
     for (side, both) in [("on both sides", true), ("here alone", false)] {
         let of_side = findings.iter().filter(|f| (f.stock == Some(Outcome::Linked)) == both);
@@ -130,11 +131,12 @@ pub fn print(archives: &[Archive], findings: &[Findings], list: bool) -> bool {
             || matches!(f.contents, Some(Err(_)))
     };
     let bad = findings.iter().filter(|f| is_bad(f)).count();
-    let verdict = if bad == 0 { "ok" } else { "FAILED" };
+    let is_good = bad == 0 && differences.is_empty();
+    let verdict = if is_good { "ok" } else { "FAILED" };
     let ignored = findings.iter().filter(|f| !is_bad(f) && f.ours != Outcome::Linked).count();
     // As test harnesses have it, for ci/matrix.
     println!("\ntest result: {verdict}. {} passed; {bad} failed; {ignored} ignored", findings.len() - bad - ignored);
-    bad == 0
+    is_good
 }
 
 /// Groups by cause, the most frequent first, with an example each.

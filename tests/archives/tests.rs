@@ -17,10 +17,11 @@ pub fn run() -> ExitCode {
         };
         Trial::test(format!("archives::{name}"), body)
     };
-    let tests = vec![
-        test("each_member_is_reported", each_member_is_reported),
-        test("wrong_contents_are_found", wrong_contents_are_found),
-    ];
+    let mut tests = vec![test("images_are_counted", images_are_counted)];
+    if cfg!(feature = "llvm") {
+        tests.push(test("each_member_is_reported", each_member_is_reported));
+        tests.push(test("wrong_contents_are_found", wrong_contents_are_found));
+    }
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }
 
@@ -53,6 +54,89 @@ fn archive(path: &Path, members: &[(&str, &[u8])]) {
     std::fs::write(path, bytes).unwrap();
 }
 
+fn this_program() -> Command {
+    let program = std::env::current_exe().unwrap();
+    let mut command = match std::env::var_os("SLABJIT_TEST_RUNNER") {
+        Some(runner) => {
+            let mut command = Command::new(runner);
+            command.arg(&program);
+            command
+        }
+        None => Command::new(&program),
+    };
+    command.arg("--archives");
+    command
+}
+
+fn images_are_counted() {
+    let hidden = "__attribute__((visibility(\"hidden\")))";
+    let good = compile(GOOD, &["-fPIC"]);
+    // The image has it of another object.
+    let of_image = format!("{hidden} extern int there; int *where = &there; int get(void) {{ return there; }}");
+    let of_image = compile(&of_image, &["-fPIC"]);
+    let fixed = compile("extern int far; int get(void) { return far; }", &["-fno-pic", "-mcmodel=small"]);
+    let in_code = "extern int far; __asm__(\".text\\n.balign 8\\n.globl word\\nword: .quad far\");";
+    let in_code = compile(in_code, &["-fPIC"]);
+    let end = compile(&format!("{hidden} extern char _end[]; char *get(void) {{ return _end; }}"), &["-fPIC"]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("libtest.a");
+    let members: &[(&str, &[u8])] =
+        &[("good.o", &good), ("hidden.o", &of_image), ("fixed.o", &fixed), ("code.o", &in_code), ("end.o", &end)];
+    archive(&path, members);
+    let pinned = folder.path().join("pinned.txt");
+    let run = |lines: &str, options: &[&str]| {
+        std::fs::write(&pinned, lines).unwrap();
+        let output = this_program().arg("--images").args(options).arg("--pinned").arg(&pinned).arg(&path).output();
+        let output = output.unwrap();
+        (String::from_utf8(output.stdout).unwrap(), output.status.code())
+    };
+    let (abs, fixed) = if cfg!(target_arch = "x86_64") {
+        ("R_X86_64_64", "R_X86_64_PC32")
+    } else {
+        ("R_AARCH64_ABS64", "R_AARCH64_ADR_PREL_PG_HI21")
+    };
+    let lines = [
+        "# Known.",
+        "libtest.a(end.o) it is not there",
+        "libother.a: 7 linked",
+        "libtest.a: 2 linked",
+        "libtest.a: 2 read back",
+        &format!("libtest.a: 1 refused: NotPositionIndependent {fixed}, and by ld -shared"),
+        &format!(
+            "libtest.a: 1 refused: NotPositionIndependent {abs}, of which ld -shared makes code that is changed at load \
+             (DT_TEXTREL)"
+        ),
+        "libtest.a: 1 refused: ld -shared takes it; but it is not there",
+    ];
+    let without = |left_out: usize| {
+        let kept = lines.iter().enumerate().filter(|(i, _)| *i != left_out);
+        kept.map(|(_, line)| format!("{line}\n")).collect::<String>()
+    };
+    let all = without(usize::MAX);
+    let (text, code) = run(&all, &[]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("verified in memory, here alone: 2 objects"), "{text}");
+    // A part of them has no other outcomes.
+    assert_eq!(run(&all, &["--sample", "2"]).1, Some(0));
+    assert_eq!(run(&all, &["--only", "good"]).1, Some(0));
+    // Without its reason, what GNU ld takes has failed; another outcome is one more or less than is known.
+    let (text, code) = run(&without(1), &[]);
+    assert!(code == Some(1) && text.contains("failed here:\n       1  ld -shared takes it: "), "{text}");
+    for (left_out, line) in lines.iter().enumerate().skip(3) {
+        let (text, code) = run(&without(left_out), &[]);
+        let line = format!("  {line} (pinned: 0)\n");
+        assert!(code == Some(1) && text.contains(&line), "{line} is not in {text}");
+    }
+    let (text, code) = run(&all.replace("2 linked", "3 linked"), &[]);
+    assert!(code == Some(1) && text.contains("libtest.a: 2 linked (pinned: 3)"), "{text}");
+    let (text, code) = run(&format!("{all}libtest.a: 4 failed: more\nlibtest.a(good.o) none\n"), &[]);
+    assert!(code == Some(1) && text.contains("libtest.a: 0 failed: more (pinned: 4)"), "{text}");
+    assert!(text.contains("libtest.a(good.o) needs no reason any more"), "{text}");
+    // Of a part, too, none is known that is not.
+    assert_eq!(run(&all.replace("2 linked", "1 linked"), &[]).1, Some(1));
+    assert_eq!(run(&without(3), &["--sample", "2"]).1, Some(1));
+}
+
 fn each_member_is_reported() {
     let good = compile(GOOD, &["-fPIC"]);
     let thread_local = compile("static __thread int v = 7; int read(void) { return v++; }", &["-fPIC"]);
@@ -76,15 +160,7 @@ fn each_member_is_reported() {
     ];
     archive(&path, members);
 
-    let program = std::env::current_exe().unwrap();
-    let mut command = match std::env::var_os("SLABJIT_TEST_RUNNER") {
-        Some(runner) => Command::new(runner),
-        None => Command::new(&program),
-    };
-    if std::env::var_os("SLABJIT_TEST_RUNNER").is_some() {
-        command.arg(&program);
-    }
-    let output = command.args(["--archives", "--jobs", "2", "--timeout", "5", "--list"]).arg(&path).output().unwrap();
+    let output = this_program().args(["--jobs", "2", "--timeout", "5", "--list"]).arg(&path).output().unwrap();
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     let all = text.split_once("\nall:\n").unwrap_or_else(|| panic!("{output:?}")).1;
     let line = |member: &str| {
@@ -128,7 +204,7 @@ fn wrong_contents_are_found() {
     let bytes = compile(GOOD, &["-fPIC"]);
     let object = Object::parse(&bytes).unwrap();
     let imports = low::traps(object.imports()).unwrap();
-    let library = ours::link("good.o", &bytes, &imports, None, false, || {}).unwrap();
+    let library = ours::link("good.o", &bytes, &imports, &[], false, || {}).unwrap();
     let symbols = contents::exported(&object, &library);
     let verify = |object: &Object<'_>, imports: &BTreeMap<String, usize>| contents::verify(object, imports, &symbols);
 

@@ -14,6 +14,7 @@ use crate::elf::Object;
 use crate::low;
 use crate::members::{Archive, Member};
 use crate::outcome::Outcome;
+use crate::pinned::TAKEN_BY_LD;
 use crate::{lljit, ours, stock};
 
 pub struct Options {
@@ -92,12 +93,12 @@ pub fn run(archives: &[Archive], options: &Options) -> Result<Vec<Findings>, Str
 /// Under qemu-user, translating libLLVM's code takes most of the time: what this process has run, its children find
 /// translated. Elsewhere they find LLVM as it was loaded.
 fn warm_up() -> Result<(), String> {
-    if std::env::var_os("SLABJIT_TEST_RUNNER").is_none() {
+    if std::env::var_os("SLABJIT_TEST_RUNNER").is_none() || cfg!(not(feature = "llvm")) {
         return Ok(());
     }
     let bytes = companion::small()?;
     let none = BTreeMap::new();
-    ours::link("warm-up", &bytes, &none, None, false, || {}).map_err(|e| e.to_string())?;
+    ours::link("warm-up", &bytes, &none, &[], false, || {}).map_err(|e| e.to_string())?;
     if lljit::is_jitlink() {
         stock::link(&bytes, &none, &["small"])?;
         low::map_anywhere();
@@ -107,8 +108,7 @@ fn warm_up() -> Result<(), String> {
 
 fn findings(of: &Archive, (archive, member): (usize, usize), options: &Options, with_contents: bool) -> Findings {
     let object = &of.members[member];
-    let companion = of.thread_locals.as_deref();
-    let mut report = in_child(options.timeout, || both(object, companion, options, with_contents));
+    let mut report = in_child(options.timeout, || both(of, object, options, with_contents));
     let ours = report.ours.take().unwrap_or_else(|| report.end());
     let stock = match report.stock.take() {
         _ if !options.stock => None,
@@ -144,7 +144,7 @@ fn misbehave(object: &Object<'_>) {
     }
 }
 
-fn both(member: &Member, companion: Option<&[u8]>, options: &Options, with_contents: bool) {
+fn both(of: &Archive, member: &Member, options: &Options, with_contents: bool) {
     let object = Object::parse(&member.bytes);
     object.as_ref().inspect(|object| misbehave(object));
     let mut imports = match low::traps(object.iter().flat_map(Object::imports)) {
@@ -159,7 +159,11 @@ fn both(member: &Member, companion: Option<&[u8]>, options: &Options, with_conte
         imports
             .retain(|name, _| !matches!(name.as_str(), "atexit" | "at_quick_exit" | "pthread_atfork" | "__dso_handle"));
     }
-    let companion = companion.filter(|_| object.as_ref().is_some_and(|o| o.thread_local_imports().next().is_some()));
+    let wants_variables = object.as_ref().is_some_and(|o| o.thread_local_imports().next().is_some());
+    let wants_hidden = options.images && object.as_ref().is_some_and(|o| o.hidden_imports().next().is_some());
+    let thread_locals = of.thread_locals.as_deref().filter(|_| wants_variables);
+    let companions: Vec<&[u8]> =
+        thread_locals.into_iter().chain(of.hidden.as_deref().filter(|_| wants_hidden)).collect();
     let mut given = imports.clone();
     given.retain(|_, address| *address != 0);
     for name in object.iter().flat_map(Object::thread_local_imports) {
@@ -172,13 +176,19 @@ fn both(member: &Member, companion: Option<&[u8]>, options: &Options, with_conte
             end();
         }
     };
-    let library = match ours::link(&member.name, &member.bytes, &given, companion, options.images, linked) {
+    let library = match ours::link(&member.name, &member.bytes, &given, &companions, options.images, linked) {
         Ok(library) => library,
-        Err(Error::Image(error)) if taken_by_ld(&member.bytes) => {
-            return say("ours", &Outcome::Failed(format!("ld -shared takes it: {error}")).encode());
-        }
+        Err(error) if options.images => return say("ours", &no_image(&member.bytes, &companions, &error).encode()),
         Err(error) => return say("ours", &Outcome::of_error(&error).encode()),
     };
+    if wants_hidden {
+        for (name, address) in &mut imports {
+            // SAFETY: only its address is wanted; there are no initialisers.
+            if let Ok(found) = unsafe { library.get::<*const u8>(&format!("{}{name}", companion::SEEN)) } {
+                *address = found.address().addr();
+            }
+        }
+    }
     // There was nothing to map, and so no event.
     say("ours", &Outcome::Linked.encode());
     let Some(object) = object else { return };
@@ -195,13 +205,33 @@ fn both(member: &Member, companion: Option<&[u8]>, options: &Options, with_conte
     }
 }
 
-/// Returns whether GNU ld makes a shared object of it, without a change of code at load.
-fn taken_by_ld(bytes: &[u8]) -> bool {
-    let Ok(folder) = tempfile::tempdir() else { return false };
-    let (input, output) = (folder.path().join("member.o"), folder.path().join("member.so"));
+/// Of what is no image, what GNU ld says: a member that it makes a shared object of is to be an image, unless its code
+/// would be changed at load.
+fn no_image(bytes: &[u8], companions: &[&[u8]], error: &Error) -> Outcome {
+    let takes = |arguments: &[&str]| ld(&[&[bytes], companions].concat(), arguments).map_err(|e| e.to_string());
+    match (takes(&["-shared"]), Outcome::of_error(error)) {
+        (Ok(false), Outcome::Refused(cause)) => Outcome::Refused(format!("{cause}, and by ld -shared")),
+        (Ok(true), Outcome::Refused(cause)) if takes(&["-shared", "-z", "text"]) == Ok(false) => {
+            Outcome::Refused(format!("{cause}, of which ld -shared makes code that is changed at load (DT_TEXTREL)"))
+        }
+        (Ok(true), _) => Outcome::Failed(format!("{TAKEN_BY_LD}: {error}")),
+        (Ok(false), other) => other,
+        (Err(message), _) => Outcome::Failed(format!("cannot ask ld: {message}")),
+    }
+}
+
+/// Returns whether GNU ld links objects.
+fn ld(objects: &[&[u8]], arguments: &[&str]) -> std::io::Result<bool> {
+    let folder = tempfile::tempdir()?;
     let ld = if cfg!(target_arch = "x86_64") { "ld" } else { "aarch64-linux-gnu-ld" };
-    let link = || Command::new(ld).args(["-shared", "-z", "text"]).arg(&input).arg("-o").arg(&output).output();
-    std::fs::write(&input, bytes).and_then(|()| link()).is_ok_and(|output| output.status.success())
+    let mut command = Command::new(ld);
+    command.args(arguments).arg("-o").arg(folder.path().join("member.so"));
+    for (number, bytes) in objects.iter().enumerate() {
+        let path = folder.path().join(format!("{number}.o"));
+        std::fs::write(&path, bytes)?;
+        command.arg(path);
+    }
+    Ok(command.output()?.status.success())
 }
 
 fn stock_alone(member: &Member) {

@@ -5,9 +5,10 @@
     reason = "builds libraries with stubs of the types that the objects declare, and calls what ci/cutedsl.d has"
 )]
 
+use std::cell::Cell;
 use std::ffi::c_int;
 
-use slabjit::{EngineStats, JitEngine, Library, Provider, Removal, Symbol};
+use slabjit::{EngineStats, ImageBuilder, JitEngine, Library, Provider, Removal, Symbol};
 
 use crate::Test;
 use crate::compiled::{Compiled, Form};
@@ -28,6 +29,11 @@ const LAUNCH_FAILURE: c_int = 719;
 /// The first bytes of a fat binary, as a number (CUDA's `fatbinary.h`).
 const FATBIN_MAGIC: u32 = 0xba55_ed50;
 
+std::thread_local! {
+    /// Whether [`load`] links them into an image.
+    static AS_IMAGES: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Objects in one library, all that there are stubs for given.
 fn load(engine: &JitEngine, objects: &[(&str, Vec<u8>)]) -> Library {
     let plans = objects.iter().map(|(_, bytes)| engine.check_object(bytes).unwrap()).collect::<Vec<_>>();
@@ -36,7 +42,12 @@ fn load(engine: &JitEngine, objects: &[(&str, Vec<u8>)]) -> Library {
     // SAFETY: the stubs have the types that the objects take them for.
     let builder = stubs.fold(engine.library("kernel"), |builder, (name, stub)| unsafe { builder.symbol(name, stub) });
     let library = builder.build().unwrap();
-    objects.iter().for_each(|(name, bytes)| library.add_object_named(name, bytes).unwrap());
+    if AS_IMAGES.get() {
+        let image = objects.iter().fold(ImageBuilder::new(), |image, (name, bytes)| image.object(name, &bytes[..]));
+        library.add_image_named(objects[0].0, image.link().unwrap()).unwrap();
+    } else {
+        objects.iter().for_each(|(name, bytes)| library.add_object_named(name, bytes).unwrap());
+    }
     assert_eq!(library.undefined_symbols().unwrap(), [], "there are no stubs for these");
     library
 }
@@ -50,8 +61,15 @@ fn run(library: &Library, function: &str) {
     unsafe { library.get::<unsafe extern "C" fn()>(function).unwrap()() }
 }
 
-/// An engine that ends as it began.
-fn with_engine(test: impl FnOnce(&JitEngine)) {
+/// An engine that ends as it began, with objects, and with images of them.
+fn with_engine(test: impl Fn(&JitEngine)) {
+    for as_images in [false, true] {
+        AS_IMAGES.set(as_images);
+        with_one_engine(&test);
+    }
+}
+
+fn with_one_engine(test: impl Fn(&JitEngine)) {
     let engine = JitEngine::new().unwrap();
     let without_rest = || {
         let mut stats: EngineStats = engine.stats();
@@ -109,7 +127,16 @@ fn tvm_ffi_form(compiled: &Compiled) {
     for kernel in &KERNELS {
         for form in [Form::TvmFfi, Form::TvmFfiStatic] {
             with_engine(|engine| {
-                let library = load(engine, &[("kernel.o", compiled.bytes(kernel.name, form))]);
+                let bytes = compiled.bytes(kernel.name, form);
+                if AS_IMAGES.get() && form == Form::TvmFfiStatic {
+                    let refused = ImageBuilder::new().object("kernel.o", bytes).link().unwrap_err();
+                    assert!(
+                        refused.to_string().contains("depends on the load address; compile with -fPIC"),
+                        "{refused}"
+                    );
+                    return;
+                }
+                let library = load(engine, &[("kernel.o", bytes)]);
                 let function = tvm_ffi::function(&library, kernel.name);
                 assert_stubs_were_taken(&library);
                 let (arguments, _tensors) = (kernel.arguments)(compiled.byte_offset());

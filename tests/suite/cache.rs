@@ -6,13 +6,18 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant, SystemTime};
 
-use slabjit::{CacheError, CacheKey, CachedObject, Error, ObjectCache};
+use slabjit::{CacheError, CacheKey, CachedObject, Error, ImageBuilder, ImageError, Linked, ObjectCache};
 
-use crate::common::{self, Checked, Random, call, child_command, compile_bytes, freed, open_files, temporary};
+use crate::common::{
+    self, Checked, Random, call, child_command, compile, compile_bytes, freed, link_shared, open_files, temporary,
+};
+use crate::large::archive;
 use crate::target::{by_qemu, not_under_qemu};
 
 common::tests![
-    an_object_comes_from_the_cache;
+    an_object_comes_from_the_cache,
+    an_image_comes_from_the_cache,
+    objects_that_cannot_be_an_image_are_linked;
     alone: file_size_limit, full_disk, read_only_disk, descriptors_are_closed, many_processes_at_once, others_damage_files;
     parts: worker
 ];
@@ -41,6 +46,77 @@ fn an_object_comes_from_the_cache() {
         assert_eq!(call(&library, "answer"), 42);
         freed(&library);
     }
+    engine.finish();
+}
+
+fn an_image_comes_from_the_cache() {
+    let (_, cache) = new_cache("images");
+    let source = "int answer(void) { return 42; }";
+    let key = CacheKey::new(["gcc", source]);
+    let engine = Checked::new();
+    let mut compiled = 0;
+    let mut get = || {
+        let compile = || {
+            compiled += 1;
+            Ok::<_, Error>(compile_bytes("answer.c", source, &[]))
+        };
+        let objects = || {
+            let object = cache.get_or_compile(&key, compile)?;
+            Ok::<_, Error>(ImageBuilder::new().object("answer.o", object.bytes))
+        };
+        cache.get_or_link(&key, objects).unwrap()
+    };
+    for found in [false, true, false] {
+        let image = get();
+        assert!(image.found == found && image.problems.is_empty(), "{image:?}");
+        let Linked::Image(bytes) = &image.linked else { panic!("{image:?}") };
+        for library in [engine.add_image(bytes).unwrap(), engine.add_linked(&image.linked).unwrap()] {
+            assert_eq!(call(&library, "answer"), 42);
+            freed(&library);
+        }
+        if found {
+            let is_image = |name: &String| name.ends_with(".so");
+            let image = names(cache.path()).into_iter().find(is_image).unwrap();
+            fs::remove_file(cache.path().join(image)).unwrap();
+        }
+    }
+    // The object was there when the image was not any more.
+    assert_eq!(compiled, 1);
+    engine.finish();
+}
+
+/// With all that a builder has: objects that need each other, an archive, and a shared library.
+fn objects_that_cannot_be_an_image_are_linked() {
+    let (_, cache) = new_cache("no images");
+    let key = CacheKey::new(["fixed"]);
+    let needed = compile("cache_needed.c", "int of_needed(void) { return 7; }", &[]);
+    let needed = link_shared("libcache_needed.so", &[&needed], &[]);
+    let source = "int of_member(void), of_needed(void), twice(int);
+        int answer(void) { return twice(of_member() + of_needed()); }
+        __asm__(\".pushsection .text\\n .balign 8\\n .quad twice\\n .popsection\");";
+    let objects = || {
+        let member = compile_bytes("cache_member.c", "int of_member(void) { return 14; }", &[]);
+        let builder = ImageBuilder::new()
+            .object("fixed.o", compile_bytes("cache_fixed.c", source, &[]))
+            .object("twice.o", compile_bytes("cache_twice.c", "int twice(int n) { return 2 * n; }", &[]))
+            .archive("member.a", archive(&[member]))
+            .shared_library(&needed);
+        Ok::<_, Error>(builder)
+    };
+    let image = cache.get_or_link(&key, objects).unwrap();
+    let [Error::Image(ImageError::NotPositionIndependent { object, .. })] = &image.problems[..] else {
+        panic!("{image:?}")
+    };
+    assert!(object == "fixed.o" && !image.found, "{image:?}");
+    let engine = Checked::new();
+    let library = engine.add_linked(&image.linked).unwrap();
+    assert_eq!(call(&library, "answer"), 42);
+    freed(&library);
+    // A library that defines one of them already stays as it was.
+    let library = engine.add_object(compile_bytes("cache_twice.c", "int twice(int n) { return 2 * n; }", &[])).unwrap();
+    library.add_linked(&image.linked).unwrap_err();
+    assert_eq!((library.symbols(), library.undefined_symbols().unwrap().len()), (vec!["twice".to_owned()], 0));
+    drop(library);
     engine.finish();
 }
 
@@ -221,8 +297,24 @@ fn assert_is_of(key: usize, bytes: &[u8]) {
     assert!(bytes == object_of(key, word(1)), "an object that nobody compiled");
 }
 
+const OBJECT: &str = "SLABJIT_TEST_OBJECT";
+const TEXT: &str = "const char text[] = \"the image of key .\";";
+
+/// An object that tells its key, for an image.
+fn builder_of(key: usize, mut object: Vec<u8>) -> ImageBuilder {
+    let at = object.windows(17).position(|bytes| bytes == b"the image of key ").unwrap();
+    object[at + 17] = b'0' + key as u8;
+    ImageBuilder::new().object("text.o", object)
+}
+
+fn assert_is_image_of(key: usize, linked: &Linked, object: &[u8]) {
+    let Linked::Image(bytes) = linked else { panic!("{linked:?}") };
+    assert!(*bytes == builder_of(key, object.to_vec()).link().unwrap(), "not the image of this key");
+}
+
 /// Reads and fills the same few keys as all others, once they are all there. Prints how many problems there were.
 fn worker() {
+    let text = fs::read(std::env::var_os(OBJECT).unwrap()).unwrap();
     let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap());
     let seed: u64 = std::env::var(SEED).unwrap().parse().unwrap();
     let mut random = Random::new(seed);
@@ -241,7 +333,9 @@ fn worker() {
         }
         let object = cache.get_or_compile(&cache_key, || Ok::<_, ()>(object_of(key, seed))).unwrap();
         assert_is_of(key, &object.bytes);
-        for problem in object.problems {
+        let image = cache.get_or_link(&cache_key, || Ok::<_, ()>(builder_of(key, text.clone()))).unwrap();
+        assert_is_image_of(key, &image.linked, &text);
+        for problem in object.problems.into_iter().chain(image.problems) {
             assert!(matches!(problem, Error::Cache(CacheError::File { .. })), "{problem}");
             problems += 1;
         }
@@ -254,9 +348,10 @@ fn worker() {
 fn with_workers(folder: &Path, workers: usize, mut meanwhile: impl FnMut(&mut [Child])) -> Vec<String> {
     let ready = folder.with_extension("ready");
     fs::create_dir(&ready).unwrap();
+    let object = compile("cache_text.c", TEXT, &[]);
     let start = |seed: usize| {
         let mut command = child_command("worker");
-        command.env(FOLDER, folder).env(SEED, seed.to_string());
+        command.env(FOLDER, folder).env(SEED, seed.to_string()).env(OBJECT, &object);
         command.stdout(std::process::Stdio::piped()).spawn().unwrap()
     };
     let mut children: Vec<Child> = (0..workers).map(start).collect();
@@ -304,8 +399,12 @@ fn many_processes_at_once() {
     }
     let cache = ObjectCache::open(&folder).unwrap();
     assert_eq!(names(&temporary), [""; 0]);
+    let text = compile_bytes("cache_text.c", TEXT, &[]);
     for key in 0..KEYS {
-        assert_is_of(key, &cache.get(&CacheKey::new([key.to_string()])).unwrap().unwrap());
+        let cache_key = CacheKey::new([key.to_string()]);
+        assert_is_of(key, &cache.get(&cache_key).unwrap().unwrap());
+        let image = cache.get_or_link(&cache_key, || -> Result<_, ()> { panic!("it is there") }).unwrap();
+        assert_is_image_of(key, &image.linked, &text);
     }
     assert!(!names(&folder).iter().any(|name| name.ends_with(".refused")));
 }

@@ -285,7 +285,8 @@ impl Variant {
 
     /// The objects as one image, opened by the dynamic loader and by slabjit.
     fn as_image(&self, engine: &JitEngine, objects: &[PathBuf], expected: &Outcome) -> Result<(), Failed> {
-        let mut builder = ImageBuilder::new();
+        // Some pack, where the oracle knows that.
+        let mut builder = ImageBuilder::new().pack_relative_relocations(self.packs() && common::glibc() >= (2, 36));
         for object in objects.iter().chain([&trampoline()]) {
             builder = builder.object_file(object)?;
         }
@@ -317,6 +318,11 @@ impl Variant {
         Ok(())
     }
 
+    /// Whether the image packs relative relocations.
+    fn packs(&self) -> bool {
+        self.level == "-O2"
+    }
+
     /// The shared libraries of the case.
     fn libraries(&self) -> Vec<PathBuf> {
         let path = |lib| tool("gcc", &[format!("-print-file-name={lib}")]).trim().into();
@@ -337,6 +343,7 @@ impl Variant {
         }
         let builder =
             self.objects().iter().try_fold(ImageBuilder::new(), |builder, object| builder.object_file(object));
+        let builder = builder.map(|builder| builder.pack_relative_relocations(self.packs()));
         if let Ok(image) = builder.and_then(|builder| builder.link()) {
             std::fs::write(folder.join(format!("{}.so", self.name().replace("::", "-"))), image).unwrap();
         }

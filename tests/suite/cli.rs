@@ -34,7 +34,11 @@ common::tests![
     map_writes_all_or_nothing,
     link_makes_what_run_loads,
     link_writes_the_same_bytes_each_time,
+    link_packs_relocations_on_request,
     link_fails_with_1,
+    check_says_what_the_cpu_must_have,
+    contracts_are_linked_in,
+    cache_folders_are_looked_after,
     version_names_crate_and_llvm,
     version_says_what_the_machine_offers,
     completions_are_scripts,
@@ -656,6 +660,96 @@ fn link_writes_the_same_bytes_each_time() {
     assert!((1..target::by_qemu(20, 2)).all(|number| link(number) == first));
 }
 
+fn link_packs_relocations_on_request() {
+    let source = "static int numbers[] = {4, 5}; int *pointers[] = {&numbers[1], numbers};
+        int main(int argc, char **argv) { return *pointers[argc & 1]; }";
+    let object = object("main_packed.c", source);
+    for (option, tag) in [(&[][..], "(RELA)"), (&["--pack-relative-relocs"], "(RELR)")] {
+        let image = temporary().join(format!("packed_{}.so", option.len()));
+        let image = image.to_str().unwrap();
+        let arguments = [&["link", "-o", image, &*object], option].concat();
+        assert_eq!(outcome(&arguments), (Some(0), String::new(), String::new()));
+        assert_eq!(outcome(&["run", image]).0, Some(4));
+        let dynamic = common::tool("readelf", &["-d", image]);
+        assert!(["(RELA)", "(RELR)"].into_iter().all(|of| dynamic.contains(of) == (of == tag)), "{dynamic}");
+    }
+}
+
+/// XOP, which only some of AMD's CPUs have; SVE, which qemu is told to have not.
+const RARE: (&str, &str) = target::by_arch(
+    (".globl rare\n.type rare, @function\nrare: nop\n vphaddbw %xmm0, %xmm1\n ret\n.size rare, . - rare\n", "XOP"),
+    (
+        ".arch armv8-a+sve\n.globl rare\n.type rare, %function\nrare: nop\n ptrue p0.b\n ret\n.size rare, . - rare\n",
+        "SVE",
+    ),
+);
+
+fn check_says_what_the_cpu_must_have() {
+    let (source, feature) = RARE;
+    let plain = object("plain_cpu.c", "int plain(int n) { return n + 1; }");
+    let rare = object("rare_cpu.s", source);
+    let image = temporary().join("rare_cpu.so");
+    let image = image.to_str().unwrap();
+    assert_eq!(outcome(&["link", &plain, &rare, "-o", image]).0, Some(0));
+    let offset = target::by_arch(1, 4);
+    let (code, stdout, stderr) = outcome(&["check", "--cpu", &rare, image]);
+    let missing = stdout.contains("(not in this CPU)");
+    assert_eq!((code, stderr.as_str()), (Some(i32::from(missing)), ""), "{stdout}");
+    for name in [&*rare, image] {
+        let line = format!("{name}: rare needs {feature} at +{offset:#x}");
+        assert!(stdout.lines().any(|told| told.starts_with(&line)), "{line}: {stdout}");
+    }
+    let every = format!("{plain}: its functions run on every CPU\n");
+    assert_eq!(outcome(&["check", "--cpu", &plain]), (Some(0), every, String::new()));
+    let (_, json, _) = outcome(&["check", "--cpu", "--format", "json", &rare]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let told = &json[0]["functions"][0];
+    assert_eq!((&told["function"], &told["features"][0]["name"]), (&"rare".into(), &feature.into()));
+    assert_eq!((&told["features"][0]["present"], &told["unknown"]), (&(!missing).into(), &false.into()));
+    if !missing {
+        println!("not run: this CPU has {feature}");
+        return;
+    }
+    fails(&["run", "--entry", "rare", image], &["'rare'", feature, "this CPU has not got it", "--cpu rare="]);
+    let unknown = format!("rare={feature}2000");
+    fails_with(1, &["link", &rare, "--cpu", &unknown, "-o", image], &["'rare'", "2000", feature]);
+    fails_with(1, &["link", &rare, "--cpu", "rear=", "-o", image], &["'rear'", "--cpu"]);
+    fails_with(2, &["link", &rare, "--cpu", "rare", "-o", image], &["FUNCTION=FEATURE"]);
+    let wanted = format!("plain={feature}");
+    assert_eq!(outcome(&["link", &plain, &rare, "--cpu", "rare=", "--cpu", &wanted, "-o", image]).0, Some(0));
+    let stdout = outcome(&["check", "--cpu", "-q", image]).1;
+    assert_eq!(stdout, format!("{image}: plain needs {feature} at +0x0 (not in this CPU)\n"));
+}
+
+fn contracts_are_linked_in() {
+    let scale =
+        object("scale_contract.c", "void scale(const float *x, float *y, long n) { (void)x, (void)y, (void)n; }");
+    let (image, contract) = (temporary().join("contract.so"), temporary().join("scale.contract"));
+    std::fs::write(&contract, "# Of y, each element is written.\nscale(x: in f32[n], y: out f32[n], n: i64)\n")
+        .unwrap();
+    let (path, contract) = (image.to_str().unwrap(), contract.to_str().unwrap());
+    assert_eq!(outcome(&["link", &scale, "--contract", contract, "-o", path]), (Some(0), String::new(), String::new()));
+    let library = slabjit::JitEngine::new().unwrap().add_image_file(&image).unwrap();
+    let expected = "scale(x: in f32[n], y: out f32[n], n: i64)".parse::<slabjit::KernelSignature>().unwrap();
+    assert_eq!(library.signature("scale").unwrap(), expected);
+    for (text, words) in [
+        ("scale(x: in float[n])", &["scale.contract'", "line 1, column 13", "f32"][..]),
+        ("scael(x: in f32[n])", &["scael", "--contract"]),
+    ] {
+        std::fs::write(contract, text).unwrap();
+        fails_with(1, &["link", &scale, "--contract", contract, "-o", path], words);
+    }
+    fails_with(1, &["link", &scale, "--contract", "/nowhere/at-all", "-o", path], &["/nowhere/at-all"]);
+}
+
+/// Fails with this status, and says these words on standard error.
+fn fails_with(status: i32, arguments: &[&str], words: &[&str]) {
+    let (code, stdout, stderr) = outcome(arguments);
+    assert_eq!((code, stdout.as_str()), (Some(status), ""), "{stderr}");
+    words.iter().for_each(|word| assert!(stderr.contains(word), "'{word}' is not in: {stderr}"));
+    assert_no_method(&stderr);
+}
+
 fn link_fails_with_1() {
     let good = good_object();
     let good = good.to_str().unwrap();
@@ -685,6 +779,66 @@ fn link_fails_with_1() {
     assert_eq!(outcome(&["link", good, "-o", image]).0, Some(0));
     let beside = object("beside_image.c", "int beside;");
     fails(&["run", "--entry", "add", image, &beside], &["alone_image.so", "together"]);
+}
+
+fn cache_folders_are_looked_after() {
+    let folder = tempfile::tempdir_in(temporary()).unwrap();
+    let path = folder.path().join("cache");
+    let folder = path.to_str().unwrap();
+    let missing = outcome(&["cache", "stats", folder]);
+    assert!(missing.0 == Some(1) && missing.2.contains(folder) && missing.2.contains("No such file"), "{missing:?}");
+    assert!(!path.exists());
+
+    let cache = slabjit::ObjectCache::open(&path).unwrap();
+    let objects = [vec![1; 1000], vec![2; 2000], vec![3; 3000]];
+    let key = |object: &[u8]| slabjit::CacheKey::new([object]);
+    for (object, hours) in objects.iter().zip([4, 2, 3]) {
+        cache.put(&key(object), object).unwrap();
+        let used = std::time::SystemTime::now() - std::time::Duration::from_secs(hours * 3600);
+        let names = [format!("{}.o", blake3::hash(object)), format!("{}.key", key(object))];
+        for name in names {
+            std::fs::File::open(path.join(name)).unwrap().set_modified(used).unwrap();
+        }
+    }
+    let files = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+    let bytes: u64 = files.filter(std::fs::Metadata::is_file).map(|status| status.len()).sum();
+    let counted = outcome(&["cache", "stats", folder]);
+    assert_eq!(counted, (Some(0), format!("3 entries, {bytes} bytes\n"), String::new()));
+    assert_eq!(outcome(&["cache", "verify", folder]).1, "3 entries, 6000 bytes can be used\n");
+    // What was not used for the longest time comes first.
+    let listed = outcome(&["cache", "ls", folder]).1;
+    let keys: Vec<_> = listed.lines().map(|line| line.split_whitespace().next().unwrap().to_owned()).collect();
+    assert_eq!(keys, [0, 2, 1].map(|i| key(&objects[i]).to_string()));
+    let json: serde_json::Value = serde_json::from_str(&outcome(&["cache", "ls", "--json", folder]).1).unwrap();
+    let of_first = (&json[0]["key"], &json[0]["kind"], &json[0]["bytes"], &json[0]["cpu"]);
+    assert_eq!(of_first, (&keys[0].clone().into(), &"object".into(), &1000.into(), &serde_json::Value::Null));
+
+    let left = bytes - 1000 - (bytes - 6000) / 3;
+    let json = outcome(&["cache", "gc", "--max-entries", "2", "--json", folder]);
+    let value: serde_json::Value = serde_json::from_str(&json.1).unwrap();
+    assert_eq!((&value["entries"], &value["removed_entries"]), (&2.into(), &1.into()));
+    assert_eq!((&value["bytes"], &value["removed_bytes"]), (&left.into(), &(bytes - left).into()));
+    // What was used last stays.
+    let of_two = outcome(&["cache", "gc", "--max-bytes", "3K", folder]);
+    assert!(of_two.0 == Some(0) && of_two.1.starts_with("removed 1 entries, "), "{of_two:?}");
+    assert!(cache.get(&key(&objects[1])).unwrap().is_some() && cache.get(&key(&objects[2])).unwrap().is_none());
+
+    std::fs::write(path.join(format!("{}.o", blake3::hash(&objects[1]))), vec![9; 2000]).unwrap();
+    let (code, text, _) = outcome(&["cache", "verify", folder]);
+    assert!(code == Some(1) && text.starts_with("0 entries, 0 bytes can be used\n"), "{text}");
+    assert!(text.contains("its bytes do not have the hash") && text.contains(".o.refused"), "{text}");
+    // It was moved aside.
+    assert_eq!(outcome(&["cache", "verify", folder]).0, Some(0));
+
+    for (arguments, says) in [
+        (&["cache", "gc", folder][..], "--max-entries"),
+        (&["cache", "gc", "--max-bytes", "2X", folder], "such as 500M or 2G"),
+        (&["cache", "gc", "--max-bytes", "99999999999G", folder], "more than any disk has"),
+        (&["cache"], "stats"),
+    ] {
+        let (code, _, error) = outcome(arguments);
+        assert!(code == Some(2) && error.contains(says), "{arguments:?}: {error}");
+    }
 }
 
 fn version_names_crate_and_llvm() {
@@ -741,10 +895,18 @@ fn completions_are_scripts() {
 fn manual_has_a_page_for_each_command() {
     let (status, text, errors) = outcome(&["man"]);
     assert_eq!((status, &*errors), (Some(0), ""));
-    let (_, help, _) = outcome(&["--help"]);
-    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let names: Vec<_> = commands.filter_map(|line| line.split_whitespace().next()).filter(|n| *n != "help").collect();
-    assert!(names.len() >= 5, "{help}");
+    let commands = |of: &[&str]| -> Vec<String> {
+        let (_, help, _) = outcome(&[of, &["--help"]].concat());
+        let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+        let names = lines.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+        names.map(str::to_owned).collect()
+    };
+    let mut names = commands(&[]);
+    assert!(names.len() >= 5, "{names:?}");
+    for of in names.clone() {
+        names.extend(commands(&[&of]).iter().map(|name| format!("{of}-{name}")));
+    }
+    assert!(names.iter().any(|name| name == "cache-gc"), "{names:?}");
     for name in &names {
         assert!(text.contains(&format!(".TH slabjit-{name} 1")), "{name}: {text}");
     }

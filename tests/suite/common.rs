@@ -136,6 +136,14 @@ pub fn child_command(name: &str) -> Command {
     command
 }
 
+/// Returns the version of the C library: major and minor.
+pub fn glibc() -> (u32, u32) {
+    // SAFETY: it returns a string that lasts.
+    let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) }.to_str().unwrap();
+    let (major, minor) = version.split_once('.').unwrap();
+    (major.parse().unwrap(), minor.parse().unwrap())
+}
+
 /// How long this thread has run.
 pub fn thread_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -10,6 +10,8 @@ use crate::target::{self, by_qemu};
 
 tests![
     readelf_has_nothing_to_complain_of,
+    eu_elflint_has_nothing_to_complain_of,
+    debug_information_is_kept_on_request,
     a_thousand_kernels_in_one_image,
     members_of_archives_are_taken,
     images_use_and_are_used_by_libraries,
@@ -62,6 +64,91 @@ fn readelf_has_nothing_to_complain_of() {
     }
     // What is local stays so, and nothing wants a change of code.
     assert!(!told.contains("calls") && !told.contains("TEXTREL"), "{told}");
+}
+
+/// elfutils compares the tables of a file with each other.
+fn eu_elflint_has_nothing_to_complain_of() {
+    let complete = |output: std::io::Result<std::process::Output>| output.is_ok_and(|output| output.status.success());
+    if !complete(target::tool_command("eu-elflint").arg("--version").output()) {
+        println!("not run: there is no eu-elflint (elfutils)");
+        return;
+    }
+    let sources: [(&str, &str, &str); 3] = [
+        ("gcc", "lint_kernel.c", KERNEL),
+        // Thread-local storage of zeros alone, whose alignment is more than a word's.
+        ("gcc", "lint_zeros.c", "__thread char zeros[100] __attribute__((aligned(64))); char *f(void) { return zeros; }"),
+        (
+            "g++",
+            "lint_all.cc",
+            "#include <stdexcept>
+            static thread_local int t = 4; int u; thread_local int v; struct S { S(); ~S(); };
+            S::S() { u = 3; } S::~S() { u = 0; } static S s;
+            extern \"C\" int f(int n) { try { if (n) throw std::runtime_error(\"x\"); } catch (...) { return ++t + v; } return u; }
+            extern \"C\" { static int g1() { return 1; } static int (*r(void))() { return g1; }
+            int ff() __attribute__((ifunc(\"r\"))); int calls() { return ff(); } }",
+        ),
+    ];
+    for ((compiler, name, source), pack) in sources.iter().flat_map(|of| [(*of, false), (*of, true)]) {
+        let object = common::compile_with(compiler, name, source, &["-fPIC", "-O1"]);
+        let builder = ImageBuilder::new().object_file(object).unwrap();
+        let bytes = builder.pack_relative_relocations(pack).link().unwrap();
+        let image = write(&format!("{name}.so"), &bytes);
+        let output = target::tool_command("eu-elflint").arg("--gnu-ld").arg(&image).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        // It knows the notes of some owners; and of AArch64's relocations, not that of indirect functions. Old ones do not
+        // know the type SHT_RELR.
+        let is_unknown = |line: &str| {
+            let is_relocation = line.contains("'.rela.dyn': relocation") && line.ends_with("invalid type");
+            let is_relr = line.contains("'.relr.dyn' has wrong type") && line.ends_with(": 19");
+            line.contains("with owner name 'slabjit'") || is_relr || target::ARCH == "aarch64" && is_relocation
+        };
+        let complains = |line: &&str| !is_unknown(line) && *line != "No errors";
+        assert_eq!(told.lines().filter(complains).collect::<Vec<_>>(), Vec::<&str>::new(), "{name}");
+    }
+}
+
+/// Binutils find lines of both objects, with a template's one copy and thread-local storage.
+fn debug_information_is_kept_on_request() {
+    const SHARED: &str = "template <class T> __attribute__((noinline)) T twice(T n) {\n  return n + n;\n}\n";
+    let first = format!(
+        "{SHARED}thread_local int counter = 4;\nextern \"C\" int first(int n) {{\n  return twice(n) + ++counter;\n}}"
+    );
+    let second = format!("{SHARED}\n\nextern \"C\" int second(int n) {{\n  return twice(n * 3) - 1;\n}}");
+    for flags in [&["-g"][..], &["-g", "-gdwarf-4"], &["-g", "-gz"]] {
+        let flags = [flags, &["-O0", "-fPIC"]].concat();
+        let objects = [("lines_first.cc", &first), ("lines_second.cc", &second)]
+            .map(|(name, source)| common::compile_with("g++", name, source, &flags));
+        let builder = || objects.iter().fold(ImageBuilder::new(), |image, file| image.object_file(file).unwrap());
+        let with = write("lines.so", &builder().debug_info(true).link().unwrap());
+        let without = write("no_lines.so", &builder().link().unwrap());
+        let tool = |name: &str, arguments: &[&str], file: &Path| {
+            let name = if target::ARCH == "aarch64" { &*format!("aarch64-linux-gnu-{name}") } else { name };
+            let output = target::tool_command(name).args(arguments).arg(file).output().unwrap();
+            assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+            assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{name} {flags:?}");
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let symbols = tool("nm", &["-D"], &with);
+        let address = |name: &str| {
+            let line = symbols.lines().find(|line| line.ends_with(&format!(" {name}")));
+            format!("0x{}", line.unwrap().split(' ').next().unwrap())
+        };
+        for (name, place) in
+            [("first", "lines_first.cc:5"), ("second", "lines_second.cc:6"), ("_Z5twiceIiET_S0_", ".cc:1")]
+        {
+            let line = tool("addr2line", &[&address(name), "-e"], &with);
+            assert!(line.trim_end().ends_with(place), "{name} {flags:?}: {line}");
+            let line = tool("addr2line", &[&address(name), "-e"], &without);
+            assert!(line.starts_with("??"), "{line}");
+        }
+        // It says nothing that readelf does not understand.
+        assert!(tool("readelf", &["-W", "--debug-dump=info,line,abbrev,ranges,loc"], &with).contains("twice"));
+        let library = JitEngine::new().unwrap().add_image_file(&with).unwrap();
+        // SAFETY: it is such a function, and there are no initialisers.
+        let second = unsafe { library.get::<unsafe extern "C" fn(i32) -> i32>("second").unwrap() };
+        // SAFETY: as above.
+        assert_eq!(unsafe { second(2) }, 11, "{flags:?}");
+    }
 }
 
 fn a_thousand_kernels_in_one_image() {
@@ -302,7 +389,7 @@ fn what_is_no_image_is_named() {
     let error = engine.add_image(foreign_machine).unwrap_err();
     assert!(matches!(error, Error::Image(ImageError::ForeignMachine { .. })), "{error}");
     let error = engine.add_image(later).unwrap_err();
-    assert!(matches!(error, Error::Image(ImageError::UnknownFormat { format: 77, known: 1, .. })), "{error}");
+    assert!(matches!(error, Error::Image(ImageError::UnknownFormat { format: 77, known: 2, .. })), "{error}");
     let error = engine.add_image_file("/nonexistent/kernels.so").unwrap_err();
     assert!(matches!(error, Error::Io { .. }) && error.to_string().contains("/nonexistent/kernels.so"), "{error}");
     engine.finish();

@@ -6,7 +6,7 @@ use inkwell::context::Context;
 use inkwell::module::Module;
 use inkwell::{AddressSpace, IntPredicate, OptimizationLevel};
 use slabjit::ir::{self, OptLevel};
-use slabjit::{Error, IrError, JitEngine, Library, LibraryError, LinkError, Removal, Symbol};
+use slabjit::{CacheKey, Error, IrError, JitEngine, Library, LibraryError, LinkError, ObjectCache, Removal, Symbol};
 
 use crate::common::{self, Checked, call, compile_bytes, freed, int, tool};
 use crate::target::by_arch;
@@ -19,6 +19,7 @@ common::tests![
     text_and_bitcode,
     modules_and_objects_together,
     loops_are_vectorized,
+    compiled_once_for_all_processes,
     constructors_variables_and_imports,
     made_for_an_executable,
     what_llvm_does_not_read,
@@ -224,6 +225,47 @@ fn loops_are_vectorized() {
     let (plain, optimized) = (instructions(OptLevel::None), instructions(OptLevel::Default));
     assert!(!has(&plain), "{plain}");
     assert!(has(&optimized), "{optimized}");
+}
+
+/// By features of the CPU, not by its name; and a miss says why it is one.
+fn compiled_once_for_all_processes() {
+    let folder = tempfile::tempdir_in(common::temporary()).unwrap();
+    let cache = ObjectCache::open(folder.path().join("cache")).unwrap();
+    let context = Context::create();
+    let module = sum_of_squares(&context, "squares");
+    let first = cache.get_or_compile_ir(&module, OptLevel::Default).unwrap();
+    let again = cache.get_or_compile_ir(&sum_of_squares(&Context::create(), "squares"), OptLevel::Default).unwrap();
+    assert!(!first.found && again.found && first.bytes == again.bytes);
+    assert_eq!(first.bytes, ir::compile_module(&module, OptLevel::Default).unwrap());
+    assert!(!cache.get_or_compile_ir(&module, OptLevel::None).unwrap().found);
+
+    let entries = cache.entries().unwrap();
+    let part = |name: &str| {
+        let parts = &entries[0].parts;
+        parts.iter().find_map(|(of, value)| (of == name).then(|| value.clone())).unwrap()
+    };
+    assert_eq!(part("llvm"), slabjit::llvm_version_string());
+    let parts = ["slabjit", "llvm", "target", "cpu", "options", "relocation-model", "source"];
+    assert!(entries[0].parts.iter().all(|(name, _)| parts.contains(&name.as_str())), "{:?}", entries[0].parts);
+    assert_eq!(entries[0].parts.len(), parts.len());
+
+    // The key of another compiler's object, with what differs.
+    let key = |options: &str| CacheKey::builder().part("compiler", "cc").part("options", options).build();
+    cache.put(&key("-O2"), b"object").unwrap();
+    let why = cache.explain_miss(&key("-O3")).unwrap().unwrap();
+    assert_eq!(why.nearest, key("-O2"));
+    assert_eq!(
+        why.to_string(),
+        format!("the nearest entry, {}, differs in options (wanted -O3, found -O2)", key("-O2"))
+    );
+    assert!(cache.explain_miss(&CacheKey::new(["no parts"])).unwrap().is_none());
+    let not_there = cache.explain_miss(&key("-O2").clone()).unwrap().unwrap();
+    assert!(not_there.differs.is_empty() && not_there.to_string().contains("has the same parts"), "{not_there}");
+
+    let engine = Checked::new();
+    let library = engine.add_object(&again.bytes).unwrap();
+    freed(&library);
+    engine.finish();
 }
 
 fn constructors_variables_and_imports() {

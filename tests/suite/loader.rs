@@ -69,13 +69,11 @@ fn engine() -> Option<JitEngine> {
 }
 
 fn of(engine: JitEngine) -> Option<JitEngine> {
-    // SAFETY: it returns a string that lasts.
-    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_str().unwrap();
-    let (major, minor) = version.split_once('.').unwrap();
-    let possible = (major.parse::<u32>().unwrap(), minor.parse::<u32>().unwrap()) >= (2, 36);
-    assert_eq!(known(&engine), possible, "glibc {version}");
+    let version = common::glibc();
+    let possible = version >= (2, 36);
+    assert_eq!(known(&engine), possible, "glibc {version:?}");
     if !possible {
-        println!("not run: glibc {version} has no module where it is wanted");
+        println!("not run: glibc {version:?} has no module where it is wanted");
     }
     possible.then_some(engine)
 }

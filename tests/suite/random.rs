@@ -1,9 +1,9 @@
 //! Objects at random: every relocation kind that is supported, random sections, random places; what the linked code
 //! computes is compared with what the ABI's formula gives for the addresses. An object loads and is right, or is
-//! refused for references that cannot be made.
+//! refused for references that cannot be made. The same objects are made into images ([`images`]).
 //!
-//! `SLABJIT_CASES` sets the number of objects' cases (10 000), `SLABJIT_SEED` the seed; `SLABJIT_SEED=… SLABJIT_CASE=…`
-//! repeats one.
+//! `SLABJIT_CASES` sets the number of cases (10 000; of images 600), `SLABJIT_SEED` the seed; `SLABJIT_SEED=…
+//! SLABJIT_CASE=…` repeats one, and `SLABJIT_IMAGES` is a folder that its image is kept in.
 
 #[cfg(target_arch = "aarch64")]
 #[path = "random/aarch64.rs"]
@@ -12,6 +12,7 @@ mod arch;
 #[path = "random/x86_64.rs"]
 mod arch;
 mod elf;
+mod images;
 mod object;
 mod place;
 mod probe;
@@ -21,11 +22,14 @@ use std::os::unix::fs::FileExt;
 use slabjit::{Error, FarReference, Library, LinkError};
 
 use crate::common::{self, Random, freed, temporary};
+use crate::target::by_qemu;
 use object::{At, Case};
 use place::{Bench, Memory};
 use probe::{Rule, Value, Wants};
 
-common::tests![random_objects; parts: random_objects_part];
+use images::random_images_part;
+
+common::tests![random_objects, random_images; parts: random_objects_part, random_images_part];
 
 /// Cases of one engine.
 const OF_ENGINE: u64 = 50;
@@ -41,19 +45,30 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|s| s.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// In processes of their own, as wrong code may do anything; each notes which case it is at.
 fn random_objects() {
+    in_parts("random_objects_part", if is_shuffled() { 100 } else { 10_000 });
+}
+
+fn random_images() {
+    in_parts("random_images_part", if is_shuffled() { 50 } else { by_qemu(600, 100) as u64 });
+}
+
+fn is_shuffled() -> bool {
+    std::env::var_os("SLABJIT_SHUFFLE").is_some()
+}
+
+/// In processes of their own, as wrong code may do anything; each notes which case it is at.
+fn in_parts(of: &str, cases: u64) {
     let time = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64 % 1_000_000_000;
     let seed = variable(SEED).unwrap_or(time);
     println!("{SEED}={seed}");
-    let shuffled = std::env::var_os("SLABJIT_SHUFFLE").is_some();
-    let cases = variable(CASES).unwrap_or(if shuffled { 100 } else { 10_000 });
+    let cases = variable(CASES).unwrap_or(cases);
     let run = |part: u64| {
-        let note = temporary().join(format!("random{part}"));
+        let note = temporary().join(format!("{of}{part}"));
         let (seed, cases, part) = (seed.to_string(), cases.to_string(), part.to_string());
         let note_text = note.to_str().unwrap();
         let variables = [(SEED, &*seed), (CASES, &*cases), (PART, &*part), (NOTE, note_text)];
-        let end = common::child_with("random_objects_part", &variables);
+        let end = common::child_with(of, &variables);
         print!("{}", end.stdout);
         let at = std::fs::read_to_string(&note).unwrap_or_default();
         assert_eq!(end.code, Some(0), "{SEED}={seed} {CASE}={}\n{end:?}", at.trim());
@@ -122,23 +137,18 @@ fn one(bench: &Bench, random: &mut Random, tally: &mut Tally) -> Result<(), Stri
     tally.objects += case.objects as u64;
     tally.probes += case.probes.len() as u64;
     // Some are moved to the edge of what reaches: for that it must be known where the sections come to lie.
-    let mut before = None;
     let mut memory = Vec::new();
     if random.below(3) == 0 {
         let (sections, _) = link_and_check(bench, &case)?;
         memory = to_the_edge(&mut case, random, &sections);
         tally.edges += memory.len() as u64;
-        before = Some(sections);
     }
     let (sections, refused) = link_and_check(bench, &case)?;
     tally.bridges += bench.bridges.take();
     tally.refused += refused.len() as u64;
-    // A large section stays near while it has a reference that we compute (`keep_near_what_is_lifted`).
-    let moves = refused.iter().any(|(probe, _)| case.has_large_end(&case.probes[*probe]));
-    let same_place = !moves && before.is_some_and(|before| before == sections);
     // What is packed comes to lie elsewhere each time: where it was when it was refused is not known.
     for (probe, reference) in refused.iter().filter(|_| !common::packed()) {
-        judge(&case, *probe, reference, &sections, same_place)?;
+        judge(&case, *probe, reference, &sections)?;
     }
     drop(memory);
     Ok(())
@@ -167,16 +177,10 @@ fn link_and_check(bench: &Bench, case: &Case) -> Result<(Vec<u64>, Refused), Str
             }
             Err(references) => {
                 for (object, reference) in references {
-                    let at = |p: &object::Probe| {
-                        let section = &case.sections[p.section];
-                        section.object == object
-                            && section.name == reference.section
-                            && p.range().contains(&reference.offset)
-                    };
                     if bench.told {
                         eprintln!("refused: {reference}");
                     }
-                    let Some(probe) = case.probes.iter().position(at) else {
+                    let Some(probe) = case.probe_at(object, &reference.section, reference.offset) else {
                         return Err(format!("nothing is at {reference}"));
                     };
                     if std::mem::replace(&mut left_out[probe], true) && !refused.iter().any(|(p, _)| *p == probe) {
@@ -231,7 +235,7 @@ fn link(bench: &Bench, case: &Case, left_out: &[bool]) -> Result<Linked, String>
 }
 
 /// Whether a reference was refused rightly.
-fn judge(case: &Case, probe: usize, found: &FarReference, sections: &[u64], same_place: bool) -> Result<(), String> {
+fn judge(case: &Case, probe: usize, found: &FarReference, sections: &[u64]) -> Result<(), String> {
     let probe = &case.probes[probe];
     let wrong = |what: String| Err(format!("{what}: {found}\n{}", case.show(probe, sections)));
     let Some(field) = probe.field_at(found.offset) else { return wrong("no relocation is there".into()) };
@@ -260,9 +264,14 @@ fn judge(case: &Case, probe: usize, found: &FarReference, sections: &[u64], same
         Value::Absolute | Value::Relative | Value::Page | Value::PageOffset => 2 * case.bytes() + (4 << 20),
         Value::Got => return judge_got(case, field.kind, rule, found).or_else(wrong),
     };
-    // Slabs move by whole pages.
-    if value.abs_diff(found.value) > slack || same_place && value.wrapping_sub(found.value) % 4096 != 0 {
+    if value.abs_diff(found.value) > slack {
         return wrong(format!("the value is {value:#x} by our arithmetic"));
+    }
+    // Wherever the sections were then, they were aligned.
+    if let Some(target) = found.target.filter(|_| rule.value == Value::Relative)
+        && !case.would_be_aligned(probe, field, target.wrapping_sub(found.value as u64), target, sections)
+    {
+        return wrong("the section of the reference or of the symbol would not be aligned".into());
     }
     Ok(())
 }

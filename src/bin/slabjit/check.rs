@@ -99,7 +99,7 @@ pub(crate) fn check_all(scope: &Scope, inputs: &Inputs) -> slabjit::Result<Vec<C
             true => program::members(&archive.name, &archive.bytes).map(|members| {
                 checked.extend(members.into_iter().map(|(name, bytes)| add_member(&library, name, bytes)))
             }),
-            false => archive.add_to(&library),
+            false => library.add_archive_named(&archive.name, &archive.bytes),
         };
         if let Err(error) = added {
             checked.push((Checked::refused(archive.name.clone(), path.clone(), &error), None));

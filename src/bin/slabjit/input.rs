@@ -67,10 +67,10 @@ impl Input {
         program::is_archive(&self.bytes)
     }
 
-    pub(crate) fn add_to(&self, library: &Library) -> slabjit::Result<()> {
+    pub(crate) fn add_to(self, library: &Library) -> slabjit::Result<()> {
         match () {
             () if self.is_archive() => library.add_archive_named(&self.name, &self.bytes),
-            () if program::is_shared_object(&self.bytes) => library.add_image_named(&self.name, &self.bytes),
+            () if program::is_shared_object(&self.bytes) => library.add_image_named(&self.name, self.bytes),
             () => library.add_object_named(&self.name, &self.bytes),
         }
     }

@@ -3,7 +3,11 @@
 #![deny(unsafe_code)]
 #![warn(unreachable_pub)]
 
+mod cache;
+#[cfg(feature = "shared-cache")]
+mod cache_store;
 mod check;
+mod cpu;
 mod doctor;
 mod input;
 mod link;
@@ -39,7 +43,8 @@ const OUR_FAILURE: c_int = 125;
 
 #[derive(Subcommand)]
 enum Command {
-    /// Load objects or an image into one library, call `int NAME(int argc, char **argv, char **envp)` and exit with its result.
+    /// Load objects or an image into one library, call `int NAME(int argc, char **argv, char **envp)` and exit with its
+    /// result.
     ///
     /// Initialisers run before, exit handlers and finalisers after, as in a linked program. If slabjit itself fails, it
     /// exits with 125, and no code of the objects has run.
@@ -83,6 +88,12 @@ enum Command {
         /// Print one line for each object: whether it would load, and if not, why.
         #[arg(short, long, conflicts_with = "format")]
         quiet: bool,
+        /// Print instead what each function of objects, archives and images needs of the CPU, by its instructions; exit
+        /// with 0 if this CPU has it all, else with 1.
+        ///
+        /// A function that asks the CPU before it uses more counts as one that needs it.
+        #[arg(long)]
+        cpu: bool,
         #[command(flatten)]
         scope: Scope,
         #[command(flatten)]
@@ -104,6 +115,20 @@ enum Command {
         /// The image's name for the dynamic loader (DT_SONAME).
         #[arg(long, value_name = "NAME")]
         soname: Option<String>,
+        /// Say what a function needs of the CPU, in place of what its instructions need: features as `slabjit check
+        /// --cpu` names them, none for a function that asks the CPU before it uses more.
+        #[arg(long = "cpu", value_name = "FUNCTION=[FEATURE,...]", value_parser = link::function_needs)]
+        cpu: Vec<(String, Vec<String>)>,
+        /// Give kernels their signatures, from a file of such lines: `scale(x: in f32[n], y: out f32[n], n: i64)`.
+        #[arg(long = "contract", value_name = "FILE")]
+        contracts: Vec<PathBuf>,
+        /// Keep the debug information of objects that were compiled with `-g`.
+        #[arg(short = 'g', long)]
+        debug_info: bool,
+        /// Pack relative relocations (DT_RELR), as `ld -z pack-relative-relocs` does. dlopen of the image wants glibc
+        /// 2.36.
+        #[arg(long)]
+        pack_relative_relocs: bool,
     },
     /// Draw the sections of objects by permission, and their references by reach, to an SVG file.
     ///
@@ -116,6 +141,11 @@ enum Command {
         /// The file to write.
         #[arg(short, long, value_name = "FILE.svg")]
         output: PathBuf,
+    },
+    /// Look after an object cache: its size, its bounds, its files.
+    Cache {
+        #[command(subcommand)]
+        action: cache::Action,
     },
     /// Print a script that completes this command's arguments in a shell.
     Completions {
@@ -168,13 +198,17 @@ fn run_command() -> c_int {
         Command::Run { entry, scope, settings, inputs, arguments, .. } => {
             run::run(&entry, &scope, &settings, &inputs, arguments)
         }
-        Command::Check { format, quiet, scope, inputs } => {
-            check::check(if quiet { Format::Quiet } else { format }, &scope, &inputs)
+        Command::Check { format, quiet, cpu, scope, inputs } => {
+            let format = if quiet { Format::Quiet } else { format };
+            if cpu { cpu::check(format, &inputs) } else { check::check(format, &scope, &inputs) }
         }
-        Command::Link { inputs, output, libraries, soname } => {
-            link::link(&inputs, &libraries, soname.as_deref(), &output)
+        Command::Link { inputs, output, libraries, soname, cpu, contracts, debug_info, pack_relative_relocs } => {
+            let soname = soname.as_deref();
+            let options = link::Options { libraries, soname, cpu, contracts, debug_info, pack_relative_relocs };
+            link::link(&inputs, &options, &output)
         }
         Command::Map { scope, inputs, output } => map::map(&scope, &inputs, &output),
+        Command::Cache { action } => cache::act(&action),
         Command::Completions { shell } => manual::completions(shell, Arguments::command()),
         Command::Man => manual::pages(Arguments::command()),
     }

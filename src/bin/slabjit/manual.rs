@@ -15,21 +15,24 @@ pub(crate) fn completions(shell: Shell, mut command: Command) -> c_int {
     print(&text)
 }
 
-/// Prints a page for the command, and then one for each subcommand.
+/// Prints a page for the command, and then one for each subcommand, and for theirs.
 pub(crate) fn pages(mut command: Command) -> c_int {
     // Gives subcommands the global options and their full names.
     command.build();
     let mut text = Vec::new();
-    let parts = command.get_subcommands().filter(|part| part.get_name() != "help");
-    let rendered: io::Result<()> =
-        std::iter::once(&command).chain(parts).try_for_each(|command| Man::new(command.clone()).render(&mut text));
-    match rendered {
+    match render(&command, &mut text) {
         Ok(()) => print(&text),
         Err(error) => {
             output::complain(&format!("cannot make the manual: {error}"));
             1
         }
     }
+}
+
+fn render(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
+    Man::new(command.clone()).render(text)?;
+    let mut parts = command.get_subcommands().filter(|part| part.get_name() != "help");
+    parts.try_for_each(|part| render(part, text))
 }
 
 fn print(text: &[u8]) -> c_int {

@@ -2,11 +2,13 @@
 #![allow(unsafe_code, reason = "running the objects is what the user asked for")]
 
 use std::ffi::{CString, OsString, c_int};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStringExt as _;
+use std::path::Path;
 
 use slabjit::crash::{self, AlternateStack};
-use slabjit::program;
+use slabjit::{Library, program};
 
 use crate::input::Inputs;
 use crate::scope::{Scope, Settings};
@@ -48,6 +50,14 @@ fn told(status: slabjit::Result<c_int>) -> c_int {
 }
 
 fn call(entry: &str, scope: &Scope, settings: &Settings, inputs: &Inputs) -> slabjit::Result<c_int> {
+    if let [path] = &inputs.paths[..]
+        && !scope.opens_libraries()
+        && is_image(path)
+    {
+        let library = scope.library(&scope.engine(Some(settings))?)?;
+        library.add_image_file(path)?;
+        return run_and_keep(library, entry);
+    }
     let read = inputs.paths.iter().map(|path| inputs.read(path)).collect::<slabjit::Result<Vec<_>>>()?;
     let engine = scope.engine(Some(settings))?;
     // Without an entry nothing runs, not even an initialiser of a shared library.
@@ -56,6 +66,19 @@ fn call(entry: &str, scope: &Scope, settings: &Settings, inputs: &Inputs) -> sla
         false => scope.library(&engine)?,
     };
     read.into_iter().try_for_each(|input| input.add_to(&library))?;
+    run_and_keep(library, entry)
+}
+
+/// Returns whether a file is an image, by its first bytes: such a file is read where it is loaded.
+fn is_image(path: &Path) -> bool {
+    let mut start = [0; 18];
+    // What a pipe has given is gone.
+    path.is_file()
+        && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
+        && program::is_shared_object(&start)
+}
+
+fn run_and_keep(library: Library, entry: &str) -> slabjit::Result<c_int> {
     // SAFETY: the user asked for this function to be called so, and for the objects' initialisers to run.
     let status = unsafe { program::run(&library, entry)? };
     // The library stays until the process ends.

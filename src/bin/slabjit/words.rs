@@ -169,6 +169,19 @@ fn of_image(error: &ImageError) -> String {
             "'{}', address {offset:#x}: {relocation} does not reach another segment; run it with --layout per-object",
             e(object)
         ),
+        ImageError::Cpu { object, function, offset, feature } => format!(
+            "'{}' of '{}' at +{offset:#x} needs {feature}; this CPU has not got it; if the function asks the CPU \
+             before it uses this, link the image with --cpu {}=",
+            e(function),
+            e(object),
+            e(function)
+        ),
+        ImageError::UnknownFunction { function } => {
+            format!("no object defines the function '{}' of --cpu", e(function))
+        }
+        ImageError::UnknownKernel { kernel } => {
+            format!("no object exports the kernel '{}' of --contract; name a function as C does", e(kernel))
+        }
         other => escaped_lines(&other.to_string()),
     }
 }

@@ -2,10 +2,12 @@
 
 mod aarch64;
 pub(crate) mod bridge;
+mod dynamic;
 mod field;
 mod terms;
 mod x86_64;
 
+pub(crate) use dynamic::DynamicKind;
 pub(crate) use field::{AddressForm, Field};
 pub(crate) use terms::{Entry, Form, Operation, Range, Repair, Through, Tls};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 
 use crate::fork_guard::ForkGuard;
-use crate::functions::FunctionList;
+use crate::functions::SortedFunctions;
 use crate::link::job::link_job::LinkJob;
 use crate::link::job::link_throttle::THROTTLE;
 use crate::link::llvm::graph::Batch;
@@ -49,7 +49,7 @@ pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange, thread
     if let Some(sets) = &sets
         && let Some(mut slab) = sets.take_published()
     {
-        slab.belong_to(library, &LINKER_SETS.into(), &FunctionList::default());
+        slab.belong_to(library, &LINKER_SETS.into(), &SortedFunctions::default());
         let slab = Arc::new(slab);
         for (_, linked) in linked.iter_mut().enumerate().filter(|(at, _)| sets.is_used_by(*at)) {
             linked.sets = Some(Arc::clone(&slab));

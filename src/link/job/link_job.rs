@@ -205,9 +205,8 @@ impl LinkJob {
         compare::compare(&twin, requests, slab, branches);
         let theirs = &twin.state().linked;
         let names = |linked: &Linked| {
-            let mut names: Vec<_> = linked.functions.iter().map(|f| (f.address, f.name.to_owned(), f.bytes)).collect();
-            names.sort();
-            names
+            let sorted = linked.functions.sorted();
+            sorted.all().iter().map(|f| (f.address, f.name.to_owned(), f.bytes)).collect::<Vec<_>>()
         };
         assert_eq!(linked.definitions, theirs.definitions, "{}", self.object.name);
         assert_eq!(linked.frames, theirs.frames, "{}", self.object.name);

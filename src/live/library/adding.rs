@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Library;
@@ -9,6 +10,7 @@ use super::archive_members::MemberRef;
 use super::state::KeptObject;
 use crate::Result;
 use crate::elf::{Archive, Preparation};
+use crate::live::images::Source;
 use crate::live::resolve::prepared::PreparedObject;
 use crate::name::Name;
 use crate::read::Contents;
@@ -18,6 +20,16 @@ use crate::threads::Threads;
 impl Library {
     /// Prepares objects and takes them into the library: all, or none. Runs nothing but plugins.
     pub(crate) fn add<B: AsRef<[u8]>>(&self, objects: impl IntoIterator<Item = (Name, B)>) -> Result<()> {
+        self.add_with(objects, Vec::new(), &[])
+    }
+
+    /// Does the same with archives, and with shared libraries that are opened before the objects are linked.
+    pub(crate) fn add_with<B: AsRef<[u8]>>(
+        &self,
+        objects: impl IntoIterator<Item = (Name, B)>,
+        archives: Vec<Archive>,
+        libraries: &[PathBuf],
+    ) -> Result<()> {
         let objects = objects.into_iter();
         let prepared = if self.context.threads_for(usize::MAX, 0) > 1 {
             let objects: Vec<_> = objects.collect();
@@ -30,7 +42,13 @@ impl Library {
         };
         let mut state = self.state();
         let code = state.code().ok_or_else(|| self.removed())?;
-        state.add(&self.name, &code, prepared)
+        state.add(&self.name, &code, prepared)?;
+        if !(archives.is_empty() && libraries.is_empty()) {
+            let work = state.work.get_or_insert_default();
+            archives.into_iter().for_each(|archive| work.archives.add(Arc::new(archive)));
+            work.needed.extend_from_slice(libraries);
+        }
+        Ok(())
     }
 
     /// Prepares objects, and ends after the first that is refused. Several threads may do it, all before the first is
@@ -59,8 +77,8 @@ impl Library {
     }
 
     /// Reads an image and takes it into the library, which has nothing else.
-    pub(crate) fn add_image(&self, name: Name, bytes: &[u8]) -> Result<()> {
-        let image = self.context.prepare_image(name, Cow::Borrowed(bytes))?;
+    pub(crate) fn add_image(&self, name: Name, source: Source<'_>) -> Result<()> {
+        let image = self.context.prepare_image(name, source)?;
         let mut state = self.state();
         let code = state.code().ok_or_else(|| self.removed())?;
         state.add(&self.name, &code, vec![image])
@@ -74,7 +92,7 @@ impl Library {
             return Err(self.removed());
         }
         let kept = || state.work.as_ref().map_or_else(Vec::new, |work| work.kept.clone());
-        Ok(self.context.keep_objects.then(kept))
+        Ok(self.context.images.keep_objects.then(kept))
     }
 
     /// Returns the shared libraries that it was given.

@@ -7,7 +7,8 @@ use hashbrown::HashTable;
 use crate::Result;
 use crate::elf::{Archive, MemberId};
 use crate::live::resolve::prepared::{Pending, PreparedObject};
-use crate::live::resolve::symbol_table::{SymbolTable, hash};
+use crate::live::resolve::symbol::hash;
+use crate::live::resolve::symbol_table::SymbolTable;
 
 /// Archives in the order in which they were added.
 #[derive(Default)]

@@ -15,6 +15,7 @@ use crate::live::lifetime::exporting;
 use crate::live::lifetime::loaded_library::CodeRef;
 use crate::live::linked::image::Image;
 use crate::live::resolve::decide::Host;
+use crate::live::resolve::symbol::Symbol;
 use crate::live::resolve::to_export::ToExport;
 use crate::runtime::{Exported, OpenError};
 use crate::{Error, LinkError, Result};
@@ -136,6 +137,13 @@ impl State {
                     names.push((name.into(), symbol.kind));
                 }
             }
+            let is_seen = |(name, symbol): &(&str, Symbol)| {
+                let counts = || self.names.get(name).is_some_and(|counts| counts.object == *number);
+                symbol.kind != SymbolKind::ThreadLocal && !name.contains('@') && counts()
+            };
+            // An image has `f` beside `f@@VERSION`.
+            let of_image = self.names.of_image(*number).filter(is_seen);
+            names.extend(of_image.map(|(name, symbol)| (name.into(), symbol.kind)));
         }
         names
     }

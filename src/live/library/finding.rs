@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "runs initialisers")]
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::name_source::Answers;
 use super::state::State;
@@ -13,7 +14,7 @@ use crate::elf::{LinkPlan, Whereabouts};
 use crate::live::lifetime::loaded_library::LoadedLibrary;
 use crate::live::resolve::decide::{Host, Outside};
 use crate::live::resolve::found::Found;
-use crate::live::resolve::symbol_table::Symbol;
+use crate::live::resolve::symbol::Symbol;
 use crate::live::resolve::walk::{Walked, look_up, walk};
 use crate::live::resolve::{decide, set_bounds};
 use crate::memory::SlabRange;
@@ -53,7 +54,7 @@ impl Library {
     }
 
     fn whereabouts(&self, code: &LoadedLibrary, name: &str, weak: bool) -> Whereabouts {
-        let of = |symbol: &Symbol| symbol.address.map_or(Whereabouts::Arena, Whereabouts::Address);
+        let of = |symbol: Symbol| symbol.address.map_or(Whereabouts::Arena, Whereabouts::Address);
         let own = || {
             let mut state = self.state();
             // A weak reference takes no member out of an archive.
@@ -148,7 +149,10 @@ impl Library {
     pub(crate) unsafe fn entry(&self, name: &str) -> Result<u64> {
         // SAFETY: by the caller.
         unsafe { self.make_ready()? };
-        let address = self.state().names.get(name).and_then(|symbol| symbol.address).filter(|address| *address != 0);
+        let state = self.state();
+        let symbol = state.names.get(name);
+        symbol.iter().try_for_each(|symbol| state.check_cpu(name, symbol))?;
+        let address = symbol.and_then(|symbol| symbol.address).filter(|address| *address != 0);
         address.ok_or_else(|| {
             Error::Library(LibraryError::NullSymbol { library: self.name.to_string(), symbol: name.to_owned() })
         })
@@ -192,9 +196,9 @@ impl Library {
         if symbol.hidden {
             return Err(not_found(SymbolMissing::Hidden));
         }
-        let symbol = *symbol;
         match symbol.address {
             Some(address) => {
+                state.check_cpu(name, &symbol)?;
                 state.stage.note_taken(symbol.object);
                 Ok(Found { address, kind: symbol.kind, code })
             }
@@ -206,7 +210,7 @@ impl Library {
     pub(crate) fn exported(&self, name: &str) -> Option<Found> {
         let mut state = self.state();
         let code = state.code()?;
-        let symbol = state.names.get(name).copied().filter(|s| !s.hidden)?;
+        let symbol = state.names.get(name).filter(|s| !s.hidden)?;
         state.stage.note_taken(symbol.object);
         Some(Found { address: symbol.address?, kind: symbol.kind, code })
     }
@@ -233,7 +237,7 @@ impl Library {
 
     /// Returns the address of a name of the library's own, and the object that defines it.
     pub(crate) fn own_definition(&self, name: &str, code: &LoadedLibrary) -> (u64, Provider) {
-        let symbol = self.state().names.get(name).copied();
+        let symbol = self.state().names.get(name);
         let object = symbol.and_then(|symbol| code.object_name(symbol.object));
         let name = object.map_or_else(String::new, |name| name.to_string());
         (symbol.and_then(|symbol| symbol.address).unwrap_or(0), Provider::Object { name })
@@ -251,6 +255,11 @@ impl Library {
         let mut functions = self.code()?.functions();
         functions.sort_unstable_by(|(a, at), (b, bt)| (at.start, a).cmp(&(bt.start, b)));
         Ok(functions)
+    }
+
+    /// Returns the signatures of kernels that images have, a line for each.
+    pub(crate) fn contracts(&self) -> Vec<Arc<str>> {
+        self.state().contracts()
     }
 
     /// Returns all names that can be asked for.

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "runs initialisers")]
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -112,26 +112,34 @@ impl Library {
         }
     }
 
-    /// Opens the shared libraries that waiting images need, as the dynamic loader would. No lock is held meanwhile.
+    /// Opens the shared libraries that waiting images and objects need, as the dynamic loader would. No lock is held
+    /// meanwhile.
     ///
     /// # Safety
     /// Their initialisers may be run.
     unsafe fn open_needed(&self, code: &LoadedLibrary) -> Result<()> {
-        let needed = self.state().needed_by_images();
+        let needed = self.state().needed();
+        if needed.is_empty() {
+            return Ok(());
+        }
         let isolated = self.elsewhere().is_some_and(|elsewhere| elsewhere.isolated);
         // Every process has the C library.
-        let is_there = |name: &str| !isolated && (name.starts_with("libc.so.") || name.starts_with("ld-linux-"));
-        let has = |name: &str| code.shared().iter().any(|library| library.path() == Path::new(name));
-        let needed = needed.into_iter().filter(|name| !is_there(name) && !has(name));
+        let is_there = |path: &Path| {
+            let is_of = |start: &str| path.as_os_str().as_encoded_bytes().starts_with(start.as_bytes());
+            !isolated && (is_of("libc.so.") || is_of("ld-linux-"))
+        };
+        let has = |path: &Path| code.shared().iter().any(|library| library.path() == path);
+        let missing = needed.iter().filter(|path| !is_there(path) && !has(path));
         let folders = self.scope().map_or(&[][..], |scope| &scope.folders);
         // SAFETY: by the caller.
-        let open = |name: String| unsafe { SharedLibrary::open_local(Path::new(&name), folders) };
+        let open = |path: &PathBuf| unsafe { SharedLibrary::open_local(path, folders) };
         // As in the dynamic loader, the process's scope comes first.
-        let open = |name| open(name).map(|library| library.searched(runtime::Turn::Last));
-        let opened = needed.map(open).collect::<Result<Vec<_>>>()?;
+        let open = |path| open(path).map(|library| library.searched(runtime::SearchOrder::Last));
+        let opened = missing.map(open).collect::<Result<Vec<_>>>()?;
         if !opened.is_empty() {
             code.add_shared(opened);
         }
+        self.state().forget_needed(&needed);
         Ok(())
     }
 

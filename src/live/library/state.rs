@@ -1,5 +1,6 @@
 //! The state of a library's objects: waiting objects, linked objects, and archives.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
@@ -7,16 +8,18 @@ use hashbrown::HashSet;
 use super::stage::{Before, Stage};
 
 use crate::elf::SymbolKind;
+use crate::live::images::lack_error;
 use crate::live::library::archive_members::{Archives, MemberRef};
 use crate::live::lifetime::loaded_library::{CodeRef, LoadedLibrary};
 use crate::live::linked::linked_object::Linked;
 use crate::live::resolve::decide::{Host, Wanted};
 use crate::live::resolve::linker_sets::Known;
 use crate::live::resolve::prepared::{Pending, PreparedObject};
-use crate::live::resolve::symbol_table::{Journal, Others, Symbol, SymbolTable};
+use crate::live::resolve::symbol::Symbol;
+use crate::live::resolve::symbol_table::{Journal, Others, SymbolTable};
 use crate::live::tls::Storage;
 use crate::name::Name;
-use crate::{Result, SymbolMissing};
+use crate::{Error, Result, SymbolMissing};
 
 pub(super) struct State {
     /// `None` most of the time.
@@ -35,8 +38,12 @@ pub(super) struct Work {
     /// Objects that wait to be linked, in the order of their numbers.
     pub(super) pending: Vec<Pending>,
     pub(super) archives: Archives,
+    /// Shared libraries that are to be opened before the next link.
+    pub(super) needed: Vec<PathBuf>,
     /// Names and bytes of the objects that were added, if they are kept.
     pub(super) kept: Vec<KeptObject>,
+    /// Signatures of kernels, by image.
+    contracts: Vec<Arc<str>>,
 }
 
 /// An object's name, and its bytes as they came.
@@ -47,6 +54,16 @@ pub(super) struct Lacking {
     pub(super) objects: Vec<Pending>,
     /// The first object that needs it at a fixed distance from the thread pointer.
     pub(super) fixed: Option<Arc<PreparedObject>>,
+}
+
+impl Work {
+    fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+            && self.archives.is_empty()
+            && self.needed.is_empty()
+            && self.kept.is_empty()
+            && self.contracts.is_empty()
+    }
 }
 
 impl State {
@@ -81,7 +98,7 @@ impl State {
 
     /// Frees an empty `work`: libraries are many, and most have nothing to do.
     pub(super) fn rest(&mut self) {
-        self.work.take_if(|work| work.pending.is_empty() && work.archives.is_empty() && work.kept.is_empty());
+        self.work.take_if(|work| work.is_empty());
     }
 
     /// Returns the reason why a name is missing, and the name that may have been meant.
@@ -136,14 +153,38 @@ impl State {
         self.next += 1;
         let work = self.work.get_or_insert_default();
         work.kept.extend(object.original.clone().map(|bytes| (Arc::clone(&object.name), bytes)));
+        let contracts = object.image.as_ref().map_or("", |image| image.contracts(&object.bytes));
+        work.contracts.extend((!contracts.is_empty()).then(|| contracts.into()));
         work.pending.push((number, Arc::new(object)));
         Ok(())
     }
 
-    /// Returns the names of shared libraries that waiting images need.
-    pub(super) fn needed_by_images(&self) -> Vec<String> {
+    /// Returns the signatures of kernels that images have, a line for each.
+    pub(super) fn contracts(&self) -> Vec<Arc<str>> {
+        self.work.as_ref().map_or_else(Vec::new, |work| work.contracts.clone())
+    }
+
+    /// Returns an error for a function that this CPU does not run.
+    pub(super) fn check_cpu(&self, name: &str, symbol: &Symbol) -> Result<()> {
+        match self.names.lack(symbol) {
+            Some((object, lack)) => Err(Error::Image(lack_error(&object.text(), name, lack))),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the shared libraries that waiting images and objects need.
+    pub(super) fn needed(&self) -> Vec<PathBuf> {
         let images = self.pending().iter().filter_map(|(_, object)| object.image.as_ref());
-        images.flat_map(|image| image.needed.iter().cloned()).collect()
+        let of_images = images.flat_map(|image| image.needed.iter().map(PathBuf::from));
+        let of_objects = self.work.iter().flat_map(|work| &work.needed);
+        of_images.chain(of_objects.cloned()).collect()
+    }
+
+    /// Forgets shared libraries that were opened.
+    pub(super) fn forget_needed(&mut self, opened: &[PathBuf]) {
+        if let Some(work) = &mut self.work {
+            work.needed.retain(|path| !opened.contains(path));
+        }
     }
 
     /// Returns names that waiting objects import and the library does not define, `atexit` and its like aside.
@@ -244,10 +285,13 @@ impl State {
 
     pub(super) fn publish(&mut self, number: u32, object: &PreparedObject, linked: &Linked) {
         let index = &object.index;
+        if object.image.is_some() {
+            self.names.set_image(number, Some(&linked.definitions));
+        }
         for (i, definition) in index.definitions.iter().enumerate() {
             let address = linked.definitions.get(i).copied().unwrap_or(0);
             let name = index.name(definition.name);
-            let counts = |s: &Symbol| s.object == number && s.definition == i as u32;
+            let counts = |s: Symbol| s.object == number && s.definition == i as u32;
             if address != 0 && self.names.get(name).is_some_and(counts) {
                 self.names.set_address(name, Some(address));
             }
@@ -257,6 +301,9 @@ impl State {
     /// Removes the addresses of an object's definitions.
     pub(super) fn withdraw(&mut self, number: u32, object: &PreparedObject) {
         let index = &object.index;
+        if object.image.is_some() {
+            self.names.set_image(number, None);
+        }
         for definition in index.definitions.iter().filter(|d| !d.absolute) {
             let name = index.name(definition.name);
             if self.names.get(name).is_some_and(|s| s.object == number) {

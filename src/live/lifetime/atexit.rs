@@ -161,7 +161,8 @@ fn live() -> Vec<CodeRef> {
     known.iter().filter_map(CodeRef::of).collect()
 }
 
-/// Registers handlers with the process, once, with the first engine: the host's earlier handlers run after ours.
+/// Registers handlers with the process, once, with the first engine or cache: the host's earlier handlers run after
+/// ours.
 pub(crate) fn hook_process() {
     static ONCE: OnceLock<()> = OnceLock::new();
     fork_guard::once(&ONCE, || {

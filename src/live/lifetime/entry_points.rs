@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::Result;
-use crate::functions::FunctionList;
+use crate::functions::SortedFunctions;
 use crate::memory::{Arena, BlamedSection, Lifetime, PlacementHints, Protection, PublishedSlab, SegmentRequest};
 use crate::name::Name;
 
@@ -41,7 +41,7 @@ pub(crate) fn entry_points<const N: usize>(
         }
     }
     let mut slab = slab.publish()?;
-    slab.belong_to(library, &name.into(), &FunctionList::default());
+    slab.belong_to(library, &name.into(), &SortedFunctions::default());
     Ok((first, slab))
 }
 

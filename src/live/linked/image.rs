@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::DebugInfo;
 use crate::debuggers::{DebugImage, Names, jitdump};
+use crate::live::images;
 use crate::live::linked::init_fini::InitFini;
 use crate::live::linked::linked_object::{Allocation, Linked};
 use crate::live::resolve::imported::Imported;
@@ -64,16 +65,19 @@ impl Image {
         imports: Box<[Imported]>,
         (mut linked, frames): (Linked, Option<Frames>),
     ) -> Self {
-        let mut functions = std::mem::take(&mut linked.functions);
-        functions.sort();
+        let names = std::mem::take(&mut linked.functions);
+        let mut functions = match &object.image {
+            Some(image) => images::functions(image, &object.bytes, &linked.definitions),
+            None => names.sorted(),
+        };
         functions.frames = linked.frames;
         if let Some(allocation) = &mut linked.allocation {
             allocation.slab_mut().belong_to(library, &object.kept_name, &functions);
         }
         let level = object.index.debug;
-        let names = if level == DebugInfo::Full { Names::default() } else { Names::add(&functions) };
+        let names = if level == DebugInfo::Full { Names::default() } else { Names::add(functions.all()) };
         // SAFETY: by the linker, the code is published; the image owns it.
-        unsafe { jitdump::record(&functions) };
+        unsafe { jitdump::record(functions.all()) };
         let code = linked.allocation.as_ref().and_then(|allocation| allocation.slab().code());
         let image = code.zip(linked.debug_image);
         let image = image.map(|(code, image)| Box::new(DebugImage::new(code, image, level == DebugInfo::Full)));

@@ -20,7 +20,8 @@ pub(crate) struct Linked {
     pub(crate) sets: Option<Arc<PublishedSlab>>,
     /// Sections of linker sets that lie in the object itself, by index.
     pub(crate) own_sets: Vec<(u32, Range<u64>)>,
-    /// Addresses by index of the definition; 0 for discarded definitions.
+    /// Addresses by index of the definition; 0 for discarded definitions. Of an image: of its segments, then of its
+    /// thread-local block.
     pub(crate) definitions: Vec<u64>,
     /// Address of each initialiser or finaliser section, by its index in `ObjectIndex::arrays`; 0 where there is none.
     pub(crate) arrays: Vec<u64>,

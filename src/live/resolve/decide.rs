@@ -17,7 +17,8 @@ use crate::live::resolve::imported::{By, Imported};
 use crate::live::resolve::linker_sets::{Binding, Known, Plan};
 use crate::live::resolve::prepared::PreparedObject;
 use crate::live::resolve::set_bounds::bound;
-use crate::live::resolve::symbol_table::{Symbol, SymbolTable};
+use crate::live::resolve::symbol::Symbol;
+use crate::live::resolve::symbol_table::SymbolTable;
 use crate::live::resolve::to_export::ToExport;
 use crate::live::resolve::walk::{Elsewhere, Walked, look_up, walk};
 use crate::live::tls::{self, Storage, TlsPlaceholder, Turn};
@@ -261,7 +262,7 @@ impl Decision<'_> {
                 .map_err(|what| Error::Link(LinkError::ThreadLocal { object: object.name.to_string(), what }))
         };
         let Outside { elsewhere, linked, code, arena, host } = *self.outside;
-        match walk(name, elsewhere, || self.names.get(name).copied(), || linked(name)) {
+        match walk(name, elsewhere, || self.names.get(name), || linked(name)) {
             Walked::Own(symbol) => {
                 agrees(symbol.kind, &self.library.to_string())?;
                 return Ok(Some((self.own(symbol), By::Own)));

@@ -2,10 +2,11 @@
 //! such memory back to the system, and bringing in its pages again takes longer than copying the bytes.
 
 use std::borrow::Cow;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
 use crate::fork_guard::Mutex;
+use crate::memory::FilePages;
 
 /// malloc keeps what is smaller.
 const LEAST: usize = 64 << 10;
@@ -18,11 +19,64 @@ pub(crate) struct SpareBuffer {
     kept: Mutex<Option<Vec<u8>>>,
 }
 
-/// Bytes, with the place that their buffer goes to.
 #[derive(Debug)]
-pub(crate) struct ObjectBytes {
-    bytes: Vec<u8>,
-    home: Option<Arc<SpareBuffer>>,
+pub(crate) struct ObjectBytes(Bytes);
+
+#[derive(Debug)]
+enum Bytes {
+    /// With the place that their buffer goes to.
+    Memory {
+        bytes: Vec<u8>,
+        home: Option<Arc<SpareBuffer>>,
+    },
+    File(Arc<FilePages>),
+}
+
+/// A part of the bytes that is kept when the rest goes.
+#[derive(Debug)]
+pub(crate) struct KeptBytes {
+    start: usize,
+    bytes: Kept,
+}
+
+#[derive(Debug)]
+enum Kept {
+    Copy(Box<[u8]>),
+    File(Arc<FilePages>, Range<usize>),
+}
+
+impl ObjectBytes {
+    pub(crate) fn of_file(pages: FilePages) -> Self {
+        Self(Bytes::File(Arc::new(pages)))
+    }
+
+    /// Keeps a part: a copy, or the pages of a file.
+    pub(crate) fn keep(&self, range: Range<usize>) -> KeptBytes {
+        let start = range.start;
+        let bytes = match &self.0 {
+            Bytes::Memory { bytes, .. } => Kept::Copy(bytes.get(range).unwrap_or_default().into()),
+            Bytes::File(pages) => Kept::File(Arc::clone(pages), range),
+        };
+        KeptBytes { start, bytes }
+    }
+}
+
+impl KeptBytes {
+    /// The position of the first byte among all.
+    pub(crate) fn start(&self) -> usize {
+        self.start
+    }
+}
+
+impl Deref for KeptBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.bytes {
+            Kept::Copy(bytes) => bytes,
+            Kept::File(pages, range) => pages.get(range.clone()).unwrap_or_default(),
+        }
+    }
 }
 
 impl SpareBuffer {
@@ -41,7 +95,7 @@ impl SpareBuffer {
             }
         };
         let home = (LEAST..=self.limit).contains(&bytes.capacity()).then(|| Arc::clone(self));
-        ObjectBytes { bytes, home }
+        ObjectBytes(Bytes::Memory { bytes, home })
     }
 
     /// Takes the buffer if it has room for so many bytes, and is not too large for so few.
@@ -67,21 +121,30 @@ impl Deref for ObjectBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes
+        match &self.0 {
+            Bytes::Memory { bytes, .. } => bytes,
+            Bytes::File(pages) => pages,
+        }
     }
 }
 
 impl DerefMut for ObjectBytes {
+    /// The bytes of a file stay as they are.
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
+        match &mut self.0 {
+            Bytes::Memory { bytes, .. } => bytes,
+            Bytes::File(_) => &mut [],
+        }
     }
 }
 
 impl Drop for ObjectBytes {
     fn drop(&mut self) {
-        if let Some(home) = self.home.take() {
+        if let Bytes::Memory { bytes, home } = &mut self.0
+            && let Some(home) = home.take()
+        {
             // The other one is freed after the lock.
-            drop(home.keep(std::mem::take(&mut self.bytes)));
+            drop(home.keep(std::mem::take(bytes)));
         }
     }
 }

@@ -4,11 +4,13 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
+use crate::cpu::list::Lacks;
 use crate::elf::ObjectIndex;
 use crate::elf::image_file::ImageIndex;
 use crate::live::resolve::object_bytes::ObjectBytes;
 use crate::live::resolve::section_lookup::Lookup;
 use crate::name::Name;
+use crate::read::OpenFile;
 
 /// An object and its number in the library.
 pub(crate) type Pending = (u32, Arc<PreparedObject>);
@@ -22,7 +24,11 @@ pub(crate) struct PreparedObject {
     pub(crate) bytes: ObjectBytes,
     pub(crate) index: ObjectIndex,
     /// Of what was linked before.
-    pub(crate) image: Option<Box<ImageIndex>>,
+    pub(crate) image: Option<Arc<ImageIndex>>,
+    /// The file whose bytes these are, as long as it is not changed.
+    pub(crate) file: Option<Box<OpenFile>>,
+    /// Functions of an image that this CPU does not run.
+    pub(crate) lacks: Option<Arc<Lacks>>,
     /// The bytes as they came, if the library keeps them.
     pub(crate) original: Option<Arc<[u8]>>,
     definitions: Searched,
@@ -34,7 +40,19 @@ impl PreparedObject {
     pub(crate) fn new(name: Arc<str>, kept_name: Name, bytes: ObjectBytes, index: ObjectIndex) -> Self {
         let lookup = Lookup::new(&index);
         let (definitions, imports) = Default::default();
-        Self { name, kept_name, bytes, index, image: None, original: None, definitions, imports, lookup }
+        Self {
+            name,
+            kept_name,
+            bytes,
+            index,
+            image: None,
+            file: None,
+            lacks: None,
+            original: None,
+            definitions,
+            imports,
+            lookup,
+        }
     }
 
     pub(crate) fn definition_named(&self, name: &str) -> Option<usize> {

@@ -1,32 +1,18 @@
 //! One library's namespace: which definition of a name counts.
 
-use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use hashbrown::hash_map::EntryRef;
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
-use once_cell::race::OnceBox;
+use hashbrown::{HashMap, HashTable};
 
-use crate::elf::{Binding, Definition, Group, SymbolKind, Visibility, discarded_reference};
+use crate::cpu::list::Lack;
+use crate::elf::image_file::ImageIndex;
+use crate::elf::{Binding, Definition, Group, Visibility, discarded_reference};
+use crate::live::resolve::image_names::{ImageNameTable, ImageNames};
 use crate::live::resolve::prepared::PreparedObject;
+use crate::live::resolve::symbol::{Strength, Symbol, hash};
 use crate::name::Name;
 use crate::{Error, LinkError, Result};
-
-/// The definition that counts for a name.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Symbol {
-    /// Position of the object in its library.
-    pub(crate) object: u32,
-    /// Position of the definition in the object.
-    pub(crate) definition: u32,
-    size: u64,
-    /// `None` until its object is linked.
-    pub(crate) address: Option<u64>,
-    strength: Strength,
-    /// Of a common symbol: its alignment's logarithm.
-    alignment: u8,
-    pub(crate) kind: SymbolKind,
-    pub(crate) hidden: bool,
-}
 
 /// The objects that are in the library already.
 pub(crate) struct Others<'a> {
@@ -41,14 +27,6 @@ impl Others<'_> {
     fn use_it(&self, symbol: &Symbol) -> bool {
         symbol.address.is_some() || !(self.waits)(symbol.object)
     }
-}
-
-/// How definitions of one name compare (System V gABI, Symbol Table; common over weak as GNU ld has it).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Strength {
-    Weak,
-    Common,
-    Strong,
 }
 
 /// Most libraries are one kernel: a few names are searched one by one, and have no hash table.
@@ -70,6 +48,8 @@ struct Tables {
     versions: HashMap<Box<str>, u32>,
     /// The object whose COMDAT group of this signature is linked.
     groups: HashMap<Box<str>, u32>,
+    /// Names that are not in `symbols`. Other libraries pay for a pointer.
+    images: Option<Box<ImageNameTable>>,
 }
 
 /// Changes by objects that were added together, to be undone when one of them is refused.
@@ -81,12 +61,15 @@ pub(crate) struct Journal {
     changed: Vec<(usize, Symbol)>,
     /// Signatures of COMDAT groups that were added.
     groups: Vec<Box<str>>,
+    /// How many images there were.
+    images: usize,
 }
 
 impl SymbolTable {
     /// Returns a journal of the changes from now on.
     pub(crate) fn journal(&self) -> Journal {
-        Journal { symbols: self.symbols.len(), changed: Vec::new(), groups: Vec::new() }
+        let images = self.images().map_or(0, ImageNameTable::len);
+        Journal { symbols: self.symbols.len(), changed: Vec::new(), groups: Vec::new(), images }
     }
 
     /// Restores the state at the journal's beginning.
@@ -105,10 +88,43 @@ impl SymbolTable {
         // As it would be without them: see `insert`.
         let kept = if journal.symbols > HASH_ABOVE { journal.symbols } else { 0 };
         tables.positions.retain(|position| (*position as usize) < kept);
+        if let Some(images) = &mut tables.images {
+            images.truncate(journal.images);
+        }
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<&Symbol> {
-        self.position(name).and_then(|i| self.symbols.get(i)).map(|(_, symbol)| symbol)
+    #[inline]
+    pub(crate) fn get(&self, name: &str) -> Option<Symbol> {
+        let own = self.position(name).and_then(|i| self.symbols.get(i)).map(|(_, symbol)| *symbol);
+        own.or_else(|| self.images()?.get(name))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.symbols.is_empty() && self.images().is_none_or(|images| images.len() == 0)
+    }
+
+    /// Returns the names of images, if there were some.
+    fn images(&self) -> Option<&ImageNameTable> {
+        self.tables.as_ref()?.images.as_deref()
+    }
+
+    /// Returns the names that an image defines.
+    pub(crate) fn of_image(&self, object: u32) -> impl Iterator<Item = (&str, Symbol)> {
+        self.images().and_then(|images| images.of(object)).into_iter().flat_map(ImageNames::iter)
+    }
+
+    /// Gives the names of an image their addresses, or takes these away: those of its segments, then that of its
+    /// thread-local block.
+    pub(crate) fn set_image(&mut self, object: u32, addresses: Option<&[u64]>) {
+        let images = self.tables.as_mut().and_then(|tables| tables.images.as_mut());
+        if let Some(image) = images.and_then(|images| images.of_mut(object)) {
+            image.set_addresses(addresses);
+        }
+    }
+
+    /// Returns why this CPU does not run a function, and the name of the image that defines it.
+    pub(crate) fn lack(&self, symbol: &Symbol) -> Option<(&Name, &Lack)> {
+        self.images()?.of(symbol.object)?.lack(symbol.definition)
     }
 
     fn get_mut(&mut self, name: &str) -> Option<&mut Symbol> {
@@ -157,8 +173,35 @@ impl SymbolTable {
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Symbol)> {
-        self.symbols.iter().map(|(name, symbol)| (&**name, symbol))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Symbol)> {
+        let own = self.symbols.iter().map(|(name, symbol)| (&**name, *symbol));
+        let images = self.images();
+        let is_alone = self.symbols.is_empty() && images.is_some_and(|images| images.len() == 1);
+        let counts = move |(name, symbol): &(&str, Symbol)| {
+            is_alone || self.get(name).is_some_and(|counts| counts.object == symbol.object)
+        };
+        own.chain(images.into_iter().flat_map(ImageNameTable::iter).filter(counts))
+    }
+
+    /// Adds the names of an image that becomes object number `number`. Those that are there come first.
+    fn add_image(
+        &mut self,
+        library: &Name,
+        (number, object, image): (u32, &PreparedObject, &Arc<ImageIndex>),
+        others: &Others<'_>,
+    ) -> Result<()> {
+        let image = ImageNames::new(number, object, image);
+        let is_first = self.is_empty();
+        for (name, second) in image.iter().filter(|_| !is_first) {
+            let is_clash = |first: &Symbol| {
+                second.strength == Strength::Strong && (first.strength == Strength::Strong || others.use_it(first))
+            };
+            if let Some(first) = self.get(name).filter(is_clash) {
+                return Err(duplicate(name, library, &first, object, others));
+            }
+        }
+        self.tables.get_or_insert_default().images.get_or_insert_default().push(image);
+        Ok(())
     }
 
     /// Adds the definitions of object number `number`, all or none.
@@ -174,15 +217,15 @@ impl SymbolTable {
         journal: &mut Journal,
     ) -> Result<()> {
         let index = &object.index;
-        for definition in index.definitions.iter().filter(|d| self.group_counts(number, object, d)) {
+        if let Some(image) = &object.image {
+            return self.add_image(library, (number, object, image), others);
+        }
+        // What comes first clashes with nothing.
+        let definitions = if self.is_empty() { &[] } else { &*index.definitions };
+        for definition in definitions.iter().filter(|d| self.group_counts(number, object, d)) {
             let name = index.name(definition.name);
             if let Some(first) = self.get(name).filter(|first| clashes(first, definition, others)) {
-                return Err(Error::Link(LinkError::DuplicateDefinition {
-                    symbol: name.to_owned(),
-                    library: library.to_string(),
-                    first: (others.name_of)(first.object),
-                    second: object.name.to_string(),
-                }));
+                return Err(duplicate(name, library, &first, object, others));
             }
         }
         self.check_discarded(number, object, others.name_of)?;
@@ -212,7 +255,10 @@ impl SymbolTable {
                 address: definition.absolute.then_some(definition.value),
             };
             let name = index.name(definition.name);
+            let of_image = self.images().is_some_and(|images| images.get(name).is_some());
             match self.change(name, journal) {
+                // It stays: the image is linked already, or will not be linked together with an object.
+                None if of_image => {}
                 None => self.insert(name, new),
                 Some(old) if replaces(old, &new, others) => *old = new,
                 // The most constraining visibility wins.
@@ -282,10 +328,13 @@ impl SymbolTable {
     }
 }
 
-/// Hashes a name. Names come from files: the hash is keyed, with one key for the process.
-pub(crate) fn hash(name: &str) -> u64 {
-    static KEY: OnceBox<DefaultHashBuilder> = OnceBox::new();
-    KEY.get_or_init(Box::default).hash_one(name)
+fn duplicate(name: &str, library: &Name, first: &Symbol, second: &PreparedObject, others: &Others<'_>) -> Error {
+    Error::Link(LinkError::DuplicateDefinition {
+        symbol: name.to_owned(),
+        library: library.to_string(),
+        first: (others.name_of)(first.object),
+        second: second.name.to_string(),
+    })
 }
 
 fn strength(definition: &Definition) -> Strength {

@@ -7,7 +7,7 @@ use crate::elf::Whereabouts;
 use crate::hints;
 use crate::live::lifetime::atexit::PerLibrarySymbol;
 use crate::live::lifetime::loaded_library::LoadedLibrary;
-use crate::runtime::{Turn, helpers, process};
+use crate::runtime::{SearchOrder, helpers, process};
 
 /// The symbols given to a library, and whether it sees the process.
 #[derive(Default)]
@@ -53,8 +53,8 @@ pub(crate) fn walk<O, L>(
 /// any case.
 pub(crate) fn look_up(name: &str, elsewhere: Option<&Elsewhere>, code: &LoadedLibrary) -> Option<(u64, By)> {
     let shared = code.shared();
-    let shared = |turn: Turn| {
-        let mut libraries = (0..).zip(shared.iter()).filter(|(_, library)| library.turn() == turn);
+    let shared = |order: SearchOrder| {
+        let mut libraries = (0..).zip(shared.iter()).filter(|(_, library)| library.order() == order);
         libraries.find_map(|(at, library)| Some((library.symbol(name)?, By::Shared(at))))
     };
     let given = || Some((*elsewhere?.given.get(name)?, By::Given));
@@ -66,11 +66,11 @@ pub(crate) fn look_up(name: &str, elsewhere: Option<&Elsewhere>, code: &LoadedLi
     let process = || Some((process::symbol(name)?, By::Process));
     let helper = || Some((helpers::of_libc(name)?, By::Here));
     let process = || if isolated { None } else { process().or_else(helper) };
-    shared(Turn::First)
+    shared(SearchOrder::First)
         .or_else(given)
-        .or_else(|| shared(Turn::AfterGiven))
+        .or_else(|| shared(SearchOrder::AfterGiven))
         .or_else(process)
-        .or_else(|| shared(Turn::Last))
+        .or_else(|| shared(SearchOrder::Last))
         .or_else(|| Some((helpers::of_compilers(name)?, By::Here)))
 }
 

@@ -13,6 +13,7 @@ use ld_linker::LdLinker;
 
 use crate::elf::{Preparation, Target, testing};
 use crate::live::context::Context;
+use crate::live::images::Images;
 use crate::memory::{ArenaConfig, PackedConfig};
 use crate::threads::Threads;
 use crate::{
@@ -34,13 +35,15 @@ impl Engine {
         let preparation = Preparation::new(target, SectionConflicts::default(), Limits::default(), Vec::new());
         let arena = ArenaConfig { packed: packed.then(PackedConfig::default), ..ArenaConfig::default() };
         let linker = Arc::new(LdLinker::default());
+        let loader = Arc::new(crate::image::ImageLoader);
+        let images = Images { loader, verify: false, ignore_cpu_needs: false, keep_objects: false };
         let context = Context::new(
             &arena,
             preparation,
             OutOfRange::default(),
             Threads::default(),
             Some(Arc::clone(&linker) as _),
-            (Arc::new(crate::image::ImageLoader), false, false),
+            images,
         );
         Self { context: context.unwrap(), linker }
     }

@@ -1,5 +1,6 @@
 //! Allocation of an object's memory: packed, in prepared pages, or in pages of its own.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Arena, Blame, BlamedSection, PlacementHints, State};
@@ -25,34 +26,12 @@ impl Arena {
         if let Some(slab) = pack(packed::SMALL) {
             return Ok(slab);
         }
-        if let Err(TooMany { mappings, limit }) = map_count::admit() {
-            return pack(packed::MOST).ok_or_else(|| {
-                Error::Memory(MemoryError::MappingLimit {
-                    object: object.to_owned(),
-                    mappings: mappings as u64,
-                    limit: limit as u64,
-                })
-            });
+        if let Err(too_many) = map_count::admit() {
+            return pack(packed::MOST).ok_or_else(|| mapping_limit(object, too_many));
         }
         let mut layout = match Layout::new(segments, self.page) {
             Ok(layout) => layout,
-            Err(LayoutError::TooLarge) => return Err(self.exhausted(object, u64::MAX, name_section)),
-            Err(LayoutError::Alignment { segment }) => {
-                return Err(Error::Memory(MemoryError::UnsupportedAlignment {
-                    object: object.to_owned(),
-                    section: name_section(Blame::Alignment { segment }).name,
-                    alignment: segments.get(segment).map_or(0, |s| s.alignment),
-                    limit: MAX_ALIGNMENT,
-                }));
-            }
-            Err(LayoutError::Malformed { segment }) => {
-                return Err(Error::Object(ObjectError::Malformed {
-                    object: object.to_owned(),
-                    section: Some(name_section(Blame::Alignment { segment }).name),
-                    offset: None,
-                    problem: "its alignment is not a power of two".to_owned(),
-                }));
-            }
+            Err(error) => return Err(self.no_layout(object, segments, error, name_section)),
         };
         let small = (1..=super::small(self.page)).contains(&layout.size) && layout.align <= self.page;
         if small
@@ -66,14 +45,61 @@ impl Arena {
             }
             return WritableSlab::new(Arc::clone(self), object, span, true, layout, segments);
         }
-        let span = self.take(&layout).or_else(|| {
-            self.give_ready_back();
-            self.take(&layout)
-        });
-        let span = span.or_else(|| std::iter::from_fn(|| self.wake_oldest()).find_map(|()| self.take(&layout)));
-        match span {
+        match self.take_somehow(&layout) {
             Some(span) => WritableSlab::new(Arc::clone(self), object, span, false, layout, segments),
             None => Err(self.exhausted(object, layout.size as u64, name_section)),
+        }
+    }
+
+    /// Takes a slab for segments that keep their distances: at these offsets, which ascend from 0 by whole pages.
+    pub(crate) fn allocate_at(
+        self: &Arc<Self>,
+        object: &str,
+        segments: &[SegmentRequest],
+        offsets: &[u64],
+        name_section: impl FnOnce(Blame) -> BlamedSection,
+    ) -> Result<WritableSlab> {
+        map_count::admit().map_err(|too_many| mapping_limit(object, too_many))?;
+        let layout = match Layout::fixed(segments, offsets, self.page) {
+            Ok(layout) => layout,
+            Err(error) => return Err(self.no_layout(object, segments, error, name_section)),
+        };
+        match self.take_somehow(&layout) {
+            Some(span) => WritableSlab::new(Arc::clone(self), object, span, false, layout, segments),
+            None => Err(self.exhausted(object, layout.size as u64, name_section)),
+        }
+    }
+
+    /// Takes addresses for a slab; if need be, prepared ones, and those that rest.
+    fn take_somehow(&self, layout: &Layout) -> Option<Range<usize>> {
+        let span = self.take(layout).or_else(|| {
+            self.give_ready_back();
+            self.take(layout)
+        });
+        span.or_else(|| std::iter::from_fn(|| self.wake_oldest()).find_map(|()| self.take(layout)))
+    }
+
+    fn no_layout(
+        &self,
+        object: &str,
+        segments: &[SegmentRequest],
+        error: LayoutError,
+        name_section: impl FnOnce(Blame) -> BlamedSection,
+    ) -> Error {
+        match error {
+            LayoutError::TooLarge => self.exhausted(object, u64::MAX, name_section),
+            LayoutError::Alignment { segment } => Error::Memory(MemoryError::UnsupportedAlignment {
+                object: object.to_owned(),
+                section: name_section(Blame::Alignment { segment }).name,
+                alignment: segments.get(segment).map_or(0, |s| s.alignment),
+                limit: MAX_ALIGNMENT,
+            }),
+            LayoutError::Malformed { segment } => Error::Object(ObjectError::Malformed {
+                object: object.to_owned(),
+                section: Some(name_section(Blame::Alignment { segment }).name),
+                offset: None,
+                problem: "its alignment is not a power of two".to_owned(),
+            }),
         }
     }
 
@@ -101,4 +127,9 @@ impl Arena {
         };
         Some(WritableSlab::packed(PackedSlab::new(Arc::clone(self), &placing), object, &placing, segments))
     }
+}
+
+fn mapping_limit(object: &str, TooMany { mappings, limit }: TooMany) -> Error {
+    let (object, mappings, limit) = (object.to_owned(), mappings as u64, limit as u64);
+    Error::Memory(MemoryError::MappingLimit { object, mappings, limit })
 }

@@ -9,6 +9,7 @@ use crate::fork_guard::{ForkGuard, Guard};
 use crate::memory::address_log::RecordId;
 use crate::memory::outside::Outside;
 use crate::memory::packed::{Left, PackedRuns};
+use crate::memory::pages::Pages;
 use crate::memory::quarantine::{self, Rested, Resting};
 use crate::memory::warm::Taken;
 
@@ -69,12 +70,12 @@ impl Arena {
 
     /// Takes away the memory of a slab from before a fork. Its addresses are not reused, as the parent may have given
     /// them out.
-    pub(in crate::memory) fn retire_inherited(&self, range: &Range<usize>, record: Option<RecordId>) {
+    pub(in crate::memory) fn retire_inherited(&self, range: &Range<usize>, record: Option<RecordId>, of_file: bool) {
         if let Some(record) = record {
             self.mark_removed(record);
         }
         // Pages that stay accessible keep their contents.
-        let _ = self.take_pages_away(range);
+        let _ = self.take_pages_away(range, of_file);
         let mut state = self.state();
         state.stats.slab_bytes -= range.len();
         state.stats.lost_bytes += range.len();
@@ -101,18 +102,19 @@ impl Arena {
     ) -> io::Result<()> {
         // Marks the record before the memory goes, so that a trap there finds the mark.
         records.into_iter().for_each(|record| self.mark_removed(record));
-        self.take_pages_away(range)
+        self.take_pages_away(range, false)
     }
 
     /// Lets the addresses of a recorded slab rest; later they become free. Takes its memory away, unless that has been
-    /// [done](Self::take_away), or, if all of it `is_content`, keeps it for another slab.
-    pub(in crate::memory) fn retire(&self, range: Range<usize>, record: RecordId, is_away: bool, is_content: bool) {
+    /// [done](Self::take_away), or keeps it for another slab.
+    pub(in crate::memory) fn retire(&self, range: Range<usize>, record: RecordId, pages: Pages) {
+        let is_away = pages == Pages::Away;
         if !is_away {
             // Before the memory goes, so that a trap there finds the mark.
             self.mark_removed(record);
         }
-        let is_kept = !is_away && is_content && self.keeps_warm(range.len()) && self.mapping.deny(&range).is_ok();
-        let clean = is_away || is_kept || self.take_pages_away(&range).is_ok();
+        let is_kept = pages == Pages::Full && self.keeps_warm(range.len()) && self.mapping.deny(&range).is_ok();
+        let clean = is_away || is_kept || self.take_pages_away(&range, pages == Pages::OfFile).is_ok();
         let mut state = self.state();
         state.stats.slab_bytes -= range.len();
         if !clean {
@@ -154,7 +156,7 @@ impl Arena {
     /// Takes the memory of resting pages away. Those of which the system refuses that stay denied, and are tried again
     /// before their addresses are reused.
     pub(super) fn cool(&self, state: &mut State, pages: Range<usize>) -> bool {
-        let is_cold = pages.is_empty() || self.take_pages_away(&pages).is_ok();
+        let is_cold = pages.is_empty() || self.take_pages_away(&pages, false).is_ok();
         if !is_cold {
             state.warm.push(pages);
         }
@@ -213,7 +215,7 @@ impl Arena {
         forgotten.symbols().for_each(|symbols| self.mapping.unlist(symbols));
         match resting.wake() {
             Rested::Arena(range) => {
-                match state.warm.remove(&range).map(|pages| self.take_pages_away(&pages)) {
+                match state.warm.remove(&range).map(|pages| self.take_pages_away(&pages, false)) {
                     Some(Err(_)) => state.stats.lost_bytes += range.len(),
                     Some(Ok(())) | None => state.ranges.free(range),
                 }

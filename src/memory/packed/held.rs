@@ -7,7 +7,7 @@ use super::super::arena::Arena;
 use super::super::runs::SlabRange;
 use super::{PackedRuns, Placing};
 use crate::fork_guard;
-use crate::functions::FunctionList;
+use crate::functions::SortedFunctions;
 use crate::memory::address_log::RecordId;
 use crate::memory::map_count::Counted;
 use crate::name::Name;
@@ -54,7 +54,7 @@ impl PackedSlab {
         }
     }
 
-    pub(in super::super) fn belong_to(&mut self, library: &Name, object: &Name, functions: &FunctionList) {
+    pub(in super::super) fn belong_to(&mut self, library: &Name, object: &Name, functions: &SortedFunctions<'_>) {
         self.record = self.arena.note_packed(&self.runs, library, object, functions);
     }
 

@@ -6,6 +6,7 @@ mod batches;
 mod code_view;
 mod cost;
 mod failures;
+mod file_pages;
 mod limits;
 // The published package is tested without this cfg, and without slabjit-stock.
 #[cfg(slabjit_faults)]

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use slabjit::fault::{self, Call};
-use slabjit::{CacheError, CacheKey, Error, ObjectCache};
+use slabjit::{CacheError, CacheKey, Error, ImageBuilder, Linked, ObjectCache};
 
 use super::errors;
-use crate::common::{open_files, temporary};
+use crate::common::{compile_bytes, open_files, temporary};
 
 const OBJECTS: [&[u8]; 2] = [b"an object", b"another object"];
 
@@ -21,13 +21,36 @@ fn files(folder: &Path) -> impl Iterator<Item = std::path::PathBuf> {
     entries.filter(|path| path.is_file())
 }
 
-/// Puts objects in and gets them, finds a torn file and one that a killed process left; what failed.
+/// With an import, whose version is the C library's.
+fn builder() -> ImageBuilder {
+    let source = "int atoi(const char *); int kernel(void) { return atoi(\"3\"); }";
+    ImageBuilder::new().object("kernel.o", compile_bytes("cache_faults.c", source, &[]))
+}
+
+/// With what is done on request.
+fn open(folder: &Path) -> slabjit::Result<ObjectCache> {
+    ObjectCache::builder(folder).sync(true).max_entries(2).open()
+}
+
+/// Links an image, or finds it; what failed.
+fn link(folder: &Path) -> slabjit::Result<Vec<Error>> {
+    let image = open(folder)?.get_or_link(&key(), || Ok::<_, Error>(builder()))?;
+    match &image.linked {
+        Linked::Image(bytes) => assert!(bytes.starts_with(b"\x7fELF")),
+        Linked::Objects(_) => assert!(!image.problems.is_empty()),
+    }
+    Ok(image.problems)
+}
+
+/// Puts objects in and gets them, links an image, finds a torn file and one that a killed process left; what failed.
 fn script(folder: &Path) -> Vec<Error> {
     let mut errors = Vec::new();
     for object in OBJECTS {
         let put = || {
-            let cache = ObjectCache::open(folder)?;
+            let cache = open(folder)?;
             cache.put(&key(), object)?;
+            let old = SystemTime::now() - Duration::from_secs(7200);
+            files(folder).for_each(|file| std::fs::File::open(file).unwrap().set_modified(old).unwrap());
             let found = cache.get(&key())?;
             assert!(found.as_ref().is_none_or(|found| found == object), "{found:?}");
             Ok(())
@@ -38,6 +61,12 @@ fn script(folder: &Path) -> Vec<Error> {
                 Ok(()) => break,
                 Err(error) => errors.push(error),
             }
+        }
+    }
+    for _ in 0..2 {
+        match link(folder) {
+            Ok(problems) => errors.extend(problems),
+            Err(error) => errors.push(error),
         }
     }
     let temporary = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir());
@@ -65,8 +94,12 @@ pub fn each_call_of_the_cache_in_turn() {
         let cache = ObjectCache::open(&path).unwrap();
         cache.put(&key(), OBJECTS[0]).unwrap();
         assert_eq!(cache.get(&key()).unwrap().as_deref(), Some(OBJECTS[0]));
+        assert!(matches!(link(&path).unwrap()[..], [] | [Error::Cache(CacheError::File { .. })]));
+        assert!(link(&path).unwrap().is_empty());
         calls
     };
+    // What is asked of the system's libraries once is asked now.
+    link(&temporary().join("faults of the cache")).unwrap();
     let calls = counted(None);
     let before = open_files();
     for (index, &call) in calls.iter().enumerate() {

@@ -28,6 +28,8 @@ pub fn of(call: Call) -> &'static [i32] {
         (_, "rename") => &[ENOSPC, EROFS, EACCES, EIO],
         (_, "unlink") => &[EROFS, EACCES, EIO, EBUSY],
         (_, "getdents") => &[EIO, ENOENT],
+        (_, "flock") => &[ENOLCK, EINTR, ENOMEM],
+        (_, "utimensat") => &[EACCES, EROFS, EPERM, ENOENT],
         (_, "pthread_create") => &[EAGAIN, EPERM],
         (_, function) => panic!("what does {function} say?"),
     }

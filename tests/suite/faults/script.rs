@@ -90,6 +90,8 @@ pub fn files() -> PathBuf {
         tool("ar", &["rcs".as_ref(), archive.as_os_str(), folder.join("member.o").as_os_str()]);
         let library = link_shared("libshared.so", &[&folder.join("shared.o")], &[]);
         std::fs::copy(library, folder.join("libshared.so")).unwrap();
+        let image = slabjit::ImageBuilder::new().object_file(folder.join("large.o")).unwrap().link().unwrap();
+        std::fs::write(folder.join("large.image"), image).unwrap();
     })
 }
 
@@ -159,6 +161,7 @@ impl Script<'_> {
         let plain = self.load(engine, "plain code", &["plain.o"], None);
         self.load(engine, "a library linked against another", &["linked.o"], plain.as_ref());
         self.load(engine, "a large kernel", &["large.o"], None);
+        self.load(engine, "a large image", &["large.image"], None);
         self.load(engine, "an archive", &["archived.o", "member.a"], None);
         self.load(engine, "thread-local variables", &["thread_local.o"], None);
         self.load(engine, "thread-local variables at a fixed distance", &["fixed.o"], None);
@@ -277,6 +280,8 @@ impl Script<'_> {
                 self.attempt(step, || library.add_object_file(path))?;
             } else if has(path, "a") {
                 self.attempt(step, || library.add_archive_file(path))?;
+            } else if has(path, "image") {
+                self.attempt(step, || library.add_image_file(path))?;
             }
         }
         Some(library)

@@ -141,6 +141,7 @@ const OF_OTHERS: &[&str] = &[
     "fstat",
     "futex",
     "getcwd",
+    "geteuid",
     "getpid",
     "getrandom",
     "gettid",

@@ -460,6 +460,21 @@ impl Case {
         }
     }
 
+    /// Whether the sections of a field and of its symbol are aligned where the field has this address, and the symbol with
+    /// the addend this one.
+    pub fn would_be_aligned(&self, probe: &Probe, field: &Field, place: u64, target: u64, sections: &[u64]) -> bool {
+        let at = |section: usize, address: u64| address.is_multiple_of(self.sections[section].align.max(1));
+        let start = place.wrapping_sub(probe.start + field.offset as u64);
+        at(probe.section, start)
+            && match self.symbols[probe.symbol].at {
+                At::Section(section) => {
+                    let now = self.address(probe.symbol, sections).wrapping_add_signed(field.addend);
+                    at(section, target.wrapping_sub(now.wrapping_sub(sections[section])))
+                }
+                _ => true,
+            }
+    }
+
     /// Whether a field must be made to reach, however far its target is.
     pub fn is_bridged(&self, probe: &Probe, field: &Field) -> bool {
         let defined_here = match self.symbols[probe.symbol].at {
@@ -475,6 +490,32 @@ impl Case {
     pub fn has_large_end(&self, probe: &Probe) -> bool {
         let large = |i: usize| self.sections[i].flags & elf::SHF_X86_64_LARGE != 0;
         large(probe.section) || matches!(self.symbols[probe.symbol].at, At::Section(i) if large(i))
+    }
+
+    /// The position of the probe that a message means.
+    pub fn probe_at(&self, object: usize, section: &str, offset: u64) -> Option<usize> {
+        self.probes.iter().position(|probe| {
+            let of = &self.sections[probe.section];
+            of.object == object && of.name == section && probe.range().contains(&offset)
+        })
+    }
+
+    /// Takes other probes out, by their target, what they want of it, and their distance from it.
+    pub fn keep_probes(&mut self, keep: impl Fn(&Symbol, Wants, i64) -> bool) {
+        let symbols = &self.symbols;
+        self.probes.retain(|probe| keep(&symbols[probe.symbol], probe.form.wants, probe.a));
+    }
+
+    /// One more section, of filler or of zeros, which no probe is in.
+    pub fn pad(&mut self, random: &mut Random, bench: &Bench, size: u64) {
+        let zero = random.below(2) == 0;
+        let flags = elf::SHF_ALLOC | if zero { elf::SHF_WRITE } else { 0 };
+        let bytes = if zero { vec![] } else { bench.filler(random, size as usize) };
+        let (at, object) = (self.sections.len(), self.objects - 1);
+        let anchor = self.symbol(format!("anchor{at}"), At::Section(at), 0, 1, 0, 0);
+        let name = format!(".{}.padding", if zero { "bss" } else { "rodata" });
+        let (functions, slots) = (vec![], vec![]);
+        self.sections.push(Section { name, object, flags, align: 16, bytes, size, functions, slots, anchor });
     }
 
     /// Bytes of all sections.
@@ -558,7 +599,7 @@ impl Case {
 }
 
 impl Section {
-    fn is_code(&self) -> bool {
+    pub fn is_code(&self) -> bool {
         self.flags & elf::SHF_EXECINSTR != 0
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use slabjit::{ArenaPlacement, JitEngine, Library};
+use slabjit::{ArenaPlacement, JitEngine, JitEngineBuilder, Library};
 
 use super::arch::{CODE_ALIGN, MACHINE, SELF};
 use super::elf;
@@ -39,7 +39,7 @@ impl Bench {
     /// A place at random.
     pub fn new(random: &mut Random) -> Self {
         let filler: Vec<u8> = (0..HALF).flat_map(|_| random.next().to_le_bytes()).collect();
-        let engine = engine(random);
+        let engine = engine(random, JitEngine::builder);
         let start = engine.stats();
         let arena = engine.arena().start as u64..engine.arena().end as u64;
         let mut islands = Vec::new();
@@ -75,7 +75,7 @@ impl Bench {
 }
 
 /// An engine whose arena is anywhere, of any size.
-fn engine(random: &mut Random) -> JitEngine {
+pub fn engine(random: &mut Random, builder: impl Fn() -> JitEngineBuilder) -> JitEngine {
     for _ in 0..100 {
         let size = (64 << 20 << random.below(6)) - random.below(1 << 20);
         let placement = match random.below(10) {
@@ -85,7 +85,7 @@ fn engine(random: &mut Random) -> JitEngine {
         };
         // Where something is already, there is no place, or too little for the largest objects.
         // What is linked again is to come to lie where it was.
-        match JitEngine::builder().arena_size(size).arena_placement(placement).quarantine(0).build() {
+        match builder().arena_size(size).arena_placement(placement).quarantine(0).build() {
             Ok(engine) if engine.arena().len() >= 48 << 20 => return engine,
             _ => {}
         }
