@@ -39,8 +39,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .input("src", ElementType::F32, ["rows", "columns"])
         .input("map", ElementType::I32, ["rows"])
         .output("dst", ElementType::F32, ["rows", "columns"])
-        .scalar::<i64>("rows")
-        .scalar::<i64>("columns")
+        .extent_scalar::<i64>("rows")
+        .extent_scalar::<i64>("columns")
         .build()?;
     let load = |flags: &[&str]| -> Result<Kernel, Box<dyn Error>> {
         let library = engine.add_object(compile(flags)?)?;
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let pointer = base.wrapping_add(slot * ROWS * COLUMNS);
         Argument::from(BufferView::raw(pointer.cast(), ElementType::F32, &SHAPE))
     };
-    let arguments = |src, dst| [src, Argument::slice(&map), dst, (ROWS as i64).into(), (COLUMNS as i64).into()];
+    let arguments = |src, dst| [src, Argument::slice(&map), dst, Argument::extent(), Argument::extent()];
 
     // What a planner would do to which nobody has said anything.
     // SAFETY: both slots are in `memory`, and the map has rows that there are.

@@ -178,9 +178,9 @@ pub use imports::{Provider, ResolvedImport};
 pub use ir::IrError;
 pub use kernel::{
     Access, Argument, Autotuner, BufferView, CallPlan, Candidate, Capture, Element, ElementType, Extent,
-    FunctionParameter, FunctionReturn, HostMemory, HostSaved, Kernel, KernelError, KernelFunction, KernelSignature,
-    KernelSignatureBuilder, MemorySpace, Overlap, Region, Returns, Scalar, ScalarType, Strides, Trial, Tuning,
-    TuningMemory,
+    FunctionParameter, FunctionReturn, HostMemory, HostSaved, Kernel, KernelError, KernelFunction, KernelParameter,
+    KernelSignature, KernelSignatureBuilder, MemorySpace, Overlap, Region, Returns, Scalar, ScalarType, Strides, Trial,
+    Tuning, TuningMemory,
 };
 pub use library::{Function, Library, LibraryBuilder, Linkable, Slab, SlabSegment};
 pub use live::error::{FarReference, LinkError, LinkerSetUse, UndefinedSymbol};

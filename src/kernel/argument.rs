@@ -48,6 +48,7 @@ pub struct Argument<'a>(pub(super) Value<'a>);
 pub(super) enum Value<'a> {
     Buffer(BufferView<'a>),
     Scalar(ScalarType, Word),
+    Extent,
 }
 
 impl<'a> Argument<'a> {
@@ -59,6 +60,12 @@ impl<'a> Argument<'a> {
     /// Makes a buffer of one dimension.
     pub fn slice_mut<T: Element>(elements: &'a mut [T]) -> Self {
         BufferView::of_mut(elements).into()
+    }
+
+    /// Leaves the value of an [extent scalar](crate::KernelSignatureBuilder::extent_scalar) to the call, which takes it
+    /// from the buffers.
+    pub fn extent() -> Self {
+        Self(Value::Extent)
     }
 
     /// Makes a pointer that is no buffer of the contract ([`ScalarType::Pointer`]).
@@ -84,6 +91,7 @@ impl fmt::Debug for Argument<'_> {
         match &self.0 {
             Value::Buffer(view) => view.fmt(f),
             Value::Scalar(kind, word) => write!(f, "{kind}({:#x})", word.addr()),
+            Value::Extent => f.write_str("an extent"),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Checks of arguments against a signature, before anything runs.
 
 use std::fmt;
+use std::ptr;
 
 use arrayvec::ArrayVec;
 
@@ -45,7 +46,10 @@ impl KernelSignature {
     /// [`KernelError::BufferTooLarge`](crate::KernelError::BufferTooLarge),
     /// [`KernelError::NullBuffer`](crate::KernelError::NullBuffer),
     /// [`KernelError::MisalignedBuffer`](crate::KernelError::MisalignedBuffer) and
-    /// [`KernelError::BufferTooSmall`](crate::KernelError::BufferTooSmall); of two
+    /// [`KernelError::BufferTooSmall`](crate::KernelError::BufferTooSmall); of an [extent
+    /// scalar](crate::KernelSignatureBuilder::extent_scalar)
+    /// [`KernelError::ExtentMismatch`](crate::KernelError::ExtentMismatch) and
+    /// [`KernelError::ExtentTooLarge`](crate::KernelError::ExtentTooLarge); of two buffers
     /// [`KernelError::BuffersOverlap`](crate::KernelError::BuffersOverlap).
     pub fn check(&self, arguments: &[Argument<'_>]) -> Result<()> {
         self.words(arguments).map(drop)
@@ -69,8 +73,12 @@ impl KernelSignature {
                     words.push(view.pointer);
                 }
                 (Kind::Scalar(expected), Value::Scalar(given, word)) if expected == given => words.push(*word),
+                (Kind::Scalar(_), Value::Extent) if signature.is_extent_scalar(index) => words.push(ptr::null_mut()),
                 _ => return Err(signature.wrong_kind(index, arguments)),
             }
+        }
+        for &(index, extent) in &signature.extent_scalars {
+            signature.pass_extent(index, extent, arguments, &named, &mut words)?;
         }
         if signature.writes
             && let Some(error) = overlap::find(&spans, |one, other| signature.judge(one, other, arguments))
@@ -160,6 +168,36 @@ impl Inner {
         }
     }
 
+    /// Passes an extent as a scalar, or checks that the caller has.
+    fn pass_extent(
+        &self,
+        index: usize,
+        extent: usize,
+        arguments: &[Argument<'_>],
+        named: &Named,
+        words: &mut Words,
+    ) -> Result<()> {
+        let (Some((extent, by)), Kind::Scalar(scalar)) = (named.0[extent], &self.parameters[index].kind) else {
+            return Ok(());
+        };
+        let word = scalar.word_of(extent);
+        let given = match (&arguments[index].0, word) {
+            (Value::Extent, Some(word)) => {
+                words[index] = word;
+                return Ok(());
+            }
+            (Value::Scalar(_, given), _) if word.is_some_and(|word| word.addr() == given.addr()) => return Ok(()),
+            (Value::Scalar(_, given), _) => Some(scalar.text_of(*given)),
+            _ => None,
+        };
+        let (kernel, argument) = self.names(index);
+        let buffer = self.parameters[usize::from(by)].name.clone();
+        Err(Error::Kernel(match given {
+            Some(given) => KernelError::ExtentMismatch { kernel, argument, buffer, expected: extent, given },
+            None => KernelError::ExtentTooLarge { kernel, argument, buffer, extent, scalar: *scalar },
+        }))
+    }
+
     /// Returns the names of the kernel and of an argument.
     fn names(&self, index: usize) -> (String, String) {
         (self.name.clone(), self.parameters[index].name.clone())
@@ -196,8 +234,7 @@ impl Inner {
         Error::Kernel(KernelError::ArgumentCount { kernel: self.name.clone(), expected, given: arguments.len() })
     }
 
-    /// Makes the error for an argument of another kind: the arguments in the expected order, or the unexpected one.
-    /// nowhere.
+    /// Makes the error for an argument of another kind: the arguments in another order, or one that is not expected.
     #[cold]
     fn wrong_kind(&self, index: usize, arguments: &[Argument<'_>]) -> Error {
         let (kernel, argument) = self.names(index);
@@ -236,6 +273,7 @@ fn kind(argument: &Argument<'_>) -> String {
     match &argument.0 {
         Value::Buffer(view) => buffer_kind(view.element, view.writable),
         Value::Scalar(kind, _) => scalar_kind(*kind),
+        Value::Extent => "an extent".to_owned(),
     }
 }
 

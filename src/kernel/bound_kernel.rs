@@ -9,7 +9,7 @@ use crate::kernel::signature::KernelSignature;
 use crate::{Error, KernelError, Result, Symbol};
 
 /// A function that is called through its [`KernelSignature`]. Like its [`Symbol`], it keeps the code alive; clones
-/// share it. share it.
+/// share it.
 #[derive(Clone)]
 pub struct Kernel {
     pub(super) signature: KernelSignature,

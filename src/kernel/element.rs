@@ -114,6 +114,38 @@ pub enum ScalarType {
     Pointer,
 }
 
+impl ScalarType {
+    pub(super) fn is_integer(self) -> bool {
+        !matches!(self, Self::Bool | Self::F32 | Self::F64 | Self::Pointer)
+    }
+
+    /// Returns an integer of this type as it is passed, if the type can hold it.
+    pub(super) fn word_of(self, value: usize) -> Option<Word> {
+        fn passed<T: Scalar + TryFrom<usize>>(value: usize) -> Option<Word> {
+            T::try_from(value).ok().map(Scalar::to_word)
+        }
+        match self {
+            Self::I8 => passed::<i8>(value),
+            Self::I16 => passed::<i16>(value),
+            Self::I32 => passed::<i32>(value),
+            Self::I64 => passed::<i64>(value),
+            Self::U8 => passed::<u8>(value),
+            Self::U16 => passed::<u16>(value),
+            Self::U32 => passed::<u32>(value),
+            Self::U64 => passed::<u64>(value),
+            Self::Bool | Self::F32 | Self::F64 | Self::Pointer => None,
+        }
+    }
+
+    /// Formats a scalar as it is passed.
+    pub(super) fn text_of(self, word: Word) -> String {
+        match self {
+            Self::U8 | Self::U16 | Self::U32 | Self::U64 => u64::from_word(word).to_string(),
+            _ => i64::from_word(word).to_string(),
+        }
+    }
+}
+
 impl fmt::Display for ScalarType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)

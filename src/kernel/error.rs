@@ -219,6 +219,42 @@ pub enum KernelError {
         given: u64,
     },
 
+    /// A scalar that is an extent of the buffers, and has another value. The kernel did not run.
+    #[error(
+        "kernel '{kernel}': scalar '{argument}' is an extent, {expected} as of buffer '{buffer}', and was given \
+         {given}; give Argument::extent() to have it taken from the buffers"
+    )]
+    ExtentMismatch {
+        /// The kernel.
+        kernel: String,
+        /// The argument.
+        argument: String,
+        /// The first buffer with that extent.
+        buffer: String,
+        /// Its extent.
+        expected: usize,
+        /// The value that was given.
+        given: String,
+    },
+
+    /// An extent that its scalar's type cannot hold. The kernel did not run.
+    #[error(
+        "kernel '{kernel}': scalar '{argument}' is an extent, {extent} as of buffer '{buffer}', which {scalar} cannot \
+         hold; give smaller buffers"
+    )]
+    ExtentTooLarge {
+        /// The kernel.
+        kernel: String,
+        /// The argument.
+        argument: String,
+        /// The first buffer with that extent.
+        buffer: String,
+        /// Its extent.
+        extent: usize,
+        /// The scalar's type.
+        scalar: crate::ScalarType,
+    },
+
     /// Two buffers, one of which is written, share memory that they may not share. The kernel did not run
     /// (TransformerEngine#2730 is what happens if it does).
     #[error("kernel '{kernel}': buffers '{first}' and '{second}' overlap in bytes {:#x}..{:#x}, {overlap}", bytes.start, bytes.end)]

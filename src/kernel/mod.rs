@@ -18,6 +18,7 @@ mod error;
 mod invoke;
 mod kernel_function;
 mod overlap;
+mod parameter;
 mod signature;
 mod signature_text;
 mod span;
@@ -31,6 +32,7 @@ pub use element::{Element, ElementType, Scalar, ScalarType};
 pub use error::{KernelError, Overlap};
 pub use invoke::KernelFunction;
 pub use kernel_function::{FunctionParameter, FunctionReturn};
+pub use parameter::KernelParameter;
 pub use signature::{Access, Extent, KernelSignature, KernelSignatureBuilder, Returns, Strides};
 #[cfg(feature = "cuda")]
 pub(crate) use tuning_memory::NotedRegion;

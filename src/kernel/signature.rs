@@ -100,14 +100,14 @@ pub enum Returns {
 ///     .input("x", ElementType::F32, ["rows", "columns"])
 ///     .input("weight", ElementType::F32, ["columns"])
 ///     .output("y", ElementType::F32, ["rows", "columns"])
-///     .scalar::<i64>("rows")
-///     .scalar::<i64>("columns")
+///     .extent_scalar::<i64>("rows")
+///     .extent_scalar::<i64>("columns")
 ///     .scalar::<f32>("eps")
 ///     .build()?;
 ///
 /// let text = "rmsnorm(
 ///     x: in f32[rows, columns], weight: in f32[columns], y: out f32[rows, columns],
-///     rows: i64, columns: i64, eps: f32,
+///     rows: i64 extent, columns: i64 extent, eps: f32,
 /// )";
 /// assert_eq!(text.parse::<KernelSignature>()?, signature);
 /// # Ok(())
@@ -124,6 +124,8 @@ pub(super) struct Inner {
     pub parameters: Vec<Parameter>,
     /// Names of extents; a [`Dimension`] refers to a position here.
     pub extents: Vec<String>,
+    /// Scalars, by position, and the extent that each is.
+    pub extent_scalars: Vec<(usize, usize)>,
     /// Pairs of output and input, by position, each once, in order.
     pub aliases: Vec<(usize, usize)>,
     pub in_place: bool,
@@ -201,6 +203,11 @@ impl Inner {
         }
     }
 
+    /// Returns whether a scalar is an extent.
+    pub(super) fn is_extent_scalar(&self, index: usize) -> bool {
+        self.extent_scalars.iter().any(|(scalar, _)| *scalar == index)
+    }
+
     /// Returns whether these two, in any order, are a declared pair of output and input.
     pub(super) fn is_alias(&self, one: usize, other: usize) -> bool {
         self.aliases.iter().any(|&pair| pair == (one, other) || pair == (other, one))
@@ -231,6 +238,7 @@ pub struct KernelSignatureBuilder {
 enum Declared {
     Buffer(Access, ElementType, Vec<Extent>),
     Scalar(ScalarType),
+    ExtentScalar(ScalarType),
 }
 
 impl KernelSignatureBuilder {
@@ -292,6 +300,18 @@ impl KernelSignatureBuilder {
         self.scalar_of(name, T::TYPE)
     }
 
+    /// Adds an integer that is the extent of its name in the buffers' shapes. A call refuses any other value
+    /// ([`KernelError::ExtentMismatch`](crate::KernelError::ExtentMismatch));
+    /// [`Argument::extent`](crate::Argument::extent) has the call take it from the buffers.
+    pub fn extent_scalar<T: super::element::Scalar>(self, name: impl Into<String>) -> Self {
+        self.extent_scalar_of(name, T::TYPE)
+    }
+
+    pub(super) fn extent_scalar_of(mut self, name: impl Into<String>, kind: ScalarType) -> Self {
+        self.arguments.push((name.into(), Declared::ExtentScalar(kind)));
+        self
+    }
+
     /// Adds a pointer that is no buffer of the contract ([`ScalarType::Pointer`]).
     pub fn pointer(self, name: impl Into<String>) -> Self {
         self.scalar_of(name, ScalarType::Pointer)
@@ -341,7 +361,7 @@ impl KernelSignatureBuilder {
     /// [`KernelError::InvalidSignature`](crate::KernelError::InvalidSignature) for more than 32 arguments or 16
     /// dimensions, duplicate or unknown names, an alias that is not a pair of output and input or whose two views
     /// cannot be equal, strides that are negative or not one for each dimension, an alignment that is no power of two,
-    /// or a buffer too large for every address space.
+    /// a buffer too large for every address space, or an extent scalar that is no integer or whose name is no extent.
     pub fn build(self) -> Result<KernelSignature> {
         let Self { name, arguments, strides, alignments, aliases, in_place, returns } = self;
         let invalid = |argument: &str, problem: &str| {
@@ -356,6 +376,7 @@ impl KernelSignatureBuilder {
         }
         let mut extents: Vec<String> = Vec::new();
         let mut parameters: Vec<Parameter> = Vec::new();
+        let mut extent_scalars = Vec::new();
         for (argument, declared) in arguments {
             if argument.is_empty() {
                 return Err(invalid("", "an argument has no name"));
@@ -365,6 +386,13 @@ impl KernelSignatureBuilder {
             }
             let kind = match declared {
                 Declared::Scalar(kind) => Kind::Scalar(kind),
+                Declared::ExtentScalar(kind) => {
+                    if !kind.is_integer() {
+                        return Err(invalid(&argument, "an extent is passed as an integer"));
+                    }
+                    extent_scalars.push(parameters.len());
+                    Kind::Scalar(kind)
+                }
                 Declared::Buffer(access, element, shape) => {
                     if shape.len() > MAX_RANK {
                         return Err(invalid(&argument, "it has more than 16 dimensions"));
@@ -379,6 +407,12 @@ impl KernelSignatureBuilder {
         if extents.len() > MAX_ARGUMENTS {
             return Err(invalid("", "it names more than 32 extents"));
         }
+        let extent_scalars = extent_scalars.into_iter().map(|index: usize| {
+            let name = &parameters[index].name;
+            let extent = extents.iter().position(|extent| extent == name);
+            Ok((index, extent.ok_or_else(|| invalid(name, "it is an extent, and no buffer's shape has that name"))?))
+        });
+        let extent_scalars = extent_scalars.collect::<Result<Vec<_>>>()?;
         let buffer = |parameters: &mut Vec<Parameter>, wanted: &str| {
             let found = parameters.iter().position(|parameter| parameter.name == wanted);
             let index = found.ok_or_else(|| invalid(wanted, "there is no argument of that name"))?;
@@ -441,7 +475,7 @@ impl KernelSignatureBuilder {
         let writes = parameters
             .iter()
             .any(|parameter| matches!(&parameter.kind, Kind::Buffer(buffer) if buffer.access.writes()));
-        let inner = Inner { name, parameters, extents, aliases: pairs, in_place, returns, writes };
+        let inner = Inner { name, parameters, extents, extent_scalars, aliases: pairs, in_place, returns, writes };
         Ok(KernelSignature { inner: Arc::new(inner) })
     }
 }

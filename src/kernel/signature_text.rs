@@ -112,6 +112,9 @@ impl fmt::Display for KernelSignature {
                 Kind::Buffer(buffer) => buffer,
                 Kind::Scalar(scalar) => {
                     f.write_str(scalar.word())?;
+                    if inner.is_extent_scalar(index) {
+                        f.write_str(" extent")?;
+                    }
                     continue;
                 }
             };
@@ -168,11 +171,11 @@ impl KernelSignature {
     ///         x: in f32[rows, columns] strides [1024, 1],
     ///         weight: in f32[columns],
     ///         y: out f32[rows, columns] align 64,
-    ///         rows: i64, columns: i64, eps: f32,
+    ///         rows: i64 extent, columns: i64 extent, eps: f32,
     ///     ) -> i32 status
     ///
     ///     ## Each element is written after it was read, so y may be x.
-    ///     scale(x: in bf16[n], y: out bf16[n] alias x, n: i64, by: f32) in_place
+    ///     scale(x: in bf16[n], y: out bf16[n] alias x, n: i64 extent, by: f32) in_place
     ///     ",
     /// )?;
     /// assert_eq!(signatures.len(), 2);
@@ -180,7 +183,7 @@ impl KernelSignature {
     /// let built = KernelSignature::builder("scale")
     ///     .input("x", ElementType::BF16, ["n"])
     ///     .output("y", ElementType::BF16, ["n"])
-    ///     .scalar::<i64>("n")
+    ///     .extent_scalar::<i64>("n")
     ///     .scalar::<f32>("by")
     ///     .alias("y", "x")
     ///     .in_place()
@@ -195,7 +198,7 @@ impl KernelSignature {
     /// ```text
     /// text      = { signature }
     /// signature = name "(" [ argument { "," argument } [ "," ] ] ")" [ "in_place" ] [ "->" "i32" "status" ]
-    /// argument  = name ":" ( scalar | buffer )
+    /// argument  = name ":" ( scalar [ "extent" ] | buffer )
     /// scalar    = "bool" | "i8" | "i16" | "i32" | "i64" | "u8" | "u16" | "u32" | "u64" | "f32" | "f64" | "pointer"
     /// buffer    = access element "[" [ extent { "," extent } [ "," ] ] "]" { property }
     /// access    = "in" | "out" | "inout" | "scratch"
@@ -211,6 +214,7 @@ impl KernelSignature {
     ///
     /// - An extent is a number ([`Extent::Fixed`]), a name that has one value in the whole signature
     ///   ([`Extent::Named`]), or `?` ([`Extent::Any`]). `f32[]` is a single element.
+    /// - `extent` behind a scalar says that it is [the extent of its name](KernelSignatureBuilder::extent_scalar).
     /// - A buffer without `strides` is contiguous. `strides` and `align` appear at most once.
     /// - `alias` names an input whose view the output may be ([`alias`](KernelSignatureBuilder::alias)), if the kernel
     ///   is [`in_place`](KernelSignatureBuilder::in_place).
@@ -400,7 +404,10 @@ impl<'a> Reader<'a> {
         let example = "write a scalar as in 'n: i64', a buffer as in 'x: in f32[n]'";
         self.expect(":", "':' and the argument's type", example)?;
         if let Some(scalar) = self.word() {
-            return Ok(builder.scalar_of(name, scalar));
+            return Ok(match self.take("extent") {
+                true => builder.extent_scalar_of(name, scalar),
+                false => builder.scalar_of(name, scalar),
+            });
         }
         let Some(access) = self.word::<Access>() else {
             let expected = format!("an access ({}) or a scalar type ({})", Access::list(), ScalarType::list());

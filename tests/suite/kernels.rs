@@ -4,8 +4,8 @@ use std::ffi::c_void;
 
 use crate::common::{self, Checked, compile_bytes};
 use slabjit::{
-    Argument, BufferView, ElementType, Error, Extent, Kernel, KernelError, KernelFunction, KernelSignature,
-    KernelSignatureBuilder, MemorySpace, Overlap, Removal, Strides,
+    Argument, BufferView, ElementType, Error, Extent, Kernel, KernelError, KernelFunction, KernelParameter,
+    KernelSignature, KernelSignatureBuilder, MemorySpace, Overlap, Removal, Strides,
 };
 
 common::tests![
@@ -20,6 +20,8 @@ common::tests![
     the_kind_of_arguments,
     the_element_type_of_a_buffer,
     the_shape_of_a_buffer,
+    extents_as_scalars,
+    a_signature_describes_its_parameters,
     the_strides_of_a_buffer,
     negative_strides,
     buffers_that_fit_nowhere,
@@ -293,6 +295,9 @@ fn signatures_that_make_no_sense() {
         (begin().strides("x", Strides::Fixed(vec![-1])), Some("x"), "negative"),
         (begin().aligned("x", 24), Some("x"), "power of two"),
         (begin().aligned("x", 2), Some("x"), "less than that of its elements"),
+        (begin().extent_scalar::<i64>("m"), Some("m"), "no buffer's shape has that name"),
+        (begin().input("z", F32, ["m"]).extent_scalar::<f32>("m"), Some("m"), "an integer"),
+        (begin().input("z", F32, ["m"]).extent_scalar::<bool>("m"), Some("m"), "an integer"),
         (begin().input("z", F32, [1 << 40, 1 << 40]), Some("z"), "address space"),
         (begin().input("z", F32, [1 << 55]), Some("z"), "address space"),
         (begin().input("z", F32, [2]).strides("z", Strides::Fixed(vec![isize::MAX])), Some("z"), "address space"),
@@ -424,6 +429,94 @@ fn the_shape_of_a_buffer() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+fn extents_as_scalars() {
+    let engine = Checked::new();
+    // Before its buffers, and in fewer bits than they may have elements.
+    let source = "void f(int n, const float *x, float *y, unsigned char m) {
+        for (int i = 0; i < n; i++) y[i] = x[i] + m;
+    }";
+    let signature = KernelSignature::builder("f")
+        .extent_scalar::<i32>("n")
+        .input("x", F32, ["n", "m"])
+        .output("y", F32, ["n"])
+        .extent_scalar::<u8>("m")
+        .build()
+        .unwrap();
+    let kernel = bind::<unsafe extern "C" fn(i32, *const f32, *mut f32, u8)>(&engine, &signature, source, "f");
+    let memory = [1.0f32; 512];
+    let run = |n: Argument<'_>, x: &[usize], y: &mut [f32], m: Argument<'_>| {
+        call(&kernel, &[n, BufferView::of(&memory).shape(x).into(), Argument::slice_mut(y), m])
+    };
+    let mut y = [0.0f32; 4];
+    run(4i32.into(), &[4, 2], &mut y, 2u8.into()).unwrap();
+    assert_eq!(y, [3.0; 4]);
+    run(Argument::extent(), &[4, 100], &mut y, Argument::extent()).unwrap();
+    assert_eq!(y, [101.0; 4]);
+    run(Argument::extent(), &[0, 3], &mut [], 3u8.into()).unwrap();
+    let cases: [(Argument<'_>, Argument<'_>, _); 5] = [
+        (8i32.into(), 2u8.into(), ("n", "x", 4, "8")),
+        ((-4i32).into(), 2u8.into(), ("n", "x", 4, "-4")),
+        (i32::MIN.into(), 2u8.into(), ("n", "x", 4, "-2147483648")),
+        (Argument::extent(), 0u8.into(), ("m", "x", 2, "0")),
+        (4i32.into(), 255u8.into(), ("m", "x", 2, "255")),
+    ];
+    for (n, m, expected) in cases {
+        match run(n, &[4, 2], &mut y, m) {
+            Err(Error::Kernel(KernelError::ExtentMismatch { argument, buffer, expected: extent, given, .. })) => {
+                assert_eq!((argument.as_str(), buffer.as_str(), extent, given.as_str()), expected);
+            }
+            other => panic!("{expected:?}: {other:?}"),
+        }
+    }
+    // 256 cannot be passed, and must not become 0.
+    for m in [Argument::extent(), 0u8.into()] {
+        let error = run(Argument::extent(), &[1, 256], &mut y[..1], m).unwrap_err();
+        let is_expected = match &error {
+            Error::Kernel(KernelError::ExtentTooLarge { argument, extent: 256, .. }) => argument == "m",
+            Error::Kernel(KernelError::ExtentMismatch { argument, expected: 256, given, .. }) => {
+                argument == "m" && given == "0"
+            }
+            _ => false,
+        };
+        assert!(is_expected, "{error}");
+    }
+    assert_eq!(y, [101.0; 4]);
+    // A scalar of another type, and a value from the call where a scalar is no extent.
+    let error = run(4i64.into(), &[4, 2], &mut y, 2u8.into()).unwrap_err();
+    assert!(matches!(error, Error::Kernel(KernelError::ArgumentKind { .. })), "{error}");
+    let free = KernelSignature::builder("k").input("x", F32, ["n"]).scalar::<i64>("n").build().unwrap();
+    let error = free.check(&[Argument::slice(&memory), Argument::extent()]).unwrap_err();
+    assert!(
+        matches!(&error, Error::Kernel(KernelError::ArgumentKind { given, .. }) if given == "an extent"),
+        "{error}"
+    );
+    drop(kernel);
+    engine.finish();
+}
+
+fn a_signature_describes_its_parameters() {
+    let text = "k(x: in bf16[rows, 2, ?] strides any align 32, s: scratch u8[], rows: i32 extent, by: f32)";
+    let signature: KernelSignature = text.parse().unwrap();
+    let described: Vec<_> = signature
+        .parameters()
+        .map(|parameter| match parameter {
+            KernelParameter::Buffer { name, access, element, shape, strides, alignment, .. } => {
+                format!("{name} {access:?} {element} {shape:?} {strides:?} {alignment}")
+            }
+            KernelParameter::Scalar { name, scalar, is_extent, .. } => format!("{name} {scalar} {is_extent}"),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let expected = [
+        "x In BF16 [Named(\"rows\"), Fixed(2), Any] Any 32",
+        "s Scratch U8 [] Contiguous 1",
+        "rows I32 true",
+        "by F32 false",
+    ];
+    assert_eq!(described, expected);
+    assert!(signature.parameters().map(|parameter| parameter.name()).eq(["x", "s", "rows", "by"]));
 }
 
 fn the_strides_of_a_buffer() {

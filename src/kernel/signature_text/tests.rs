@@ -25,7 +25,7 @@ fn refused(text: &str) -> String {
 fn each_property_is_read_and_written() {
     let text = "k.1(x: in f32[rows, 128, ?] strides [4096, 32, 1] align 64, w: in f32[rows, ?, columns], \
                 y: out f32[rows, 128, columns] strides any alias x alias w, z: inout bf16[], s: scratch u8[?], n: i64, \
-                stream: pointer) in_place -> i32 status";
+                rows: u32 extent, stream: pointer) in_place -> i32 status";
     let built = KernelSignature::builder("k.1")
         .input("x", ElementType::F32, [Extent::from("rows"), Extent::from(128), Extent::Any])
         .strides("x", Strides::Fixed(vec![4096, 32, 1]))
@@ -38,6 +38,7 @@ fn each_property_is_read_and_written() {
         .in_out("z", ElementType::BF16, [0; 0])
         .scratch("s", ElementType::U8, [Extent::Any])
         .scalar::<i64>("n")
+        .extent_scalar::<u32>("rows")
         .pointer("stream")
         .in_place()
         .status()
@@ -87,8 +88,8 @@ fn several_signatures_follow_each_other() {
 
 #[test]
 fn words_of_the_form_are_names_too() {
-    let text =
-        "in(strides: in f32[align, any], out: out f32[i32, status] align 8 alias strides, align: f32, alias: i64)";
+    let text = "in(strides: in f32[align, any], out: out f32[i32, status] align 8 alias strides, align: f32, alias: i64, \
+         extent: i8)";
     assert_eq!(read(text).to_string(), text);
 }
 
@@ -294,7 +295,8 @@ struct Described {
 
 #[derive(Debug, Clone)]
 enum Kinds {
-    Scalar(ScalarType),
+    /// Its type, and whether it is an extent if there is one of its name.
+    Scalar(ScalarType, bool),
     Buffer(Access, ElementType, Vec<(Extent, u16)>, Strided, u32),
 }
 
@@ -306,9 +308,12 @@ enum Strided {
 }
 
 fn names() -> impl Strategy<Value = String> {
-    let words = ["in_place", "in", "strides", "align", "alias", "any", "status", "->", "?", "\"", "#", "\\", "7", "-1"];
+    let words = [
+        "in_place", "in", "strides", "align", "alias", "extent", "any", "status", "->", "?", "\"", "#", "\\", "7", "-1",
+    ];
     prop_oneof![
         4 => "[a-z_][a-z0-9_.$]{0,3}",
+        1 => Just("n".to_owned()),
         1 => select(words.to_vec()).prop_map(str::to_owned),
         1 => any::<String>(),
     ]
@@ -329,7 +334,7 @@ fn kinds() -> impl Strategy<Value = Kinds> {
     let strided = select(&[Strided::Contiguous, Strided::Any, Strided::Fixed][..]);
     let shape = prop::collection::vec((extents(), any::<u16>()), 0..4);
     prop_oneof![
-        1 => select(ScalarType::ALL).prop_map(Kinds::Scalar),
+        1 => (select(ScalarType::ALL), any::<bool>()).prop_map(|(scalar, is_extent)| Kinds::Scalar(scalar, is_extent)),
         3 => (select(Access::ALL), element, shape, strided, 0..8_u32)
             .prop_map(|(access, element, shape, strided, shift)| Kinds::Buffer(access, element, shape, strided, shift)),
     ]
@@ -348,7 +353,10 @@ impl Described {
         let mut builder = KernelSignature::builder(self.name.as_str());
         for (name, kind) in &self.arguments {
             builder = match kind {
-                Kinds::Scalar(scalar) => builder.scalar_of(name, *scalar),
+                Kinds::Scalar(scalar, true) if scalar.is_integer() && self.has_extent(name) => {
+                    builder.extent_scalar_of(name, *scalar)
+                }
+                Kinds::Scalar(scalar, _) => builder.scalar_of(name, *scalar),
                 Kinds::Buffer(access, element, shape, strided, shift) => {
                     let strides = match strided {
                         Strided::Contiguous => Strides::Contiguous,
@@ -364,6 +372,13 @@ impl Described {
         }
         let builder = if self.status { builder.status() } else { builder };
         aliases.iter().fold(builder, |builder, (output, input)| builder.alias(*output, *input))
+    }
+
+    fn has_extent(&self, name: &str) -> bool {
+        self.arguments.iter().any(|(_, kind)| match kind {
+            Kinds::Buffer(_, _, shape, ..) => shape.iter().any(|(extent, _)| *extent == Extent::from(name)),
+            Kinds::Scalar(..) => false,
+        })
     }
 
     /// Builds it with the aliases that it may have; nothing if it has an argument without a name, or is too large.
@@ -400,6 +415,8 @@ fn nearly() -> impl Strategy<Value = String> {
         "any",
         "align",
         "alias",
+        "extent",
+        "n: i64",
         "in_place",
         "8",
         "-1",
