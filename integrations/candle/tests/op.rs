@@ -1,0 +1,210 @@
+//! Operators beside candle's own, and what their contracts refuse.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use candle_core::{D, DType, Device, IndexOp, Result, Tensor};
+use slabjit::{JitEngine, Kernel};
+use slabjit_candle::{KernelOp, KernelOpBuilder};
+use slabjit_candle_kernels::Kernels;
+
+fn kernels() -> Kernels {
+    Kernels::load(&JitEngine::new().unwrap()).unwrap()
+}
+
+fn build(builder: KernelOpBuilder) -> KernelOp {
+    // SAFETY: the kernels do what their contracts say, with any scalars.
+    unsafe { builder.build() }.unwrap()
+}
+
+fn build_in_place(builder: KernelOpBuilder) -> KernelOp {
+    // SAFETY: as above.
+    unsafe { builder.build_in_place() }.unwrap()
+}
+
+fn rmsnorm(kernel: &Kernel) -> KernelOp {
+    build(KernelOp::builder(kernel).scalar("eps", 1e-5_f32))
+}
+
+fn uniform(shape: &[usize]) -> Tensor {
+    Tensor::rand(-1.0_f32, 1.0, shape, &Device::Cpu).unwrap()
+}
+
+#[track_caller]
+fn near(given: &Tensor, expected: &Tensor) {
+    assert_eq!(given.dims(), expected.dims());
+    let difference = (given - expected).unwrap().abs().unwrap().flatten_all().unwrap().max(D::Minus1).unwrap();
+    assert!(difference.to_scalar::<f32>().unwrap() < 1e-5, "{given}\n{expected}");
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T>, expected: &[&str]) {
+    let error = result.err().expect("it ran").to_string();
+    assert!(expected.iter().all(|part| error.contains(part)), "{error}");
+}
+
+#[test]
+fn operators_give_what_those_of_candle_give() {
+    let kernels = kernels();
+    let (x, weight) = (uniform(&[5, 66]), uniform(&[66]));
+    near(&rmsnorm(&kernels.rmsnorm).apply(&[&x, &weight]).unwrap(), &candle_nn::ops::rms_norm(&x, &weight, 1e-5).unwrap());
+    let softmax = build(KernelOp::builder(&kernels.softmax));
+    near(&softmax.apply(&[&x]).unwrap(), &candle_nn::ops::softmax_last_dim(&x).unwrap());
+    let swiglu = build(KernelOp::builder(&kernels.swiglu));
+    let (gate, up) = (uniform(&[99]), uniform(&[99]));
+    near(&swiglu.apply(&[&gate, &up]).unwrap(), &(gate.silu().unwrap() * &up).unwrap());
+    let (heads, turn) = (uniform(&[1, 3, 5, 16]), uniform(&[2, 5, 8]));
+    let (cosine, sine) = (turn.i(0).unwrap(), turn.i(1).unwrap());
+    let rope = build(KernelOp::builder(&kernels.rope));
+    let given = rope.apply(&[&heads.reshape((3, 5, 2, 8)).unwrap(), &cosine, &sine]).unwrap();
+    near(&given.reshape((1, 3, 5, 16)).unwrap(), &candle_nn::rotary_emb::rope(&heads, &cosine, &sine).unwrap());
+}
+
+#[test]
+fn views_begin_where_candle_has_them() {
+    let op = rmsnorm(&kernels().rmsnorm);
+    let (all, weight) = (uniform(&[9, 16]), uniform(&[40]).narrow(0, 7, 16).unwrap());
+    let x = all.narrow(0, 3, 4).unwrap();
+    near(&op.apply(&[&x, &weight]).unwrap(), &candle_nn::ops::rms_norm(&x.copy().unwrap(), &weight.copy().unwrap(), 1e-5).unwrap());
+    let none = op.apply(&[&all.narrow(0, 3, 0).unwrap(), &weight]).unwrap();
+    assert_eq!(none.dims(), [0, 16]);
+}
+
+#[test]
+fn what_the_contract_refuses_names_kernel_and_buffer() {
+    let kernels = kernels();
+    let name = kernels.rmsnorm.signature().name();
+    let op = rmsnorm(&kernels.rmsnorm);
+    let (x, weight) = (uniform(&[4, 16]), uniform(&[16]));
+    let columns = uniform(&[16, 4]);
+    refused(op.apply(&[&columns.t().unwrap(), &weight]), &[name, "'x'", "strides", "given [1, 4]"]);
+    refused(op.apply(&[&x.narrow(1, 0, 8).unwrap(), &uniform(&[8])]), &[name, "'x'", "strides"]);
+    refused(op.apply(&[&x, &weight.i(..1).unwrap().broadcast_as(16).unwrap()]), &[name, "'weight'", "strides", "[0]"]);
+    refused(op.apply(&[&x, &uniform(&[8])]), &[name, "'weight'", "[columns = 16 (as of 'x')]", "given [8]"]);
+    refused(op.apply(&[&weight, &weight]), &[name, "'x'", "[rows, columns]", "given [16]"]);
+    refused(op.apply(&[&x.to_dtype(DType::BF16).unwrap(), &weight]), &[name, "'x'", "F32", "given BF16"]);
+    refused(op.apply(&[&x, &weight.to_dtype(DType::F64).unwrap()]), &[name, "'weight'", "F32", "given F64"]);
+    refused(op.apply(&[&x]), &[name, "takes 2 (x, weight)", "given 1 tensors"]);
+    refused(op.apply(&[&x, &weight, &weight]), &[name, "given 3 tensors"]);
+    refused(op.apply(&[]), &[name, "given 0 tensors"]);
+    refused(op.apply_in_place(&[&x, &weight]), &[name, "build_in_place"]);
+    // SAFETY: it runs nothing.
+    let result = unsafe { op.replace(&kernels.softmax) };
+    refused(result.map_err(Into::into), &[name, kernels.softmax.signature().name(), "other parameters"]);
+}
+
+#[test]
+fn operators_that_cannot_be_made() {
+    let kernels = kernels();
+    // SAFETY: they run nothing.
+    let made = |builder: KernelOpBuilder| unsafe { builder.build() }.map_err(Into::into);
+    // SAFETY: as above.
+    let in_place = |builder: KernelOpBuilder| unsafe { builder.build_in_place() }.map_err(Into::into);
+    let rmsnorm = || KernelOp::builder(&kernels.rmsnorm);
+    refused(made(rmsnorm()), &["scalar 'eps' has no value", "KernelOpBuilder::scalar"]);
+    refused(made(rmsnorm().scalar("eps", 1_f32).scalar("rows", 1_i64)), &["no scalar 'rows'"]);
+    refused(made(rmsnorm().scalar("eps", 1_f32).split("lines", 1)), &["no extent 'lines'"]);
+    refused(made(rmsnorm().scalar("eps", 1_f32).split("columns", 1)), &["'columns'", "outermost", "'x'"]);
+    refused(in_place(rmsnorm().scalar("eps", 1_f32)), &["alias and in_place"]);
+    // `time` is the outermost extent of keys and values, and none of the result's.
+    refused(made(KernelOp::builder(&kernels.attention).scalar("scale", 1_f32).split("time", 1)), &["'time'", "'y'"]);
+    // A scalar of another type reaches the contract.
+    let (x, weight) = (uniform(&[1, 2]), uniform(&[2]));
+    let op = build(rmsnorm().scalar("eps", 1e-5_f64));
+    refused(op.apply(&[&x, &weight]), &["'eps'", "F32", "F64"]);
+}
+
+#[test]
+fn operators_in_place() {
+    let kernels = kernels();
+    let swiglu = build_in_place(KernelOp::builder(&kernels.swiglu));
+    let (both, up) = (uniform(&[2, 50]), uniform(&[50]));
+    let (first, second) = (both.i(0).unwrap(), both.i(1).unwrap());
+    let (expected, untouched) = ((second.silu().unwrap() * &up).unwrap(), first.copy().unwrap());
+    swiglu.apply_in_place(&[&second, &up]).unwrap();
+    near(&second, &expected);
+    near(&first, &untouched);
+    // candle locks a storage for each tensor: it would wait for itself.
+    refused(swiglu.apply_in_place(&[&first, &second]), &["'gate'", "'up'", "one storage"]);
+    refused(swiglu.apply_in_place(&[&up, &up]), &["'gate'", "'up'", "one storage"]);
+    refused(swiglu.apply_in_place(&[&up.i(..1).unwrap().broadcast_as(50).unwrap(), &first]), &["'gate'", "one address"]);
+    refused(swiglu.apply(&[&first, &up]), &["apply_in_place"]);
+    let rope = build_in_place(KernelOp::builder(&kernels.rope));
+    let (heads, turn) = (uniform(&[3, 5, 2, 8]), uniform(&[2, 5, 8]));
+    let (cosine, sine) = (turn.i(0).unwrap(), turn.i(1).unwrap());
+    let expected = build(KernelOp::builder(&kernels.rope)).apply(&[&heads, &cosine, &sine]).unwrap();
+    rope.apply_in_place(&[&heads, &cosine, &sine]).unwrap();
+    near(&heads, &expected);
+}
+
+#[test]
+fn threads_share_rows() {
+    let kernels = kernels();
+    let builder = || KernelOp::builder(&kernels.rmsnorm).scalar("eps", 1e-5_f32);
+    let (whole, weight) = (build(builder()), uniform(&[33]));
+    for (rows, least) in [(1, 1), (2, 1), (1000, 7), (1001, 16), (5, 100)] {
+        let split = build(builder().split("rows", least));
+        let x = uniform(&[rows, 33]);
+        let [given, expected] = [&split, &whole].map(|op| op.apply(&[&x, &weight]).unwrap().to_vec2::<f32>().unwrap());
+        assert_eq!(given, expected, "{rows} rows");
+        // What is refused in a part is refused.
+        refused(split.apply(&[&x, &uniform(&[32])]), &["'weight'"]);
+    }
+    let in_place = build_in_place(KernelOp::builder(&kernels.swiglu).split("n", 16));
+    let (gate, up) = (uniform(&[4096]), uniform(&[4096]));
+    let expected = (gate.silu().unwrap() * &up).unwrap();
+    in_place.apply_in_place(&[&gate, &up]).unwrap();
+    near(&gate, &expected);
+}
+
+#[test]
+fn a_kernel_is_replaced_while_threads_call_it() {
+    let op = rmsnorm(&kernels().rmsnorm);
+    let (x, weight) = (uniform(&[64, 64]), uniform(&[64]));
+    let expected = candle_nn::ops::rms_norm(&x, &weight, 1e-5).unwrap();
+    let (done, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    near(&op.apply(&[&x, &weight]).unwrap(), &expected);
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let engine = JitEngine::new().unwrap();
+        for _ in 0..100 {
+            let before = calls.load(Ordering::Relaxed);
+            let next = Kernels::load(&engine).unwrap();
+            // SAFETY: it is the same kernel, loaded once more; the last one is unloaded once nobody runs it.
+            unsafe { op.replace(&next.rmsnorm) }.unwrap();
+            let start = Instant::now();
+            while calls.load(Ordering::Relaxed) < before + 8 && start.elapsed() < Duration::from_secs(60) {
+                std::thread::yield_now();
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(calls.load(Ordering::Relaxed) >= 800);
+        assert!(engine.stats().libraries <= 5, "{:?}", engine.stats());
+    });
+}
+
+#[test]
+fn the_fastest_tiling_is_put_in() {
+    let kernels = kernels();
+    let (rows, blocks) = (96, 16);
+    let quantize = build(KernelOp::builder(&kernels.quantize_q8));
+    let w = quantize.apply(&[&uniform(&[rows * blocks, 32])]).unwrap().reshape((rows, blocks, 34)).unwrap();
+    let x = quantize.apply(&[&uniform(&[blocks, 32])]).unwrap();
+    let op = build(KernelOp::builder(&kernels.matvec_q8[0].1));
+    let expected = op.apply(&[&w, &x]).unwrap();
+    // SAFETY: the tilings do what their contract says.
+    let (given, tuning) = unsafe { op.tune(&kernels.matvec_q8, &[&w, &x]) }.unwrap();
+    assert_eq!(tuning.trials.len(), 3);
+    assert!(tuning.trials.iter().all(|trial| trial.outcome.is_ok()), "{tuning}");
+    near(&given, &expected);
+    assert!(format!("{op:?}").contains(kernels.matvec_q8[tuning.winner].1.signature().name()), "{op:?}");
+    near(&op.apply(&[&w, &x]).unwrap(), &expected);
+    // SAFETY: it is refused.
+    refused(unsafe { op.tune(&[("other", kernels.softmax.clone())], &[&w, &x]) }, &["other parameters"]);
+}
