@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use candle_core::{D, DType, Device, IndexOp, Result, Tensor};
+use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
+use candle_core::{D, DType, Device, IndexOp as _, Module as _, Result, Tensor};
 use slabjit::{JitEngine, Kernel};
 use slabjit_candle::{KernelOp, KernelOpBuilder};
 use slabjit_candle_kernels::Kernels;
@@ -207,4 +208,23 @@ fn the_fastest_tiling_is_put_in() {
     near(&op.apply(&[&w, &x]).unwrap(), &expected);
     // SAFETY: it is refused.
     refused(unsafe { op.tune(&[("other", kernels.softmax.clone())], &[&w, &x]) }, &["other parameters"]);
+}
+
+#[test]
+fn quantised_products_are_those_of_candle() {
+    let kernels = kernels();
+    let quantize = build(KernelOp::builder(&kernels.quantize_q8));
+    let cases = [(GgmlDType::Q4_0, &kernels.matvec_q4), (GgmlDType::Q8_0, &kernels.matvec_q8)];
+    for (blocks, tilings) in cases {
+        let (weights, x) = (uniform(&[75, 512]), uniform(&[1, 512]));
+        let quantized = QTensor::quantize(&weights, blocks).unwrap();
+        let shape = (75, 16, blocks.type_size());
+        let packed = Tensor::from_slice(&quantized.data().unwrap(), shape, &Device::Cpu).unwrap();
+        let expected = QMatMul::from_qtensor(quantized).unwrap().forward(&x).unwrap();
+        let x = quantize.apply(&[&x.reshape((16, 32)).unwrap()]).unwrap();
+        for (_, kernel) in tilings {
+            let op = build(KernelOp::builder(kernel).split("rows", 8));
+            near(&op.apply(&[&packed, &x]).unwrap().unsqueeze(0).unwrap(), &expected);
+        }
+    }
 }
