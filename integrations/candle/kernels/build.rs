@@ -28,7 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let architecture = env::var("CARGO_CFG_TARGET_ARCH")?;
     let contract = fs::read_to_string("c/kernels.contract")?;
-    let (mut image, mut contracts, mut objects) = (ImageBuilder::new().soname("kernels.so"), String::new(), String::new());
+    let (mut image, mut contracts, mut objects) =
+        (ImageBuilder::new().soname("kernels.so"), String::new(), String::new());
     let variants = variants(&architecture)?;
     for (variant, options) in variants {
         let object = out.join(format!("{variant}.o"));

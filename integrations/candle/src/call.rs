@@ -151,8 +151,9 @@ impl<'a> Call<'a> {
                 Source::Tensor(tensor) => Some(part(&self.tensors[*tensor], planned)),
                 Source::Output => output.map(|output| part(output, planned)),
                 Source::Scratch { element, alignment } => {
-                    let (memory, view) = View::scratch(*element, *alignment, self.shape(planned))
-                        .ok_or_else(|| self.plan.refuse(format!("its scratch buffer '{}' is too large", planned.name)))?;
+                    let (memory, view) = View::scratch(*element, *alignment, self.shape(planned)).ok_or_else(|| {
+                        self.plan.refuse(format!("its scratch buffer '{}' is too large", planned.name))
+                    })?;
                     scratch.push(memory);
                     Some(view)
                 }

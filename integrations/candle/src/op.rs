@@ -39,6 +39,12 @@ pub struct KernelOpBuilder {
     split: Option<(String, usize)>,
 }
 
+impl fmt::Debug for KernelOpBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KernelOpBuilder").field("kernel", &self.kernel).finish_non_exhaustive()
+    }
+}
+
 impl KernelOpBuilder {
     /// Gives a scalar its value.
     pub fn scalar<T: Scalar + Send + Sync>(mut self, name: &str, value: T) -> Self {

@@ -15,7 +15,10 @@ pub(crate) enum Source {
     /// The operator's result.
     Output,
     /// Memory that a call makes.
-    Scratch { element: ElementType, alignment: usize },
+    Scratch {
+        element: ElementType,
+        alignment: usize,
+    },
     Scalar(MakeScalar),
 }
 
@@ -113,7 +116,9 @@ impl Plan {
             return Err(plan.refuse(format!("it has no scalar '{name}' to be given")));
         }
         if !(1..=3).contains(&plan.tensors) {
-            return Err(plan.refuse(format!("candle's operators take one to three tensors, and it has {}", plan.tensors)));
+            return Err(
+                plan.refuse(format!("candle's operators take one to three tensors, and it has {}", plan.tensors))
+            );
         }
         if let Some(element) = plan.output.filter(|element| storage::zeros(*element, 0).is_none()) {
             return Err(plan.refuse(format!("it writes {element}, which is no type of candle's")));
@@ -192,7 +197,9 @@ impl Plan {
             };
             if is_inside || is_written && planned.shape.first() != Some(&dimension) {
                 let buffer = &planned.name;
-                return Err(self.refuse(format!("'{name}' is not the outermost extent of '{buffer}', so threads cannot share it")));
+                return Err(self.refuse(format!(
+                    "'{name}' is not the outermost extent of '{buffer}', so threads cannot share it"
+                )));
             }
         }
         self.split = Some((extent, least.max(1)));

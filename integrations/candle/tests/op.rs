@@ -48,7 +48,10 @@ fn refused<T>(result: Result<T>, expected: &[&str]) {
 fn operators_give_what_those_of_candle_give() {
     let kernels = kernels();
     let (x, weight) = (uniform(&[5, 66]), uniform(&[66]));
-    near(&rmsnorm(&kernels.rmsnorm).apply(&[&x, &weight]).unwrap(), &candle_nn::ops::rms_norm(&x, &weight, 1e-5).unwrap());
+    near(
+        &rmsnorm(&kernels.rmsnorm).apply(&[&x, &weight]).unwrap(),
+        &candle_nn::ops::rms_norm(&x, &weight, 1e-5).unwrap(),
+    );
     let softmax = build(KernelOp::builder(&kernels.softmax));
     near(&softmax.apply(&[&x]).unwrap(), &candle_nn::ops::softmax_last_dim(&x).unwrap());
     let swiglu = build(KernelOp::builder(&kernels.swiglu));
@@ -66,7 +69,10 @@ fn views_begin_where_candle_has_them() {
     let op = rmsnorm(&kernels().rmsnorm);
     let (all, weight) = (uniform(&[9, 16]), uniform(&[40]).narrow(0, 7, 16).unwrap());
     let x = all.narrow(0, 3, 4).unwrap();
-    near(&op.apply(&[&x, &weight]).unwrap(), &candle_nn::ops::rms_norm(&x.copy().unwrap(), &weight.copy().unwrap(), 1e-5).unwrap());
+    near(
+        &op.apply(&[&x, &weight]).unwrap(),
+        &candle_nn::ops::rms_norm(&x.copy().unwrap(), &weight.copy().unwrap(), 1e-5).unwrap(),
+    );
     let none = op.apply(&[&all.narrow(0, 3, 0).unwrap(), &weight]).unwrap();
     assert_eq!(none.dims(), [0, 16]);
 }
@@ -128,7 +134,10 @@ fn operators_in_place() {
     // candle locks a storage for each tensor: it would wait for itself.
     refused(swiglu.apply_in_place(&[&first, &second]), &["'gate'", "'up'", "one storage"]);
     refused(swiglu.apply_in_place(&[&up, &up]), &["'gate'", "'up'", "one storage"]);
-    refused(swiglu.apply_in_place(&[&up.i(..1).unwrap().broadcast_as(50).unwrap(), &first]), &["'gate'", "one address"]);
+    refused(
+        swiglu.apply_in_place(&[&up.i(..1).unwrap().broadcast_as(50).unwrap(), &first]),
+        &["'gate'", "one address"],
+    );
     refused(swiglu.apply(&[&first, &up]), &["apply_in_place"]);
     let rope = build_in_place(KernelOp::builder(&kernels.rope));
     let (heads, turn) = (uniform(&[3, 5, 2, 8]), uniform(&[2, 5, 8]));

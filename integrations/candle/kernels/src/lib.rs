@@ -36,8 +36,7 @@ type RmsNorm = unsafe extern "C" fn(*const f32, *const f32, *mut f32, i64, i64, 
 type Rope = unsafe extern "C" fn(*const f32, *const f32, *const f32, *mut f32, i64, i64, i64);
 type SwiGlu = unsafe extern "C" fn(*const f32, *const f32, *mut f32, i64);
 type Softmax = unsafe extern "C" fn(*const f32, *mut f32, i64, i64);
-type Attention =
-    unsafe extern "C" fn(*const f32, *const f32, *const f32, *mut f32, *mut f32, i64, i64, i64, i64, f32);
+type Attention = unsafe extern "C" fn(*const f32, *const f32, *const f32, *mut f32, *mut f32, i64, i64, i64, i64, f32);
 type Quantize = unsafe extern "C" fn(*const f32, *mut u8, i64);
 type MatVec = unsafe extern "C" fn(*const u8, *const u8, *mut f32, i64, i64);
 

@@ -141,7 +141,8 @@ fn softmax() {
             let mut y = vec![0.0; x.len()];
             let shape = [2, columns];
             call(&kernels.softmax, &[view(&x, &shape), view_mut(&mut y, &shape), EXTENT(), EXTENT()]);
-            let expected = x.chunks(columns).flat_map(|row| softmax_of(&row.iter().map(|x| f64::from(*x)).collect::<Vec<_>>()));
+            let expected =
+                x.chunks(columns).flat_map(|row| softmax_of(&row.iter().map(|x| f64::from(*x)).collect::<Vec<_>>()));
             near(kernels.variant, &y, &expected.collect::<Vec<_>>(), 2e-6);
         }
         call(&kernels.softmax, &[view(&[], &[3, 0]), view_mut(&mut [], &[3, 0]), EXTENT(), EXTENT()]);
@@ -233,7 +234,10 @@ fn products_of_quantised_rows() {
                         let (scale, mut numbers) = block(weight);
                         if bytes == 18 {
                             let halves = [|both: i8| both as u8 & 15, |both: i8| both as u8 >> 4];
-                            numbers = halves.iter().flat_map(|half| numbers.iter().map(|both| half(*both) as i8 - 8)).collect();
+                            numbers = halves
+                                .iter()
+                                .flat_map(|half| numbers.iter().map(|both| half(*both) as i8 - 8))
+                                .collect();
                         }
                         let sum: i32 = x.iter().zip(numbers).map(|(x, weight)| i32::from(*x) * i32::from(weight)).sum();
                         f64::from(sum) * f64::from(f32::from(x_scale)) * f64::from(f32::from(scale))

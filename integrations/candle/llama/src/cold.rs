@@ -38,7 +38,9 @@ pub fn first_token(start: Start) -> Result<()> {
     let loaded = begin.elapsed();
     let text = match &kernels {
         None => Model::new(&CandleOps, &weights, Precision::F32)?.generate(&PROMPT, 1, || {})?,
-        Some(kernels) => Model::new(&KernelOps::new(kernels)?, &weights, Precision::F32)?.generate(&PROMPT, 1, || {})?,
+        Some(kernels) => {
+            Model::new(&KernelOps::new(kernels)?, &weights, Precision::F32)?.generate(&PROMPT, 1, || {})?
+        }
     };
     let status = std::fs::read_to_string("/proc/self/status")?;
     let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("Linux says VmHWM")?;

@@ -34,9 +34,8 @@ const ROWS_FOR_A_THREAD: usize = 64;
 impl KernelOps {
     pub fn new(kernels: &Kernels) -> std::result::Result<Self, OpError> {
         let scale = 1.0 / (CONFIG.head_size as f32).sqrt();
-        let matvec = |tilings: &[(&str, slabjit::Kernel)]| {
-            KernelOp::builder(&tilings[1].1).split("rows", ROWS_FOR_A_THREAD)
-        };
+        let matvec =
+            |tilings: &[(&str, slabjit::Kernel)]| KernelOp::builder(&tilings[1].1).split("rows", ROWS_FOR_A_THREAD);
         // SAFETY: the kernels do what their contracts say, with any scalars.
         unsafe {
             Ok(Self {
@@ -60,7 +59,7 @@ impl KernelOps {
         };
         // SAFETY: the tilings do what their contracts say.
         let (_, tuning) = unsafe { op.tune(tilings, &[weights, &self.quantized(x)?]) }?;
-        eprintln!("{tuning}");
+        println!("{tuning}");
         Ok(())
     }
 
