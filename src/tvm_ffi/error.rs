@@ -80,6 +80,27 @@ pub enum TvmFfiError {
         symbol: &'static str,
     },
 
+    /// Nothing has registered a global function of that name.
+    #[error(
+        "library '{library}' finds no global function '{function}' of tvm-ffi; give it the shared library that \
+         registers it, such as libtvm_runtime.so (LibraryBuilder::shared_library)"
+    )]
+    NoGlobal {
+        /// The library.
+        library: String,
+        /// The function.
+        function: String,
+    },
+
+    /// An object that is no function was to be called.
+    #[error("library '{library}' cannot call {found}; only an ffi.Function can be called")]
+    NotAFunction {
+        /// The library.
+        library: String,
+        /// The object's type.
+        found: String,
+    },
+
     /// A tensor's shape and strides differ in length, or one of them is missing.
     #[error("a tensor of shape {shape:?} has strides {strides:?}; give one stride, in elements, for each dimension")]
     TensorRank {

@@ -51,6 +51,11 @@ pub struct Object {
 }
 
 impl Object {
+    /// Keeps a reference, and the code that its deleter may be in.
+    pub(super) fn new(reference: Reference, code: &CodeRef) -> Self {
+        Self { reference, code: code.clone() }
+    }
+
     /// Returns its type.
     pub fn type_index(&self) -> TypeIndex {
         self.reference.type_index()
@@ -112,7 +117,7 @@ impl Value {
         match reference.type_index() {
             TypeIndex::STR => Self::text(bytes()),
             TypeIndex::BYTES => Self::Bytes(bytes()),
-            _ => Self::Object(Object { reference, code: code.clone() }),
+            _ => Self::Object(Object::new(reference, code)),
         }
     }
 

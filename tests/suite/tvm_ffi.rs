@@ -13,8 +13,9 @@ use slabjit::tvm_ffi::{
 use slabjit::{Error, Library, LibraryError, LinkError, Removal, TvmFfiError};
 
 use real::{
-    errors_of_the_real_library, errors_outlive_their_library_in_the_real_one, left_errors_of_the_real_library_part,
-    records_are_those_of_the_header, streams_of_the_real_library, values_of_the_real_library,
+    errors_of_the_real_library, errors_outlive_their_library_in_the_real_one, functions_of_the_real_library,
+    left_errors_of_the_real_library_part, records_are_those_of_the_header, streams_of_the_real_library,
+    values_of_the_real_library,
 };
 
 use crate::common::{self, Checked, call, child, compile_bytes, freed};
@@ -43,7 +44,8 @@ common::tests![
     errors_of_the_real_library,
     errors_outlive_their_library_in_the_real_one,
     values_of_the_real_library,
-    streams_of_the_real_library;
+    streams_of_the_real_library,
+    functions_of_the_real_library;
     alone: strings_are_freed;
     parts: left_errors_part, left_errors_of_the_real_library_part,
 ];

@@ -11,7 +11,7 @@ use slabjit::tvm_ffi::abi::{
     DELETE_STRONG, DELETE_WEAK, TVMFFIAny, TVMFFIByteArray, TVMFFIErrorCell, TVMFFIObject, TVMFFIObjectAllocHeader,
 };
 use slabjit::tvm_ffi::{
-    Any, DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLTensor, FromValue, Object, Tensor, TypeIndex,
+    Any, DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLTensor, FromValue, Object, Runtime, Tensor, TypeIndex,
 };
 use slabjit::{Error, Library, Provider, TvmFfiError};
 
@@ -302,5 +302,50 @@ pub fn streams_of_the_real_library() {
     }
     drop(stream);
     freed(&library);
+    engine.finish();
+}
+
+pub fn functions_of_the_real_library() {
+    let Some(file) = library_file() else { return };
+    let engine = Checked::new();
+    let library = library(&engine, &file);
+    // SAFETY: libtvm_ffi.so is what it is.
+    let runtime = unsafe { Runtime::of(&library) }.unwrap();
+    let global = |name: &str| runtime.global(name).unwrap();
+    // SAFETY: these functions take any values, and check them.
+    let array: Object = unsafe { runtime.call(&global("ffi.Array"), (7, "a longer text", ())) }.unwrap();
+    assert_eq!(array.type_index(), TypeIndex::ARRAY);
+    // SAFETY: as above.
+    let size: i64 = unsafe { runtime.call(&global("ffi.ArraySize"), (&array,)) }.unwrap();
+    assert_eq!(size, 3);
+    let item = global("ffi.ArrayGetItem");
+    // SAFETY: as above.
+    let text: String = unsafe { runtime.call(&item, (&array, 1)) }.unwrap();
+    assert_eq!(text, "a longer text");
+    // SAFETY: as above.
+    let error = unsafe { runtime.call::<i64>(&item, (&array, 1)) }.unwrap_err();
+    assert!(matches!(&error, Error::TvmFfi(TvmFfiError::Result { expected: "int", .. })), "{error}");
+    // SAFETY: as above.
+    let error = unsafe { runtime.call::<i64>(&item, (&array, 3)) }.unwrap_err();
+    assert!(matches!(&error, Error::TvmFfi(TvmFfiError::Raised { kind, .. }) if kind == "IndexError"), "{error}");
+    // SAFETY: nothing is called.
+    let error = unsafe { runtime.call::<i64>(&array, ()) }.unwrap_err();
+    assert!(
+        matches!(&error, Error::TvmFfi(TvmFfiError::NotAFunction { found, .. }) if found == "ffi.Array"),
+        "{error}"
+    );
+    let error = runtime.global("nobody.registers.this").unwrap_err();
+    assert!(
+        matches!(&error, Error::TvmFfi(TvmFfiError::NoGlobal { function, .. }) if function == "nobody.registers.this"),
+        "{error}"
+    );
+    drop((item, array, runtime));
+    freed(&library);
+    // The substitute has no global functions.
+    let library = engine.library("without").tvm_ffi().build().unwrap();
+    // SAFETY: the substitute's functions are those of the header.
+    let error = unsafe { Runtime::of(&library) }.unwrap().global("ffi.Array").unwrap_err();
+    assert!(matches!(&error, Error::TvmFfi(TvmFfiError::Runtime { symbol: "TVMFFIFunctionGetGlobal", .. })), "{error}");
+    drop(library);
     engine.finish();
 }
