@@ -119,7 +119,8 @@ impl fmt::Debug for CacheKey {
 ///
 /// There by default: `slabjit` (its version and the format of its images), `llvm` (the LLVM of this build), `target`
 /// (`x86_64-unknown-linux-gnu` or AArch64's) and `cpu` (`baseline`). No part is the name of a machine or of its CPU, so
-/// that unlike machines can use one entry.
+/// that unlike machines can use one entry. A program without LLVM that is to find what one with LLVM has compiled gives
+/// `llvm` as that one does.
 ///
 /// ```
 /// use slabjit::CacheKey;
