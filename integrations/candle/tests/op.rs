@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
 use candle_core::{D, DType, Device, IndexOp as _, Module as _, Result, Tensor};
-use slabjit::{JitEngine, Kernel};
+use slabjit::{JitEngine, Kernel, KernelSignature};
 use slabjit_candle::{KernelOp, KernelOpBuilder};
 use slabjit_candle_kernels::Kernels;
 
@@ -236,4 +236,30 @@ fn quantised_products_are_those_of_candle() {
             near(&op.apply(&[&packed, &x]).unwrap().unsqueeze(0).unwrap(), &expected);
         }
     }
+}
+
+#[test]
+fn extents_that_no_tensor_has() {
+    let library = JitEngine::new().unwrap().add_image(slabjit_candle_kernels::IMAGE).unwrap();
+    type Softmax = unsafe extern "C" fn(*const f32, *mut f32, i64, i64);
+    let name = format!("softmax_{}", kernels().variant);
+    // SAFETY: that is its type.
+    let function = || unsafe { library.get::<Softmax>(&name).unwrap() };
+    let bind = |contract: &str| contract.parse::<KernelSignature>().unwrap().bind(function()).unwrap();
+    // Its result has as many elements as x, in another shape.
+    let kernel = bind("k(x: in f32[rows, columns], y: out f32[all], rows: i64 extent, columns: i64 extent)");
+    // SAFETY: it runs nothing.
+    let made = unsafe { KernelOp::builder(&kernel).build() };
+    refused(made.map_err(Into::into), &["'k'", "'y'", "extent 'all'", "KernelOpBuilder::extent"]);
+    let x = uniform(&[3, 7]);
+    let given = build(KernelOp::builder(&kernel).extent("all", 21)).apply(&[&x]).unwrap();
+    near(&given.reshape((3, 7)).unwrap(), &candle_nn::ops::softmax_last_dim(&x).unwrap());
+    let any = bind("k(x: in f32[rows, columns], y: out f32[rows, ?], rows: i64 extent, columns: i64 extent)");
+    // SAFETY: as above.
+    refused(unsafe { KernelOp::builder(&any).build() }.map_err(Into::into), &["'y'", "without a name"]);
+    let unsigned =
+        bind("k(x: in f32[rows, columns], y: out f32[rows, columns], rows: i64 extent, columns: i64 extent)");
+    // SAFETY: as above.
+    let tuned = unsafe { build(KernelOp::builder(&unsigned)).tune(&[], &[&x]) };
+    refused(tuned, &["candidate"]);
 }
