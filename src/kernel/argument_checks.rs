@@ -242,7 +242,13 @@ impl Inner {
         let given = kind(&arguments[index]);
         // A written buffer is accepted for a read one, but counts as another kind here.
         let mut wanted: Vec<_> = self.parameters.iter().map(|parameter| parameter.kind.to_string()).collect();
-        let mut there: Vec<_> = arguments.iter().map(kind).collect();
+        // An extent that the call finds stands for any of the scalars that are one.
+        let mut extents = self.extent_scalars.iter().map(|(index, _)| self.parameters[*index].kind.to_string());
+        let there = arguments.iter().map(|argument| match argument.0 {
+            Value::Extent => extents.next().unwrap_or_else(|| kind(argument)),
+            _ => kind(argument),
+        });
+        let mut there: Vec<_> = there.collect();
         wanted.sort();
         there.sort();
         if wanted == there {

@@ -70,8 +70,8 @@ pub enum TvmFfiError {
 
     /// A function of the tvm-ffi runtime was not found.
     #[error(
-        "library '{library}' finds no {symbol}; give it libtvm_ffi.so with LibraryBuilder::shared_library, or \
-         LibraryBuilder::tvm_ffi"
+        "library '{library}' finds no {symbol}; give it libtvm_ffi.so with LibraryBuilder::shared_library{}",
+        if super::host::defines(symbol) { ", or LibraryBuilder::tvm_ffi" } else { "" }
     )]
     Runtime {
         /// The library.

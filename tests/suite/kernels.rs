@@ -486,6 +486,9 @@ fn extents_as_scalars() {
     // A scalar of another type, and a value from the call where a scalar is no extent.
     let error = run(4i64.into(), &[4, 2], &mut y, 2u8.into()).unwrap_err();
     assert!(matches!(error, Error::Kernel(KernelError::ArgumentKind { .. })), "{error}");
+    let x = BufferView::of(&memory).shape(&[4, 2]).into();
+    let error = call(&kernel, &[x, Argument::extent(), Argument::slice_mut(&mut y), Argument::extent()]).unwrap_err();
+    assert!(matches!(&error, Error::Kernel(KernelError::ArgumentOrder { argument, .. }) if argument == "n"), "{error}");
     let free = KernelSignature::builder("k").input("x", F32, ["n"]).scalar::<i64>("n").build().unwrap();
     let error = free.check(&[Argument::slice(&memory), Argument::extent()]).unwrap_err();
     assert!(

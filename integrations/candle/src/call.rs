@@ -42,7 +42,9 @@ impl<'a> Call<'a> {
         let elements = storage::write(storage);
         call.push(elements, storage, layout)?;
         if call.tensors[0].repeats() {
-            return Err(call.refuse(0, "is written, and several of its elements are at one address; copy it"));
+            return Err(
+                call.refuse(0, "is written, and some of its elements may lie at one address; use Tensor::contiguous")
+            );
         }
         for (storage, layout) in others {
             call.push(storage::read(storage), storage, layout)?;
@@ -93,19 +95,24 @@ impl<'a> Call<'a> {
         self.with_output(|output| self.run(output, None, run))
     }
 
-    /// Runs the kernel on candle's threads, each with a part of the rows, if the operator is split.
+    /// Runs the kernel on candle's threads, each with a part of the rows, if the operator is split. All rows are checked
+    /// first, as their number is that of one tensor.
     pub fn shared(
         &self,
+        check: &Run<'_>,
         run: &(dyn Fn(&[Argument<'_>]) -> slabjit::Result<()> + Sync),
     ) -> Result<Option<(CpuStorage, Shape)>, OpError> {
         let Some((extent, least)) = self.plan.split else { return self.once(run) };
         let rows = self.extents[extent].unwrap_or(0);
         let parts = (rows / least).min(rayon::current_num_threads());
-        if parts < 2 {
+        // One of candle's threads that waited for the others would do their work meanwhile, which may want the storage
+        // that it has locked.
+        if parts < 2 || rayon::current_thread_index().is_some() {
             return self.once(run);
         }
         let each = rows.div_ceil(parts).next_multiple_of(least);
         self.with_output(|output| {
+            self.run(output, None, check)?;
             (0..rows.div_ceil(each)).into_par_iter().try_for_each(|part| {
                 let first = part * each;
                 self.run(output, Some(first..rows.min(first + each)), &run)
@@ -128,7 +135,7 @@ impl<'a> Call<'a> {
         let too_large = || OpError::Layout {
             kernel: self.plan.kernel.clone(),
             buffer: output.name.clone(),
-            problem: "would have more elements than there are addresses",
+            problem: "has no memory for its elements; use smaller tensors",
         };
         let mut made = len.and_then(|len| storage::zeros(element, len)).ok_or_else(too_large)?;
         let layout = Layout::contiguous(shape.as_slice());
@@ -140,8 +147,9 @@ impl<'a> Call<'a> {
     /// Runs the kernel, on some of the rows.
     fn run(&self, output: Option<&View>, rows: Option<Range<usize>>, run: &Run<'_>) -> Result<(), OpError> {
         let split = self.plan.split.map(|(extent, _)| Dimension::Named(extent));
+        let is_split = |planned: &Planned| split.is_some() && planned.shape.first().copied() == split;
         let part = |view: &'_ View, planned: &Planned| match &rows {
-            Some(rows) if planned.shape.first().copied() == split => view.rows(rows.start, rows.len()),
+            Some(rows) if is_split(planned) => view.rows(rows.start, rows.len()),
             _ => view.clone(),
         };
         let mut scratch = Vec::new();
@@ -151,7 +159,11 @@ impl<'a> Call<'a> {
                 Source::Tensor(tensor) => Some(part(&self.tensors[*tensor], planned)),
                 Source::Output => output.map(|output| part(output, planned)),
                 Source::Scratch { element, alignment } => {
-                    let (memory, view) = View::scratch(*element, *alignment, self.shape(planned)).ok_or_else(|| {
+                    let mut shape = self.shape(planned);
+                    if let (Some(rows), Some(first), true) = (&rows, shape.first_mut(), is_split(planned)) {
+                        *first = rows.len();
+                    }
+                    let (memory, view) = View::scratch(*element, *alignment, shape).ok_or_else(|| {
                         self.plan.refuse(format!("its scratch buffer '{}' is too large", planned.name))
                     })?;
                     scratch.push(memory);

@@ -44,8 +44,8 @@ pub enum OpError {
         second: String,
     },
 
-    /// A type that no contract has.
-    #[error("kernel '{kernel}': buffer '{buffer}' was given {dtype:?}, which has no element type of slabjit")]
+    /// A type that is not passed on.
+    #[error("kernel '{kernel}': buffer '{buffer}' was given {dtype:?}, which slabjit-candle does not pass on")]
     Type {
         /// The kernel.
         kernel: String,
@@ -55,7 +55,8 @@ pub enum OpError {
         dtype: DType,
     },
 
-    /// A tensor whose layout leads out of its storage, or that is written and has elements at one address.
+    /// A tensor whose layout leads out of its storage, or that is written and may have elements at one address; a result
+    /// for which there is no memory.
     #[error("kernel '{kernel}': buffer '{buffer}' {problem}")]
     Layout {
         /// The kernel.

@@ -58,8 +58,11 @@ impl KernelOpBuilder {
         self
     }
 
-    /// Has the threads of candle's pool share the rows of an extent, at least so many each; a part is a multiple of
-    /// that. The extent is the outermost one of each buffer that has it, and the result has it.
+    /// Has the threads of candle's pool share the rows of an extent; each takes a multiple of `least`, the last one what
+    /// is left. The extent is the outermost one of each buffer that has it, and the result has it.
+    ///
+    /// On a thread of the pool the operator does not split. While it runs elsewhere, its tensors are locked as by
+    /// candle's own operators: work in the pool must not wait for a tensor that it writes.
     pub fn split(mut self, extent: &str, least: usize) -> Self {
         self.split = Some((extent.to_owned(), least));
         self
@@ -151,7 +154,8 @@ impl KernelOp {
     }
 
     /// Finds the fastest of several kernels on these tensors, which keep their contents, and puts it in. Returns its
-    /// result and the trials; [`Autotuner::run`] says how they are measured. Threads do not share rows meanwhile.
+    /// result and the trials; [`Autotuner::run`] says how they are measured. Threads do not share rows meanwhile. An
+    /// operator in place cannot be tuned: tune one that makes a new tensor, and [`replace`](Self::replace) the kernel.
     ///
     /// # Errors
     /// As for [`apply`](Self::apply) and [`replace`](Self::replace).
@@ -163,6 +167,11 @@ impl KernelOp {
         candidates: &[(&'static str, Kernel)],
         tensors: &[&Tensor],
     ) -> Result<(Tensor, Arc<Tuning>)> {
+        if self.inner.plan.writes == Writes::First {
+            let problem =
+                "it changes its first tensor; tune one that makes a new tensor, and put its kernel in by replace";
+            Err(self.inner.plan.refuse(problem))?;
+        }
         for (_, kernel) in candidates {
             self.check_same(kernel.signature())?;
         }
@@ -209,7 +218,7 @@ impl KernelOp {
     fn check_same(&self, other: &KernelSignature) -> std::result::Result<(), OpError> {
         let kernel = self.inner.kernel.load();
         if kernel.signature().parameters().eq(other.parameters()) {
-            return Ok(());
+            return self.inner.plan.check_written(other);
         }
         let problem = format!("kernel '{}' has other parameters, and cannot replace it", other.name());
         Err(self.inner.plan.refuse(problem))
@@ -247,7 +256,10 @@ impl Forward<'_> {
         Ok(match self.how {
             // SAFETY: whoever built the operator vouches for the kernel, and `Call` makes arguments of tensors that candle
             // has locked.
-            How::Call(kernel) => call?.shared(&|arguments| unsafe { kernel.call(arguments) })?,
+            How::Call(kernel) => {
+                let check = |arguments: &[Argument<'_>]| kernel.signature().check(arguments);
+                call?.shared(&check, &|arguments| unsafe { kernel.call(arguments) })?
+            }
             How::Tune(tune) => call?.once(tune)?,
         })
     }

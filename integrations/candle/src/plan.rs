@@ -1,12 +1,15 @@
 //! The plan of an operator: where each argument of the kernel comes from, and the shapes of what it writes.
 
-use slabjit::{Access, Argument, ElementType, Extent, KernelParameter, KernelSignature};
+use slabjit::{Access, Argument, ElementType, Extent, KernelParameter, KernelSignature, ScalarType};
 
 use crate::error::OpError;
 use crate::storage;
 
 /// Makes an argument of each call.
 pub(crate) type MakeScalar = Box<dyn Fn() -> Argument<'static> + Send + Sync>;
+
+/// The alignment of memory that the system's allocator returns.
+const ALIGNMENT: usize = 16;
 
 /// Where an argument comes from.
 pub(crate) enum Source {
@@ -28,6 +31,8 @@ pub(crate) struct Planned {
     pub source: Source,
     /// Of a buffer.
     pub shape: Vec<Dimension>,
+    /// The alignment of a buffer, if it is more than its elements'.
+    aligned: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +55,8 @@ pub(crate) struct Plan {
     /// How many tensors there are.
     pub tensors: usize,
     pub writes: Writes,
+    /// The buffers that are the result.
+    written: Vec<String>,
     /// The extent that threads share, and the least number of rows for each.
     pub split: Option<(usize, usize)>,
 }
@@ -75,6 +82,7 @@ impl Plan {
             output: None,
             tensors: 0,
             writes,
+            written: Vec::new(),
             split: None,
         };
         let written = plan.written(signature)?;
@@ -83,8 +91,10 @@ impl Plan {
         plan.tensors = first;
         for parameter in signature.parameters() {
             let name = parameter.name().to_owned();
+            let mut aligned = None;
             let (source, shape) = match parameter {
                 KernelParameter::Buffer { access, element, shape, alignment, .. } => {
+                    aligned = Some(alignment).filter(|alignment| *alignment > element.alignment());
                     let source = match access {
                         _ if written.contains(&name) && first == 1 => Source::Tensor(0),
                         Access::Scratch => Source::Scratch { element, alignment },
@@ -102,6 +112,10 @@ impl Plan {
                 KernelParameter::Scalar { is_extent: true, .. } => {
                     (Source::Scalar(Box::new(Argument::extent)), Vec::new())
                 }
+                KernelParameter::Scalar { scalar: ScalarType::Pointer, .. } => {
+                    let problem = format!("an operator has nothing to give for its pointer '{name}'");
+                    return Err(plan.refuse(problem));
+                }
                 _ => match scalars.iter().position(|(given, _)| *given == name) {
                     Some(index) => (Source::Scalar(scalars.swap_remove(index).1), Vec::new()),
                     None => {
@@ -110,20 +124,35 @@ impl Plan {
                     }
                 },
             };
-            plan.parameters.push(Planned { name, source, shape });
+            plan.parameters.push(Planned { name, source, shape, aligned });
         }
         if let Some((name, _)) = scalars.first() {
-            return Err(plan.refuse(format!("it has no scalar '{name}' to be given")));
+            return Err(plan.refuse(format!("its scalar '{name}' was given twice, or it has none of that name")));
         }
         if !(1..=3).contains(&plan.tensors) {
             return Err(
                 plan.refuse(format!("candle's operators take one to three tensors, and it has {}", plan.tensors))
             );
         }
+        let output = plan.parameters.iter().find(|planned| matches!(planned.source, Source::Output));
+        if let Some((output, alignment)) = output.and_then(|output| Some((output, output.aligned?)))
+            && alignment > ALIGNMENT
+        {
+            return Err(plan.refuse(format!(
+                "its result '{}' has to be aligned to {alignment} bytes, and candle's memory is to {ALIGNMENT}; let the \
+                 contract ask for less, and the kernel store so",
+                output.name
+            )));
+        }
         if let Some(element) = plan.output.filter(|element| storage::zeros(*element, 0).is_none()) {
-            return Err(plan.refuse(format!("it writes {element}, which is no type of candle's")));
+            return Err(plan.refuse(format!("it writes {element}, of which slabjit-candle makes no tensors")));
+        }
+        let used = |name: usize| plan.parameters.iter().any(|planned| planned.shape.contains(&Dimension::Named(name)));
+        if let Some((name, _)) = (0..plan.extents.len()).find(|name| !used(*name)).map(|name| &plan.extents[name]) {
+            return Err(plan.refuse(format!("it has no extent '{name}' to be given")));
         }
         plan.find_unknown_extents()?;
+        plan.written = written;
         Ok(plan)
     }
 
@@ -154,6 +183,14 @@ impl Plan {
                 Ok(vec![only.clone(), alias.ok_or_else(|| self.refuse(problem))?])
             }
         }
+    }
+
+    /// Checks that the result of a kernel with the same parameters has the same memory.
+    pub fn check_written(&self, signature: &KernelSignature) -> Result<(), OpError> {
+        if self.written(signature)? == self.written {
+            return Ok(());
+        }
+        Err(self.refuse(format!("kernel '{}' has its result in the memory of another tensor", signature.name())))
     }
 
     /// Checks that the shapes of what a call makes follow from the tensors.
@@ -195,6 +232,12 @@ impl Plan {
                 Source::Tensor(0) => self.writes == Writes::First,
                 _ => false,
             };
+            if let (Some(alignment), true) = (planned.aligned, planned.shape.first() == Some(&dimension)) {
+                return Err(self.refuse(format!(
+                    "threads cannot share '{}', whose rows need not be aligned to {alignment} bytes as its contract wants",
+                    planned.name
+                )));
+            }
             if is_inside || is_written && planned.shape.first() != Some(&dimension) {
                 let buffer = &planned.name;
                 return Err(self.refuse(format!(

@@ -30,10 +30,15 @@ macro_rules! types {
             })
         }
 
-        /// Makes a storage of zeros; none for types that candle has not got.
+        /// Makes a storage of zeros; none for types that it is not made of, and where there is no memory.
         pub(crate) fn zeros(element: ElementType, len: usize) -> Option<CpuStorage> {
             Some(match element {
-                $(ElementType::$variant => CpuStorage::$variant(vec![<$type>::default(); len]),)*
+                $(ElementType::$variant => {
+                    let mut all = Vec::new();
+                    all.try_reserve_exact(len).ok()?;
+                    all.resize(len, <$type>::default());
+                    CpuStorage::$variant(all)
+                })*
                 _ => return None,
             })
         }

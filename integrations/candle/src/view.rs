@@ -44,12 +44,21 @@ impl View {
         Some((memory, Self { start, element, shape, strides }))
     }
 
-    /// Returns whether several elements lie at one address.
+    /// Returns whether several elements may lie at one address: whether a step of a dimension does not lead beyond all
+    /// elements of the dimensions with smaller steps.
     pub fn repeats(&self) -> bool {
-        self.shape.iter().zip(&self.strides).any(|(extent, stride)| *extent > 1 && *stride == 0)
+        let dimensions = self.shape.iter().zip(&self.strides).filter(|(extent, _)| **extent > 1);
+        let mut dimensions: Vec<_> = dimensions.map(|(extent, stride)| (*stride, *extent)).collect();
+        dimensions.sort_unstable();
+        let mut last = 0;
+        dimensions.into_iter().any(|(stride, extent)| {
+            let meets = stride <= last;
+            last += stride * (extent as isize - 1);
+            meets
+        })
     }
 
-    /// Returns `len` rows from `first` on.
+    /// Returns `len` rows from `first` on, of which there are as many.
     pub fn rows(&self, first: usize, len: usize) -> Self {
         let mut rows = self.clone();
         if let (Some(extent), Some(stride)) = (rows.shape.first_mut(), rows.strides.first()) {

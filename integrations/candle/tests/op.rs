@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
 use candle_core::{D, DType, Device, IndexOp as _, Module as _, Result, Tensor};
-use slabjit::{JitEngine, Kernel, KernelSignature};
+use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
+use slabjit::{JitEngine, Kernel, KernelFunction, KernelSignature};
 use slabjit_candle::{KernelOp, KernelOpBuilder};
 use slabjit_candle_kernels::Kernels;
 
@@ -109,8 +110,10 @@ fn operators_that_cannot_be_made() {
     let in_place = |builder: KernelOpBuilder| unsafe { builder.build_in_place() }.map_err(Into::into);
     let rmsnorm = || KernelOp::builder(&kernels.rmsnorm);
     refused(made(rmsnorm()), &["scalar 'eps' has no value", "KernelOpBuilder::scalar"]);
-    refused(made(rmsnorm().scalar("eps", 1_f32).scalar("rows", 1_i64)), &["no scalar 'rows'"]);
+    refused(made(rmsnorm().scalar("eps", 1_f32).scalar("rows", 1_i64)), &["'rows'", "none of that name"]);
     refused(made(rmsnorm().scalar("eps", 1_f32).split("lines", 1)), &["no extent 'lines'"]);
+    refused(made(rmsnorm().scalar("eps", 1_f32).extent("lines", 1)), &["no extent 'lines'"]);
+    refused(made(rmsnorm().scalar("eps", 1_f32).scalar("eps", 2_f32)), &["'eps'", "twice"]);
     refused(made(rmsnorm().scalar("eps", 1_f32).split("columns", 1)), &["'columns'", "outermost", "'x'"]);
     refused(in_place(rmsnorm().scalar("eps", 1_f32)), &["alias and in_place"]);
     // `time` is the outermost extent of keys and values, and none of the result's.
@@ -238,14 +241,103 @@ fn quantised_products_are_those_of_candle() {
     }
 }
 
+/// A kernel of the image with another contract, whose name is `k`.
+fn bound<F: KernelFunction>(function: &str, contract: &str) -> Kernel {
+    let library = JitEngine::new().unwrap().add_image(slabjit_candle_kernels::IMAGE).unwrap();
+    let name = format!("{function}_{}", kernels().variant);
+    // SAFETY: the tests give its type.
+    contract.parse::<KernelSignature>().unwrap().bind(unsafe { library.get::<F>(&name) }.unwrap()).unwrap()
+}
+
+type SwiGlu = unsafe extern "C" fn(*const f32, *const f32, *mut f32, i64);
+type Softmax = unsafe extern "C" fn(*const f32, *mut f32, i64, i64);
+
+#[test]
+fn parts_are_checked_as_a_whole() {
+    let swiglu = "k(gate: in f32[n], up: in f32[n], y: out f32[n] alias gate, n: i64 extent) in_place";
+    let swiglu = bound::<SwiGlu>("swiglu", swiglu);
+    let (long, short) = (uniform(&[4096]), uniform(&[16]));
+    let in_place = build_in_place(KernelOp::builder(&swiglu).split("n", 16));
+    // Each part of one would be as long as the other.
+    refused(in_place.apply_in_place(&[&long, &short]), &["'up'", "[n = 4096 (as of 'gate')]", "given [16]"]);
+    refused(in_place.apply_in_place(&[&short, &long]), &["'up'", "[n = 16 (as of 'gate')]", "given [4096]"]);
+    let op = build(KernelOp::builder(&swiglu).split("n", 16));
+    refused(op.apply(&[&long, &short]), &["'up'", "given [16]"]);
+    let op = build(KernelOp::builder(&swiglu).extent("n", 100_000).split("n", 16));
+    refused(op.apply(&[&long, &long]), &["[n = 4096 (as of 'gate')]", "given [100000]"]);
+    // Scratch memory is a part's, too: the kernel is softmax, and writes to its scratch buffer.
+    let contract = "k(x: in f32[rows, columns], s: scratch f32[rows, columns], rows: i64 extent, columns: i64 extent, \
+                    y: out f32[rows])";
+    type Scratch = unsafe extern "C" fn(*const f32, *mut f32, i64, i64, *mut f32);
+    let op = build(KernelOp::builder(&bound::<Scratch>("softmax", contract)).split("rows", 1));
+    assert_eq!(op.apply(&[&uniform(&[1000, 4])]).unwrap().to_vec1::<f32>().unwrap(), [0.0; 1000]);
+}
+
+#[test]
+fn alignments_that_candle_has_not_got() {
+    // SAFETY: it runs nothing.
+    let made = |kernel: &Kernel, split: bool| unsafe {
+        let builder = KernelOp::builder(kernel);
+        if split { builder.split("rows", 1).build() } else { builder.build() }.map_err(Into::into)
+    };
+    let extents = "rows: i64 extent, columns: i64 extent";
+    let output = format!("k(x: in f32[rows, columns], y: out f32[rows, columns] align 64, {extents})");
+    refused(made(&bound::<Softmax>("softmax", &output), false), &["'k'", "'y'", "64 bytes", "16"]);
+    let input =
+        bound::<Softmax>("softmax", &output.replace(" align 64", "").replace("columns], y", "columns] align 32, y"));
+    made(&input, false).unwrap();
+    refused(made(&input, true), &["'x'", "32 bytes", "threads cannot share"]);
+}
+
+#[test]
+fn written_tensors_that_overlap_themselves() {
+    let contract = "k(x: in f32[rows, columns] strides any, y: out f32[rows, columns] strides any alias x, \
+                    rows: i64 extent, columns: i64 extent) in_place";
+    let op = build_in_place(KernelOp::builder(&bound::<Softmax>("softmax", contract)));
+    let x = uniform(&[64]);
+    refused(op.apply_in_place(&[&x.unfold(0, 16, 8).unwrap()]), &["'x'", "one address", "Tensor::contiguous"]);
+    // Side by side, as rows without a gap.
+    op.apply_in_place(&[&x.unfold(0, 8, 8).unwrap()]).unwrap();
+}
+
+#[test]
+fn split_operators_on_threads_of_the_pool() {
+    let kernels = kernels();
+    let op = build_in_place(KernelOp::builder(&kernels.swiglu).split("n", 16));
+    let (storages, up) = ([(); 4].map(|()| uniform(&[64, 4096])), uniform(&[4096]));
+    let expected = storages.each_ref().map(|all| all.silu().unwrap().broadcast_mul(&up).unwrap());
+    // Rows of the same storages: whoever waits for parts must not take on another row of the storage that it has locked.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(8).build().unwrap();
+    pool.install(|| {
+        (0..256).into_par_iter().for_each(|row| {
+            op.apply_in_place(&[&storages[row % 4].i(row / 4).unwrap(), &up]).unwrap();
+        });
+    });
+    storages.iter().zip(&expected).for_each(|(given, expected)| near(given, expected));
+}
+
+#[test]
+fn results_without_memory() {
+    let op = rmsnorm(&kernels().rmsnorm);
+    let (x, weight) = (uniform(&[1, 512]), uniform(&[512]));
+    refused(op.apply(&[&x.broadcast_as((1 << 40, 512)).unwrap(), &weight]), &["'y'", "no memory"]);
+}
+
+#[test]
+fn what_changes_its_tensor_is_not_tuned_and_stays_so() {
+    let kernels = kernels();
+    let op = build_in_place(KernelOp::builder(&kernels.swiglu));
+    let x = uniform(&[8]);
+    // SAFETY: it is refused.
+    refused(unsafe { op.tune(&[("same", kernels.swiglu.clone())], &[&x, &x]) }, &["replace"]);
+    let apart = bound::<SwiGlu>("swiglu", "k(gate: in f32[n], up: in f32[n], y: out f32[n], n: i64 extent)");
+    // SAFETY: as above.
+    refused(unsafe { op.replace(&apart) }.map_err(Into::into), &["alias and in_place"]);
+}
+
 #[test]
 fn extents_that_no_tensor_has() {
-    let library = JitEngine::new().unwrap().add_image(slabjit_candle_kernels::IMAGE).unwrap();
-    type Softmax = unsafe extern "C" fn(*const f32, *mut f32, i64, i64);
-    let name = format!("softmax_{}", kernels().variant);
-    // SAFETY: that is its type.
-    let function = || unsafe { library.get::<Softmax>(&name).unwrap() };
-    let bind = |contract: &str| contract.parse::<KernelSignature>().unwrap().bind(function()).unwrap();
+    let bind = |contract: &str| bound::<Softmax>("softmax", contract);
     // Its result has as many elements as x, in another shape.
     let kernel = bind("k(x: in f32[rows, columns], y: out f32[all], rows: i64 extent, columns: i64 extent)");
     // SAFETY: it runs nothing.

@@ -5,8 +5,11 @@
 //! without LLVM. The launch ABI is cubecl's (`KernelFn` of cubecl-llvm).
 
 use std::ffi::c_void;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
 
 use slabjit::{CacheKey, ImageBuilder, JitEngine, ObjectCache, Result, Symbol};
 
@@ -55,7 +58,7 @@ impl CpuLoader {
         let cached = self.cache.get_or_link(&key, || Ok::<_, E>(ImageBuilder::new().object(name, compile()?)))?;
         let library = self.engine.add_linked(&cached.linked)?;
         // SAFETY: by the caller's contract. The symbol keeps the code.
-        Ok(CpuKernel { function: unsafe { library.get(name)? }, is_compiled: !cached.found })
+        Ok(CpuKernel { function: unsafe { library.get(name)? }, was_compiled: !cached.found })
     }
 }
 
@@ -63,7 +66,7 @@ impl CpuLoader {
 #[derive(Debug, Clone)]
 pub struct CpuKernel {
     function: Symbol<KernelFn>,
-    is_compiled: bool,
+    was_compiled: bool,
 }
 
 /// One launch.
@@ -81,15 +84,18 @@ pub struct Launch<'a> {
 
 impl CpuKernel {
     /// Returns whether the cache had no such kernel.
-    pub fn is_compiled(&self) -> bool {
-        self.is_compiled
+    pub fn was_compiled(&self) -> bool {
+        self.was_compiled
     }
 
     /// Runs the kernel, and returns when all units are done.
     ///
+    /// # Errors
+    /// The system's, if it has not got a thread for each unit of a kernel with barriers. Nothing has run then.
+    ///
     /// # Safety
     /// The buffers and the metadata are what the kernel expects, for all units of all cubes. It does not unwind.
-    pub unsafe fn launch(&self, launch: Launch<'_>) {
+    pub unsafe fn launch(&self, launch: Launch<'_>) -> io::Result<()> {
         let Launch { buffers, metadata, cubes: [x, y, z], units, has_barriers } = launch;
         let barriers: [AtomicU32; BARRIER_WORDS] = Default::default();
         let shared = Shared { buffers: buffers.as_mut_ptr(), metadata: metadata.as_mut_ptr(), barriers: &barriers };
@@ -113,13 +119,50 @@ impl CpuKernel {
         let [units_x, units_y, units_z] = units;
         let all = (0..units_z).flat_map(|z| (0..units_y).flat_map(move |y| (0..units_x).map(move |x| [x, y, z])));
         if !has_barriers {
-            return all.for_each(run);
+            all.for_each(run);
+            return Ok(());
         }
-        std::thread::scope(|scope| {
-            for unit in all {
-                scope.spawn(move || run(unit));
+        // A unit that ran would wait for ever for one that has no thread.
+        let gate = Gate::default();
+        thread::scope(|scope| {
+            let gate = &gate;
+            let begun = all.map(|unit| {
+                let unit = move || {
+                    if gate.wait() {
+                        run(unit);
+                    }
+                };
+                thread::Builder::new().spawn_scoped(scope, unit).map(drop)
+            });
+            let begun = begun.collect::<io::Result<()>>();
+            gate.open(begun.is_ok());
+            begun
+        })
+    }
+}
+
+/// Where units wait until all have a thread.
+#[derive(Default)]
+struct Gate {
+    /// Whether they run, once that is known.
+    run: Mutex<Option<bool>>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn open(&self, run: bool) {
+        *self.run.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
+        self.opened.notify_all();
+    }
+
+    fn wait(&self) -> bool {
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match *run {
+                Some(run) => return run,
+                None => run = self.opened.wait(run).unwrap_or_else(PoisonError::into_inner),
             }
-        });
+        }
     }
 }
 

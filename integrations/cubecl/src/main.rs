@@ -97,11 +97,11 @@ fn constants(kernel: usize) -> (f32, f32) {
 }
 
 /// Calls a kernel, and compares with a loop of Rust's.
-fn check(kernel: usize, run: impl FnOnce(&mut [*mut c_void; 2], &mut [u64; 1], u32)) -> Result<()> {
+fn check(kernel: usize, run: impl FnOnce(&mut [*mut c_void; 2], &mut [u64; 1], u32) -> Result<()>) -> Result<()> {
     let x: Vec<f32> = (0..NUMBERS).map(|number| number as f32 / 8.0).collect();
     let mut y = vec![0.0_f32; NUMBERS];
     let mut buffers = [x.as_ptr().cast_mut().cast(), y.as_mut_ptr().cast()];
-    run(&mut buffers, &mut [NUMBERS as u64], (NUMBERS as u32).div_ceil(UNITS));
+    run(&mut buffers, &mut [NUMBERS as u64], (NUMBERS as u32).div_ceil(UNITS))?;
     let (a, b) = constants(kernel);
     let wrong = x.iter().zip(&y).position(|(x, y)| x * x * a + b != *y);
     ensure!(wrong.is_none(), "kernel {kernel} is wrong at {wrong:?}");
@@ -140,11 +140,11 @@ fn slabjit(kernels: usize, cache: &Path) -> Result<usize> {
         check(kernel, |buffers, metadata, cubes| {
             let launch = Launch { buffers, metadata, cubes: [cubes, 1, 1], units: [UNITS, 1, 1], has_barriers: false };
             // SAFETY: two buffers of as many numbers as the metadata says.
-            unsafe { function.launch(launch) }
+            Ok(unsafe { function.launch(launch) }?)
         })?;
         loaded.push(function);
     }
-    Ok(loaded.iter().filter(|kernel| kernel.is_compiled()).count())
+    Ok(loaded.iter().filter(|kernel| kernel.was_compiled()).count())
 }
 
 #[cfg(feature = "compiler")]
@@ -253,6 +253,7 @@ mod mcjit {
                     // SAFETY: two buffers of as many numbers as the metadata says; the kernel has no barriers.
                     unsafe { function.call(buffers, cubes, 1, 1, unit, 0, 0, std::ptr::null_mut(), metadata) };
                 }
+                Ok(())
             })?;
             engines.push(engine);
         }

@@ -52,8 +52,41 @@ fn units_that_wait_for_each_other() -> Result<()> {
     let launch =
         Launch { buffers: &mut buffers, metadata: &mut metadata, cubes: [1; 3], units: [8, 1, 1], has_barriers: true };
     // SAFETY: twice as many numbers as units.
-    unsafe { kernel.launch(launch) };
+    unsafe { kernel.launch(launch) }?;
     assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 28, 28, 28, 28, 28, 28, 28, 28]);
+    Ok(())
+}
+
+/// In a process of its own, which has few threads left.
+#[test]
+fn units_without_threads() -> Result<()> {
+    if std::env::var_os("FEW_THREADS").is_none() {
+        let test = std::process::Command::new(std::env::current_exe()?)
+            .args(["--exact", "units_without_threads", "--nocapture"])
+            .env("FEW_THREADS", "")
+            .output()?;
+        assert!(
+            test.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&test.stdout),
+            String::from_utf8_lossy(&test.stderr)
+        );
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let kernel = sums(&CpuLoader::open(folder.path(), "test")?)?;
+    let limit = libc::rlimit { rlim_cur: 1 << 30, rlim_max: 1 << 30 };
+    let mut numbers = vec![-1_i32; 2 * 4096];
+    let (mut buffers, mut metadata) = ([numbers.as_mut_ptr().cast()], [4096]);
+    // Stacks of so many threads, 2 MiB each, do not fit.
+    // SAFETY: a limit of this process.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    let units = [4096, 1, 1];
+    let launch = Launch { buffers: &mut buffers, metadata: &mut metadata, cubes: [1; 3], units, has_barriers: true };
+    // SAFETY: twice as many numbers as units.
+    let error = unsafe { kernel.launch(launch) }.unwrap_err();
+    println!("{error}");
+    assert!(numbers.iter().all(|number| *number == -1));
     Ok(())
 }
 
@@ -61,9 +94,9 @@ fn units_that_wait_for_each_other() -> Result<()> {
 fn a_kernel_is_compiled_once() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let open = |compiler| CpuLoader::open(folder.path(), compiler);
-    assert!(sums(&open("one")?)?.is_compiled());
-    assert!(!sums(&open("one")?)?.is_compiled());
-    assert!(sums(&open("another")?)?.is_compiled());
+    assert!(sums(&open("one")?)?.was_compiled());
+    assert!(!sums(&open("one")?)?.was_compiled());
+    assert!(sums(&open("another")?)?.was_compiled());
     // SAFETY: it is not there.
     let missing =
         unsafe { open("one")?.kernel("none", SUMS.as_bytes(), || Ok(compile("sums", SUMS, OptLevel::Default)?)) };

@@ -346,6 +346,7 @@ pub fn functions_of_the_real_library() {
     // SAFETY: the substitute's functions are those of the header.
     let error = unsafe { Runtime::of(&library) }.unwrap().global("ffi.Array").unwrap_err();
     assert!(matches!(&error, Error::TvmFfi(TvmFfiError::Runtime { symbol: "TVMFFIFunctionGetGlobal", .. })), "{error}");
+    assert!(!error.to_string().contains("LibraryBuilder::tvm_ffi"), "{error}");
     drop(library);
     engine.finish();
 }

@@ -11,14 +11,18 @@
 typedef uint8_t u8;
 typedef int64_t i64;
 
-static inline float maximum(float a, float b) { return a > b ? a : b; }
+// The larger; `a` where `b` is no number.
+static inline float maximum(float a, float b) { return b > a ? b : a; }
 
-// e^x to 2 units in the last place, as a loop that compilers vectorise: 2^n times a polynomial of the rest.
+// e^x to 2 units in the last place, without a branch, so that loops become vectors: 2^n times a polynomial of the rest.
+// 0 below -87 and infinity above 88, where the power of 2 would not be a number.
 static inline float exponential(float x) {
 #pragma clang fp reassociate(off) contract(on)
-    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
-    float n = __builtin_rintf(x * 1.44269504f);
-    float r = x - n * 0.693359375f;
+    float within = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
+    // The sum's last bits are n.
+    union { float value; uint32_t bits; } sum = {within * 1.44269504f + 0x1.8p23f};
+    float n = sum.value - 0x1.8p23f;
+    float r = within - n * 0.693359375f;
     r = r + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
@@ -27,8 +31,9 @@ static inline float exponential(float x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    union { int32_t bits; float value; } power = {((int32_t)n + 127) << 23};
-    return p * power.value;
+    union { uint32_t bits; float value; } power = {(sum.bits + 127) << 23};
+    float result = p * power.value;
+    return x < -87.0f ? 0.0f : x > 88.0f ? __builtin_inff() : result;
 }
 
 void KERNEL(rmsnorm)(const float *x, const float *weight, float *y, i64 rows, i64 columns, float eps) {
@@ -82,7 +87,7 @@ void KERNEL(attention)(const float *q, const float *k, const float *v, float *y,
                 for (i64 i = 0; i < size; i++) sum += q[i] * key[i];
                 scores[t] = sum * scale;
             }
-            softmax(scores, scores, time);
+            if (time > 0) softmax(scores, scores, time);
             for (i64 i = 0; i < size; i++) y[i] = 0;
             for (i64 t = 0; t < time; t++) {
                 const float *value = v + (t * heads + head) * size;
@@ -118,7 +123,7 @@ static inline float widened(const u8 *at) {
 static inline float narrowed(float x, u8 *at) {
     union { float value; uint32_t bits; } wide = {x};
     uint32_t half;
-    if (x >= 65520.0f) half = 0x7c00;
+    if (!(x < 65520.0f)) half = x == x ? 0x7c00 : 0x7e00;
     else if (x < 0x1p-14f) half = (uint32_t)__builtin_rintf(x * 0x1p24f);
     else half = (wide.bits - (112u << 23) + 0xfff + (wide.bits >> 13 & 1)) >> 13;
     at[0] = (u8)half;
@@ -131,9 +136,16 @@ void KERNEL(quantize_q8)(const float *x, u8 *q, i64 blocks) {
     for (i64 block = 0; block < blocks; block++, x += 32, q += 34) {
         float most = 0;
         for (int i = 0; i < 32; i++) most = maximum(most, __builtin_fabsf(x[i]));
-        float scale = most / 127.0f, by = scale != 0 ? 1.0f / scale : 0;
+        // Of numbers so small, the scale is 0 in 16 bits.
+        float scale = most / 127.0f, by = scale >= 0x1p-126f ? 1.0f / scale : 0;
         narrowed(scale, q);
-        for (int i = 0; i < 32; i++) q[2 + i] = (u8)(int8_t)(int)(x[i] * by + __builtin_copysignf(0.5f, x[i]));
+        for (int i = 0; i < 32; i++) {
+            float number = x[i] * by;
+            // What is no number becomes 0, as in candle.
+            number = number == number ? number : 0;
+            number = number > 127.0f ? 127.0f : number < -127.0f ? -127.0f : number;
+            q[2 + i] = (u8)(int8_t)(int)(number + __builtin_copysignf(0.5f, number));
+        }
     }
 }
 

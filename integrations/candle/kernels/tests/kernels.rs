@@ -150,6 +150,45 @@ fn softmax() {
 }
 
 #[test]
+fn numbers_that_are_none() {
+    let (no, far) = (f32::NAN, f32::INFINITY);
+    variants(|kernels| {
+        let row = |x: &[f32]| {
+            let mut y = vec![0.0; x.len()];
+            let shape = [1, x.len()];
+            call(&kernels.softmax, &[view(x, &shape), view_mut(&mut y, &shape), EXTENT(), EXTENT()]);
+            y
+        };
+        let masked = row(&[0.0, -far, -far, 1.0, -100.0]);
+        near(kernels.variant, &masked, &softmax_of(&[0.0, f64::NEG_INFINITY, f64::NEG_INFINITY, 1.0, -100.0]), 1e-6);
+        assert_eq!([masked[1], masked[2], masked[4]], [0.0; 3]);
+        assert!(row(&[-far; 9]).iter().chain(&row(&[1.0, no, 2.0])).all(|y| y.is_nan()));
+        let mut y = [0.0; 5];
+        let gate = [-far, far, no, -90.0, 90.0];
+        call(
+            &kernels.swiglu,
+            &[Argument::slice(&gate), Argument::slice(&[1.0_f32; 5]), Argument::slice_mut(&mut y), EXTENT()],
+        );
+        // As x / (1 + e^-x) is in single precision, where e^90 is infinite.
+        let silu = gate.map(|x| x / (1.0 + (-x).exp()));
+        assert!(y.iter().zip(silu).all(|(y, x)| *y == x || y.is_nan() && x.is_nan()), "{y:?} for {silu:?}");
+        // As candle does it: the largest of what are numbers, and 0 for what is none.
+        for (special, at) in [(no, 0), (no, 1), (no, 31), (far, 3), (-far, 31)] {
+            let mut x = [1.0; 32];
+            (x[5], x[at]) = (100.0, special);
+            let most = x.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+            let (scale, mut q) = (most / 127.0, [0; 34]);
+            let (shape, packed) = ([1, 32], [1, 34]);
+            call(&kernels.quantize_q8, &[view(&x, &shape), BufferView::of_mut(&mut q).shape(&packed).into(), EXTENT()]);
+            let (given, numbers) = block(&q);
+            assert_eq!(given, f16::from_f32(scale), "{}: {special} at {at}", kernels.variant);
+            let expected: Vec<_> = x.iter().map(|x| (x * (1.0 / scale)).round() as i8).collect();
+            assert_eq!(numbers, expected, "{}: {special} at {at}", kernels.variant);
+        }
+    });
+}
+
+#[test]
 fn attention() {
     variants(|kernels| {
         let (time, heads, group, size) = (37, 3, 2, 20);
@@ -188,20 +227,20 @@ fn block(q: &[u8]) -> (f16, Vec<i8>) {
 #[test]
 fn quantize_q8() {
     variants(|kernels| {
-        // Of each size that a scale can have: none, subnormal, ordinary, too large.
-        let mut x = numbers(32 * 7, 11);
-        for (part, by) in x.chunks_mut(32).zip([0.0, 1e-6, 1e-3, 1.0, 7e4, 8.3e6, 1e9]) {
+        // Of each size that a scale can have: none, less than any, subnormal, ordinary, too large.
+        let mut x = numbers(32 * 8, 11);
+        for (part, by) in x.chunks_mut(32).zip([0.0, 1e-38, 1e-6, 1e-3, 1.0, 7e4, 8.3e6, 1e9]) {
             part.iter_mut().for_each(|x| *x *= by);
         }
-        let mut q = vec![0; 34 * 7];
-        let (shape, packed) = ([7, 32], [7, 34]);
+        let mut q = vec![0; 34 * 8];
+        let (shape, packed) = ([8, 32], [8, 34]);
         call(&kernels.quantize_q8, &[view(&x, &shape), BufferView::of_mut(&mut q).shape(&packed).into(), EXTENT()]);
         for (x, q) in x.chunks(32).zip(q.chunks(34)) {
             let scale = x.iter().fold(0.0_f32, |most, x| most.max(x.abs())) / 127.0;
             let (given, numbers) = block(q);
             assert_eq!(given, f16::from_f32(scale), "{}: {scale}", kernels.variant);
             for (x, number) in x.iter().zip(numbers) {
-                let exact = if scale == 0.0 { 0.0 } else { f64::from(*x) / f64::from(scale) };
+                let exact = if scale < f32::MIN_POSITIVE { 0.0 } else { f64::from(*x) / f64::from(scale) };
                 assert!((exact - f64::from(number)).abs() <= 0.5001, "{}: {number} for {exact}", kernels.variant);
             }
         }
