@@ -71,7 +71,7 @@ pub enum TvmFfiError {
     /// A function of the tvm-ffi runtime was not found.
     #[error(
         "library '{library}' finds no {symbol}; give it libtvm_ffi.so with LibraryBuilder::shared_library{}",
-        if super::host::defines(symbol) { ", or LibraryBuilder::tvm_ffi" } else { "" }
+        if is_substituted(symbol) { ", or LibraryBuilder::tvm_ffi" } else { "" }
     )]
     Runtime {
         /// The library.
@@ -172,6 +172,12 @@ impl fmt::Debug for TvmFfiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         debug(self, f)
     }
+}
+
+/// Returns whether [`LibraryBuilder::tvm_ffi`](crate::LibraryBuilder::tvm_ffi) has such a function: it has no function
+/// objects.
+fn is_substituted(symbol: &str) -> bool {
+    !symbol.starts_with("TVMFFIFunction")
 }
 
 fn raised_at(backtrace: &Option<String>) -> String {

@@ -30,30 +30,20 @@ impl LibraryBuilder {
     /// Code that uses other objects, global functions or modules needs libtvm_ffi.so itself:
     /// [`shared_library`](Self::shared_library).
     pub fn tvm_ffi(self) -> Self {
-        functions()
-            .into_iter()
-            // SAFETY: each is the function of that name in `c_api.h`, and stays as long as this crate's code.
-            .fold(self, |builder, (name, address)| unsafe { builder.symbol(name, address) })
+        [
+            (SET_RAISED, set_raised as *const ()),
+            ("TVMFFIErrorSetRaisedFromCStr", set_raised_from_c_str as *const ()),
+            ("TVMFFIErrorSetRaisedFromCStrParts", set_raised_from_c_str_parts as *const ()),
+            ("TVMFFIErrorMoveFromRaised", move_from_raised as *const ()),
+            ("TVMFFIObjectIncRef", inc_ref as *const ()),
+            ("TVMFFIObjectDecRef", dec_ref as *const ()),
+            ("TVMFFIEnvGetStream", get_stream as *const ()),
+            ("TVMFFIEnvSetStream", set_stream as *const ()),
+        ]
+        .into_iter()
+        // SAFETY: each is the function of that name in `c_api.h`, and stays as long as this crate's code.
+        .fold(self, |builder, (name, address)| unsafe { builder.symbol(name, address) })
     }
-}
-
-/// The functions, by their names in `c_api.h`.
-fn functions() -> [(&'static str, *const ()); 8] {
-    [
-        (SET_RAISED, set_raised as *const ()),
-        ("TVMFFIErrorSetRaisedFromCStr", set_raised_from_c_str as *const ()),
-        ("TVMFFIErrorSetRaisedFromCStrParts", set_raised_from_c_str_parts as *const ()),
-        ("TVMFFIErrorMoveFromRaised", move_from_raised as *const ()),
-        ("TVMFFIObjectIncRef", inc_ref as *const ()),
-        ("TVMFFIObjectDecRef", dec_ref as *const ()),
-        ("TVMFFIEnvGetStream", get_stream as *const ()),
-        ("TVMFFIEnvSetStream", set_stream as *const ()),
-    ]
-}
-
-/// Returns whether [`LibraryBuilder::tvm_ffi`] defines a function.
-pub(super) fn defines(symbol: &str) -> bool {
-    functions().iter().any(|(name, _)| *name == symbol)
 }
 
 /// # Safety
