@@ -15,8 +15,9 @@ use crate::file;
 /// The age at which a file that is used is touched: a use is a write only then.
 pub(super) const TOUCHED_AFTER: Duration = Duration::from_secs(60 * 60);
 
-/// A bound divided by this is written between two collections on average, and is what a collection makes room for.
-const STEPS: u64 = 16;
+/// A bound divided by this is written between two collections on average, and is what a collection makes room for: of
+/// 100 000 entries, looking takes 0.5 s, and removing so many as long, on a disk that takes 70 µs for each file.
+const STEPS: u64 = 32;
 
 /// The most that a folder keeps.
 #[derive(Debug, Clone, Copy, Default)]

@@ -45,7 +45,7 @@ impl ObjectCacheBuilder {
     }
 
     /// Keeps at most so many bytes in the folder: what was not used for the longest time goes. Storing looks through
-    /// the whole folder by chance, on average once for each sixteenth of the bound that is written. In between, there
+    /// the whole folder by chance, on average once for each 32nd of the bound that is written. In between, there
     /// may be that much more.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.bounds.bytes = Some(bytes);

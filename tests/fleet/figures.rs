@@ -64,18 +64,18 @@ pub fn folders() {
         start.elapsed()
     };
     // What comes between two collections of a bounded cache, and then far more than that.
-    let (usual, half) = (collect(count - count / 16), collect(count / 2));
-    println!(
-        "gc: {looking:?} to look through them, {usual:?} to remove a sixteenth (goal: 1 s), {half:?} to leave half"
-    );
+    let (usual, half) = (collect(count - count / 32), collect(count / 2));
+    println!("gc: {looking:?} to look through them, {usual:?} to remove a 32nd (goal: 1 s), {half:?} to leave half");
     // As many files as the last one has removed: a record and contents for each entry.
     let plain = folder.path().join("files");
     std::fs::create_dir(&plain).unwrap();
-    let names: Vec<_> = (0..2 * (count - count / 16 - count / 2)).map(|file| plain.join(file.to_string())).collect();
+    let names: Vec<_> = (0..2 * (count - count / 32 - count / 2)).map(|file| plain.join(file.to_string())).collect();
     for pair in names.chunks(2) {
         std::fs::write(&pair[0], &objects[0]).unwrap();
         std::fs::write(&pair[1], &objects[0][..500]).unwrap();
     }
+    // Those of the cache are on the disk, too.
+    assert!(std::process::Command::new("sync").status().unwrap().success());
     let start = Instant::now();
     names.iter().for_each(|name| std::fs::remove_file(name).unwrap());
     println!("{} plain files of these sizes are removed in {:?}", names.len(), start.elapsed());
