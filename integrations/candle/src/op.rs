@@ -254,10 +254,10 @@ type Operand<'a> = (&'a CpuStorage, &'a Layout);
 impl Forward<'_> {
     fn run(&self, call: std::result::Result<Call<'_>, OpError>) -> Result<Option<(CpuStorage, Shape)>> {
         Ok(match self.how {
-            // SAFETY: whoever built the operator vouches for the kernel, and `Call` makes arguments of tensors that candle
-            // has locked.
             How::Call(kernel) => {
                 let check = |arguments: &[Argument<'_>]| kernel.signature().check(arguments);
+                // SAFETY: whoever built the operator vouches for the kernel, and `Call` makes arguments of tensors that
+                // candle has locked.
                 call?.shared(&check, &|arguments| unsafe { kernel.call(arguments) })?
             }
             How::Tune(tune) => call?.once(tune)?,
