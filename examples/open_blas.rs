@@ -1,8 +1,7 @@
-//! How long it takes to open a BLAS:
-//! `cargo run --release --no-default-features --example open_blas -- WAY FILE.so [wait]`, where WAY is `dlopen`, or
-//! `per-object` or `packed` for an image and slabjit. Prints microseconds from before the file is opened until its
-//! initialisers have run and the address of `cblas_dgemm` is known; then a product is checked. With `wait` it stays until
-//! its standard input ends.
+//! How long it takes to open a BLAS: `cargo run --release --no-default-features --example open_blas -- WAY FILE.so
+//! [wait]`, where WAY is `dlopen`, or `per-object` or `packed` for an image and slabjit. Prints microseconds from
+//! before the file is opened until its initialisers have run and the address of `cblas_dgemm` is known; then a product
+//! is checked. With `wait` it stays until its standard input ends.
 //!
 //! `ci/images --libraries` runs it for OpenBLAS.
 

@@ -53,8 +53,11 @@ impl KernelSignature {
     ///
     /// # fn main() -> slabjit::Result<()> {
     /// let signature: KernelSignature = "scale(x: in f32[n], y: out f32[n], n: i64 extent, by: f32)".parse()?;
-    /// let is_output = |parameter: &KernelParameter<'_>| matches!(parameter, KernelParameter::Buffer { access: Access::Out, .. });
-    /// let outputs: Vec<_> = signature.parameters().filter(is_output).map(|output| output.name()).collect();
+    /// let outputs: Vec<_> = signature
+    ///     .parameters()
+    ///     .filter(|parameter| matches!(parameter, KernelParameter::Buffer { access: Access::Out, .. }))
+    ///     .map(|output| output.name())
+    ///     .collect();
     /// assert_eq!(outputs, ["y"]);
     /// # Ok(())
     /// # }

@@ -80,7 +80,8 @@ impl Runtime {
     ///
     /// # Errors
     /// As for [`Function::call`](super::Function::call); [`TvmFfiError::Runtime`](crate::TvmFfiError::Runtime) if the
-    /// library has no libtvm_ffi.so, [`TvmFfiError::NotAFunction`](crate::TvmFfiError::NotAFunction) for another object.
+    /// library has no libtvm_ffi.so; [`TvmFfiError::NotAFunction`](crate::TvmFfiError::NotAFunction) for another
+    /// object.
     ///
     /// # Safety
     /// As for [`Function::call`](super::Function::call).

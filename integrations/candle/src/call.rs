@@ -95,8 +95,8 @@ impl<'a> Call<'a> {
         self.with_output(|output| self.run(output, None, run))
     }
 
-    /// Runs the kernel on candle's threads, each with a part of the rows, if the operator is split. All rows are checked
-    /// first, as their number is that of one tensor.
+    /// Runs the kernel on candle's threads, each with a part of the rows, if the operator is split. The number of rows
+    /// is that of one tensor, so all rows of all tensors are checked first.
     pub fn shared(
         &self,
         check: &Run<'_>,

@@ -55,8 +55,8 @@ pub enum OpError {
         dtype: DType,
     },
 
-    /// A tensor whose layout leads out of its storage, or that is written and may have elements at one address; a result
-    /// for which there is no memory.
+    /// A tensor whose layout leads out of its storage, or that is written and may have elements at one address; or a
+    /// result without memory.
     #[error("kernel '{kernel}': buffer '{buffer}' {problem}")]
     Layout {
         /// The kernel.

@@ -1,8 +1,8 @@
 //! [candle](https://docs.rs/candle-core) operators made of kernels that [slabjit] loads.
 //!
-//! A [`KernelOp`] is made of a [`slabjit::Kernel`], which is a loaded function and its contract. It takes tensors: their
-//! types, shapes and strides come from candle, the contract checks them before the kernel runs, and what the contract
-//! refuses is an error of candle that names the kernel and the buffer.
+//! A [`KernelOp`] is made of a [`slabjit::Kernel`]: a loaded function and its contract. It takes tensors. Their types,
+//! shapes and strides come from candle, and the contract checks them before the kernel runs. A tensor that does not fit
+//! is an error of candle that names the kernel and the buffer.
 //!
 //! ```
 //! use candle_core::{Device, Tensor};

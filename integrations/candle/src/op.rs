@@ -58,8 +58,8 @@ impl KernelOpBuilder {
         self
     }
 
-    /// Has the threads of candle's pool share the rows of an extent; each takes a multiple of `least`, the last one what
-    /// is left. The extent is the outermost one of each buffer that has it, and the result has it.
+    /// Has the threads of candle's pool share the rows of an extent. Each takes a multiple of `least`, the last one the
+    /// rest. The extent is the outermost one of each buffer that has it, and the result has it.
     ///
     /// On a thread of the pool the operator does not split. While it runs elsewhere, its tensors are locked as by
     /// candle's own operators: work in the pool must not wait for a tensor that it writes.
@@ -74,8 +74,8 @@ impl KernelOpBuilder {
     /// [`OpError::Contract`] for a contract that no operator has, and for names that are not in it.
     ///
     /// # Safety
-    /// As for [`Kernel::call`], for all tensors that fit the contract: the function does what the contract says, also on
-    /// several threads at once, does not unwind, and accepts the scalars.
+    /// As for [`Kernel::call`], for all tensors that fit the contract: the function does what the contract says, on
+    /// several threads at once, too. It does not unwind, and accepts the scalars.
     pub unsafe fn build(self) -> std::result::Result<KernelOp, OpError> {
         self.finish(Writes::Output)
     }

@@ -306,7 +306,7 @@ fn split_operators_on_threads_of_the_pool() {
     let op = build_in_place(KernelOp::builder(&kernels.swiglu).split("n", 16));
     let (storages, up) = ([(); 4].map(|()| uniform(&[64, 4096])), uniform(&[4096]));
     let expected = storages.each_ref().map(|all| all.silu().unwrap().broadcast_mul(&up).unwrap());
-    // Rows of the same storages: whoever waits for parts must not take on another row of the storage that it has locked.
+    // A thread that waits for parts must not take on another row of the storage that it has locked.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(8).build().unwrap();
     pool.install(|| {
         (0..256).into_par_iter().for_each(|row| {
