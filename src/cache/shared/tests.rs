@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::refusal::Refusal;
 use super::signing::{PublicKey, SecretKey};
@@ -231,6 +231,37 @@ fn what_strangers_put_into_the_store_is_refused() {
     assert!(matches!(worker.get(&key("a")), Err(Error::Cache(CacheError::Store { .. }))));
     fleet.store.set(&name_of(OBJECT), OBJECT);
     assert_eq!(worker.get(&key("a")).unwrap().as_deref(), Some(OBJECT));
+}
+
+/// Neither a builder's nor a worker's clock decides about an entry: what is signed is taken, and lookups and collections
+/// go on with files of any time.
+#[test]
+fn clocks_that_are_wrong() {
+    let fleet = Fleet::new();
+    fleet.build(&key("a"), OBJECT);
+    let record_name = Record::file_name(&key("a"));
+    let parsed = Record::read(&fleet.store.value(&record_name).unwrap(), &key("a")).unwrap();
+    let (secret, year) = (fleet.secret(), 365 * 24 * 60 * 60);
+    let now = parsed.time;
+    for (machine, time) in [0, now - year, now + year, u64::MAX].into_iter().enumerate() {
+        let mut record = parsed.clone();
+        record.time = time;
+        record.signatures[0].signature = secret.sign(record.statement(&key("a")).as_bytes()).unwrap();
+        fleet.store.set(&record_name, record.text(&key("a")).as_bytes());
+        let worker = fleet.machine(&format!("worker {machine}")).check_each_load(true).max_entries(1);
+        let worker = worker.open().unwrap();
+        assert!(worker.get_or_compile(&key("a"), never).unwrap().found, "{time}");
+        // The worker's clock is set back or forward: its own files are of the future, or old.
+        for name in [record_name.clone(), name_of(OBJECT)] {
+            let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(time.min(now + year));
+            fs::File::open(worker.path().join(name)).unwrap().set_modified(modified).unwrap();
+        }
+        assert!(worker.get_or_compile(&key("a"), never).unwrap().found, "{time}");
+        assert_eq!(worker.entries().unwrap().len(), 1);
+        worker.put(&key("b"), b"another").unwrap();
+        assert_eq!(worker.gc().unwrap().entries, 1, "{time}");
+        assert_eq!(worker.counters().refused.values().sum::<u64>(), 0, "{time}");
+    }
 }
 
 #[test]
