@@ -19,7 +19,8 @@ use crate::ops::{CandleOps, KernelOps, Ops, Precision};
 use crate::weights::{CONFIG, Weights};
 
 const PROMPT: [u32; 8] = [1, 17, 42, 1999, 5, 700, 1234, 64];
-const SEED: u64 = 28;
+/// With these weights, the best token of each step leads by 0.3, ten times what rounding moves a score.
+const SEED: u64 = 704;
 
 /// Generates tokens with candle's operators and with kernels, in turn, and compares texts and times.
 #[derive(Parser)]
@@ -70,9 +71,7 @@ fn main() -> Result<()> {
         for _ in 0..arguments.rounds.max(1) {
             let expected = timed(&with_candle, tokens, &mut candle)?;
             text = timed(&with_kernels, tokens, &mut ours)?;
-            if precision == Precision::F32 {
-                same("kernels' text differs from candle's", &text, &expected)?;
-            }
+            same("kernels' text differs from candle's", &text, &expected)?;
         }
         if precision != Precision::F32 {
             agreement::check(&weights, precision, &with_candle, &with_kernels, &[&PROMPT, &text[..]].concat())?;

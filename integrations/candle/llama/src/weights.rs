@@ -75,21 +75,30 @@ impl Weights {
             })
         });
         let layers = layers.collect::<Result<_>>()?;
+        let embedding = random.tensor(&[c.vocabulary, c.hidden], -1.0, 1.0)?;
+        let norm = random.norm(c.hidden)?;
+        let head = (random.matrix(c.vocabulary, c.hidden)? + followers(&embedding)?)?;
         let half = c.head_size / 2;
         let angle = |index: usize| {
             let (position, pair) = (index / half, index % half);
             position as f32 / c.rope_base.powf(pair as f32 / half as f32)
         };
         let angles = Tensor::from_iter((0..c.capacity * half).map(angle), &Device::Cpu)?.reshape((c.capacity, half))?;
-        Ok(Self {
-            embedding: random.tensor(&[c.vocabulary, c.hidden], -1.0, 1.0)?,
-            layers,
-            norm: random.norm(c.hidden)?,
-            head: random.matrix(c.vocabulary, c.hidden)?,
-            cosine: angles.cos()?,
-            sine: angles.sin()?,
-        })
+        Ok(Self { embedding, layers, norm, head, cosine: angles.cos()?, sine: angles.sin()? })
     }
+}
+
+/// Returns what a head has besides random numbers: each token makes one other likely, so that the model is as sure of
+/// most tokens as trained models are. The layers decide on the rest.
+fn followers(embedding: &Tensor) -> Result<Tensor> {
+    let (vocabulary, hidden) = embedding.dims2()?;
+    let mut before = vec![0_u32; vocabulary];
+    for token in 0..vocabulary {
+        // A circle of all tokens.
+        before[(5 * token + 1) % vocabulary] = token as u32;
+    }
+    let before = embedding.index_select(&Tensor::new(before, &Device::Cpu)?, 0)?;
+    before * (1.3 * (3.0 / hidden as f64).sqrt())
 }
 
 /// SplitMix64.
