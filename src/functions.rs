@@ -97,9 +97,9 @@ fn order<'a>(function: &Function<'a>) -> (usize, &'a str) {
 }
 
 impl<'a> SortedFunctions<'a> {
-    /// Takes functions that are sorted by address.
-    pub(crate) fn new(functions: impl Iterator<Item = Function<'a>>) -> Self {
-        let mut all: Vec<_> = functions.collect();
+    /// Sorts functions, which come as a few sorted lists.
+    pub(crate) fn new(mut all: Vec<Function<'a>>) -> Self {
+        all.sort_by_key(|function| function.address);
         let aliases = all.chunk_by_mut(|a, b| a.address == b.address);
         aliases.filter(|names| names.len() > 1).for_each(|names| names.sort_unstable_by_key(|a| order(a)));
         Self { frames: 0, all }

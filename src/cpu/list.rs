@@ -113,13 +113,23 @@ impl<'a> List<'a> {
 
     /// Returns the functions that this CPU does not run.
     pub(crate) fn lacks(&self) -> Result<Lacks, ()> {
-        let missing: Vec<&str> = self.names.iter().copied().filter(|name| !has(name)).collect();
+        let missing: Vec<bool> = self.names.iter().map(|name| !has(name)).collect();
         let mut lacks = Vec::new();
+        let (mut bytes, mut address) = (self.records, 0);
         // Most lists are met by the names alone.
-        for record in (!missing.is_empty()).then(|| self.records()).into_iter().flatten() {
-            let Record { address, features, .. } = record?;
-            let lacking = features.into_iter().filter(|(name, _)| missing.contains(name)).min_by_key(|(_, at)| *at);
-            lacks.extend(lacking.map(|(feature, offset)| Lack { address, feature: feature.into(), offset }));
+        while missing.contains(&true) && !bytes.is_empty() {
+            let mut lacking: Option<(usize, u64)> = None;
+            let is_read = self.read(&mut bytes, &mut address, |feature, offset| {
+                if missing[feature] && lacking.is_none_or(|(_, first)| offset < first) {
+                    lacking = Some((feature, offset));
+                }
+            });
+            is_read.ok_or(())?;
+            lacks.extend(lacking.map(|(feature, offset)| Lack {
+                address,
+                feature: self.names[feature].into(),
+                offset,
+            }));
         }
         Ok(Lacks(lacks.into()))
     }
@@ -140,15 +150,25 @@ impl<'a> List<'a> {
     }
 
     fn record(&self, bytes: &mut &[u8], address: &mut u64) -> Option<Record<'a>> {
+        let mut features = SmallVec::new();
+        let undecoded = self.read(bytes, address, |feature, offset| features.push((self.names[feature], offset)))?;
+        Some(Record { address: *address, features, undecoded })
+    }
+
+    /// Reads a record: its address, each feature's place among the names with its offset, and whether something could
+    /// not be decoded, which it returns.
+    fn read(&self, bytes: &mut &[u8], address: &mut u64, mut feature: impl FnMut(usize, u64)) -> Option<bool> {
         *address = address.checked_add(number(bytes)?)?;
         let count = number(bytes)?;
         let (count, undecoded) = (count / 2, count % 2 == 1);
         if count > self.names.len() as u64 {
             return None;
         }
-        let feature = |_| Some((*self.names.get(usize::try_from(number(bytes)?).ok()?)?, number(bytes)?));
-        let features = (0..count).map(feature).collect::<Option<_>>()?;
-        Some(Record { address: *address, features, undecoded })
+        for _ in 0..count {
+            let at = usize::try_from(number(bytes)?).ok().filter(|at| *at < self.names.len())?;
+            feature(at, number(bytes)?);
+        }
+        Some(undecoded)
     }
 }
 
@@ -189,6 +209,26 @@ mod tests {
         let whole = (0..=bytes.len())
             .filter(|end| List::new(&bytes[..*end]).is_some_and(|list| list.records().all(|record| record.is_ok())));
         assert_eq!(whole.count(), 4);
+    }
+
+    #[test]
+    fn the_first_feature_that_is_missing_is_told() {
+        // Two names are overwritten with such as no CPU has.
+        let records = vec![
+            (0x100, needs(&[("AVX2", 9), ("AVX512F", 4), ("SSE3", 0)], false)),
+            (0x200, needs(&[("SSE3", 1)], true)),
+            (0x300, needs(&[("AVX512F", 7), ("AVX2", 3)], true)),
+        ];
+        let mut bytes = write(EM_X86_64, records);
+        for name in [&b"AVX2"[..], b"AVX512F"] {
+            let at = bytes.windows(name.len()).position(|bytes| bytes == name).unwrap();
+            bytes[at..at + name.len()].fill(b'Z');
+        }
+        let lacks = List::new(&bytes).unwrap().lacks().unwrap();
+        let told = |at| lacks.at(at).map(|lack| (&*lack.feature, lack.offset));
+        assert_eq!([0x100, 0x200, 0x300].map(told), [Some(("ZZZZZZZ", 4)), None, Some(("ZZZZ", 3))]);
+        let truncated = &bytes[..bytes.len() - 1];
+        assert!(List::new(truncated).unwrap().lacks().is_err());
     }
 
     #[test]

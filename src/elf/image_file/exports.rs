@@ -6,7 +6,7 @@ use std::ops::Range;
 use object::pod;
 
 use super::index::{ExportTables, ImageIndex};
-use super::name_bytes::NameBytes;
+use super::names::Names;
 use super::unfit::Unfit;
 use crate::elf::elf_abi::{RawSymbol, SHN_ABS, STB_GLOBAL, STB_WEAK, STT_FUNC, STT_OBJECT, STT_TLS, Symbol};
 use crate::elf::gnu_hash::{gnu_hash, gnu_hash_find};
@@ -72,10 +72,10 @@ impl<'a> Exports<'a> {
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = Export<'a>> {
-        let mut left = NameBytes::of(self.strings.len(), self.symbols.len());
+        let mut names = Names::most(self.strings, self.symbols.len());
         self.numbers().filter_map(move |number| {
             let symbol = self.defined(number)?;
-            self.export(number, &symbol, left.read(self.strings, symbol.name)?)
+            self.export(number, &symbol, names.read(symbol.name)?)
         })
     }
 

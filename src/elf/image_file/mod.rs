@@ -6,7 +6,7 @@
 mod exports;
 mod headers;
 mod index;
-mod name_bytes;
+mod names;
 mod relocations;
 mod sections;
 mod symbols;
@@ -15,6 +15,7 @@ mod unfit;
 
 pub(crate) use exports::{Export, ExportPlace, Exports};
 pub(crate) use index::{ImageIndex, ImageRelocation, ImageSegment, LARGE};
+pub(crate) use symtab::NamedFunction;
 pub(crate) use unfit::Unfit;
 
 use headers::File;

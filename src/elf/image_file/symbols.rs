@@ -5,7 +5,7 @@ use object::pod;
 use super::exports::{Exports, is_weak};
 use super::headers::{File, Tables};
 use super::index::{ExportTables, ImageIndex};
-use super::name_bytes::NameBytes;
+use super::names::Names;
 use super::unfit::Unfit;
 use crate::elf::elf_abi::{RawSymbol, SHN_UNDEF, STT_TLS, SYMBOL_SIZE, Symbol};
 use crate::elf::gnu_hash::{GNU_HASH_HEADER, gnu_hash_size};
@@ -27,15 +27,15 @@ pub(super) fn read(
     let at_symbols = image.file_range(tables.symbols, bytes)?;
     let symbols: &[RawSymbol] = pod::slice_from_all_bytes(file.bytes.get(at_symbols.clone()).unwrap_or_default())
         .map_err(|()| Unfit::TOO_SHORT)?;
-    let mut name_bytes = NameBytes::of(strings.len(), symbols.len());
+    let mut names = Names::some(strings, symbols.len());
     for at in &tables.needed {
-        let name = u32::try_from(*at).ok().and_then(|at| name_bytes.read(strings, at));
+        let name = u32::try_from(*at).ok().and_then(|at| names.read(at));
         let name = name.ok_or(Unfit::Malformed("a library that it needs has no name"))?;
         image.needed.push(name.to_owned());
     }
     let bad = || Unfit::Malformed("a symbol has no name, or lies outside");
     for symbol in symbols.iter().map(Symbol::decode).skip(1).take(image.note.imports as usize) {
-        let name = name_bytes.read(strings, symbol.name).ok_or_else(bad)?;
+        let name = names.read(symbol.name).ok_or_else(bad)?;
         let weak = is_weak(symbol.binding).ok_or_else(bad)?;
         if symbol.shndx != SHN_UNDEF {
             return Err(bad());

@@ -4,7 +4,7 @@
 use object::pod;
 
 use super::index::ImageIndex;
-use super::name_bytes::NameBytes;
+use super::names::Names;
 use crate::elf::elf_abi::{RawSymbol, STT_FUNC, Symbol};
 
 /// The table of symbols for tools.
@@ -12,7 +12,7 @@ use crate::elf::elf_abi::{RawSymbol, STT_FUNC, Symbol};
 pub(crate) struct Symtab<'a> {
     image: &'a ImageIndex,
     symbols: &'a [RawSymbol],
-    names: &'a [u8],
+    strings: &'a [u8],
 }
 
 /// A function of an image.
@@ -22,6 +22,8 @@ pub(crate) struct NamedFunction<'a> {
     /// In the file.
     pub(crate) address: u64,
     pub(crate) size: u64,
+    /// The number of its segment.
+    pub(crate) segment: usize,
 }
 
 impl ImageIndex {
@@ -33,35 +35,27 @@ impl ImageIndex {
 
 impl<'a> Symtab<'a> {
     fn new(image: &'a ImageIndex, bytes: &'a [u8]) -> Self {
-        let names = bytes.get(image.strtab.clone()).unwrap_or_default();
+        let strings = bytes.get(image.strtab.clone()).unwrap_or_default();
         let symbols = bytes.get(image.symtab.clone()).unwrap_or_default();
-        Self { image, symbols: pod::slice_from_all_bytes(symbols).unwrap_or_default(), names }
+        Self { image, symbols: pod::slice_from_all_bytes(symbols).unwrap_or_default(), strings }
     }
 
-    pub(crate) fn name_bytes(self) -> NameBytes {
-        NameBytes::of(self.names.len(), self.symbols.len())
+    pub(crate) fn len(self) -> usize {
+        self.symbols.len()
     }
 
-    /// Returns the functions with their names.
-    pub(crate) fn named(self) -> impl Iterator<Item = NamedFunction<'a>> {
-        let mut left = self.name_bytes();
-        self.functions().filter_map(move |(number, _)| self.get(number, &mut left))
-    }
-
-    /// Returns numbers and addresses of the functions that have code.
-    pub(crate) fn functions(self) -> impl Iterator<Item = (u32, u64)> {
-        (1..).zip(self.symbols.iter().skip(1).map(Symbol::decode)).filter_map(move |(number, symbol)| {
-            let Symbol { value, size, kind, .. } = symbol;
-            let segment = self.image.segments.get(self.image.segment_at(value)?)?;
-            let fits = segment.executable && size != 0 && size <= segment.address + segment.bytes - value;
-            (fits && kind == STT_FUNC).then_some((number, value))
-        })
-    }
-
-    /// Returns the function of a number.
-    pub(crate) fn get(self, number: u32, left: &mut NameBytes) -> Option<NamedFunction<'a>> {
-        let symbol = Symbol::decode(self.symbols.get(number as usize)?);
-        let name = left.read(self.names, symbol.name)?;
-        Some(NamedFunction { name, address: symbol.value, size: symbol.size })
+    /// Returns the functions that have code.
+    pub(crate) fn functions(self) -> impl Iterator<Item = NamedFunction<'a>> {
+        let mut names = Names::most(self.strings, self.symbols.len());
+        self.symbols.iter().skip(1).map(Symbol::decode).filter(|symbol| symbol.kind == STT_FUNC).filter_map(
+            move |symbol| {
+                let Symbol { value: address, size, .. } = symbol;
+                let segment = self.image.segment_at(address)?;
+                let of = self.image.segments.get(segment)?;
+                let fits = of.executable && size != 0 && size <= of.address + of.bytes - address;
+                let name = fits.then(|| names.read(symbol.name))??;
+                Some(NamedFunction { name, address, size, segment })
+            },
+        )
     }
 }

@@ -51,7 +51,7 @@ fn lacks(name: &str, bytes: &[u8], index: &ObjectIndex, image: &ImageIndex) -> R
             && is_initialiser(at)
             && let Some(lack) = lacks.at(addend as u64)
         {
-            let named = image.symtab(bytes).named().find(|function| function.address == lack.address);
+            let named = image.symtab(bytes).functions().find(|function| function.address == lack.address);
             let function = named.map_or("an initialiser", |function| function.name);
             return Err(Error::Image(lack_error(name, function, lack)));
         }

@@ -192,7 +192,8 @@ impl SymbolTable {
     ) -> Result<()> {
         let image = ImageNames::new(number, object, image);
         let is_first = self.is_empty();
-        for (name, second) in image.iter().filter(|_| !is_first) {
+        // What comes first clashes with nothing.
+        for (name, second) in (!is_first).then(|| image.iter()).into_iter().flatten() {
             let is_clash = |first: &Symbol| {
                 second.strength == Strength::Strong && (first.strength == Strength::Strong || others.use_it(first))
             };

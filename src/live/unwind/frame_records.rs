@@ -17,19 +17,22 @@ const RELATIVE: u8 = 0x10;
 /// without gaps (the shim's `closeGapsInFrames`), and have no 64-bit lengths (`elf::validate`).
 pub(super) unsafe fn each(section: *const c_void, what: impl Fn(*const c_void)) {
     // SAFETY: by the caller.
-    let contents = unsafe { contents(section) };
+    let contents = unsafe { contents(section, usize::MAX) }.unwrap_or_default();
     for record in records(contents).flatten().filter(|record| record.id != 0) {
         what(section.wrapping_byte_add(record.start));
     }
 }
 
-/// Returns whether the records describe only code within a range. False if they do not show it.
+/// The most records that are looked at for whether they describe only an object's code.
+const MOST: usize = 1024;
+
+/// Returns whether the records describe only code within a range. False if they do not show it, or are many.
 ///
 /// # Safety
 /// As for [`each`].
 pub(super) unsafe fn describe_only(section: *const c_void, code: &Range<u64>) -> bool {
     // SAFETY: by the caller.
-    let contents = unsafe { contents(section) };
+    let Some(contents) = (unsafe { contents(section, MOST) }) else { return false };
     let at = section.addr() as u64;
     records(contents).all(|record| {
         let Ok(record) = record else { return false };
@@ -41,17 +44,24 @@ pub(super) unsafe fn describe_only(section: *const c_void, code: &Range<u64>) ->
     })
 }
 
+/// Returns the section's bytes, unless it has more than `most` records.
+///
 /// # Safety
 /// As for [`each`].
-unsafe fn contents<'a>(section: *const c_void) -> &'a [u8] {
+unsafe fn contents<'a>(section: *const c_void, most: usize) -> Option<&'a [u8]> {
     let mut end = section.cast::<u32>();
+    let mut records = 0;
     // SAFETY: by the caller, records follow each other to the terminator.
     while let length @ 1.. = unsafe { end.read_unaligned() } {
+        records += 1;
+        if records > most {
+            return None;
+        }
         // SAFETY: as above.
         end = unsafe { end.byte_add(4 + length as usize) };
     }
     // SAFETY: as above.
-    unsafe { std::slice::from_raw_parts(section.cast(), end.addr() - section.addr()) }
+    Some(unsafe { std::slice::from_raw_parts(section.cast(), end.addr() - section.addr()) })
 }
 
 /// Returns the code of an FDE.

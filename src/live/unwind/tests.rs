@@ -312,6 +312,18 @@ fn records_that_describe_something_else_are_seen() {
     // One byte more than there is.
     let longer = describing(code.at(0), 65);
     assert!(!describe_only(longer.as_ptr().addr() as u64, 0));
+    // One function, which so many records describe: of more than 1024, the CIE included, none is looked at.
+    let one = describing(code.at(0), 64);
+    let many = |records: u32| {
+        let mut section = one[..4].to_vec();
+        for record in 0..records {
+            let distance = one[5] + 24 * record;
+            section.extend([&one[4..5], &[distance], &one[6..10]].concat());
+        }
+        section.push(0);
+        describe_only(section.as_ptr().addr() as u64, 0)
+    };
+    assert_eq!([1, 1023, 1024].map(many), [true, true, false]);
 
     // As compilers write them: "zPLR", with a personality of 4 bytes and pointers relative to themselves
     // (DW_EH_PE_pcrel | sdata4).
