@@ -79,8 +79,17 @@ struct Placed<'l, 'a> {
     of: &'l Loading<'a>,
     /// The address of each request.
     addresses: Vec<u64>,
+    segments: Vec<PlacedSegment>,
     got: u64,
     dso_handle: Option<u64>,
+}
+
+/// A segment, in the file and in memory.
+struct PlacedSegment {
+    in_file: u64,
+    bytes: u64,
+    place: Place,
+    address: u64,
 }
 
 impl<'a> Loading<'a> {
@@ -88,26 +97,18 @@ impl<'a> Loading<'a> {
         let (object, image) = (&self.decided.object, self.image);
         let machine = object.index.machine;
         let addresses = slab.placements().iter().map(|placed| placed.address as u64).collect();
-        let mut placed = Placed { of: self, addresses, got: 0, dso_handle: None };
+        let mut placed = Placed { of: self, addresses, segments: Vec::new(), got: 0, dso_handle: None };
+        let segments = image.segments.iter().zip(&self.room.segments).map(|(segment, place)| {
+            let (in_file, bytes, address) = (segment.address, segment.bytes, placed.at(*place));
+            PlacedSegment { in_file, bytes, place: *place, address }
+        });
+        placed.segments = segments.collect();
         placed.got = placed.rebase(image.note.got).unwrap_or(0);
         placed.dso_handle = image.dso_handle.and_then(|import| self.import(import));
-        let mut linked = Linked::default();
-        let mut descriptors = 0;
-        for relocation in image.relocations(machine, &object.bytes) {
-            let ImageRelocation { at, kind, .. } = relocation;
-            let value = if kind == DynamicKind::Descriptor {
-                let pair = placed.at(self.room.descriptors) + 2 * WORD * descriptors;
-                descriptors += 1;
-                self.write_descriptor(&placed, relocation, pair, slab)
-            } else {
-                placed.value(relocation)
-            };
-            let value = value.ok_or_else(|| self.unresolved(relocation))?;
-            placed.write(slab, at, &value.to_le_bytes());
-            if kind == DynamicKind::Indirect {
-                linked.slots.extend(placed.rebase(at));
-            }
-        }
+        let linked = Linked::default();
+        let mut relocating = Relocating { placed: &placed, slab, linked, descriptors: 0 };
+        image.relocations(machine, &object.bytes, &mut relocating, Relocating::relative, Relocating::other)?;
+        let Relocating { mut linked, .. } = relocating;
         let (mut apart, mut together);
         let references: &mut dyn Iterator<Item = _> = if self.room.offsets.is_none() {
             apart = image.references(machine, &object.bytes);
@@ -216,16 +217,55 @@ impl<'a> Loading<'a> {
     }
 }
 
+/// An image whose relocations are made.
+struct Relocating<'p, 'l, 'a> {
+    placed: &'p Placed<'l, 'a>,
+    slab: &'p mut WritableSlab,
+    linked: Linked,
+    /// How many descriptors were written.
+    descriptors: u64,
+}
+
+impl Relocating<'_, '_, '_> {
+    fn relative(&mut self, at: u64, address: u64) -> Result<()> {
+        let value = self.placed.rebase(address).unwrap_or(0);
+        self.placed.write(self.slab, at, &value.to_le_bytes());
+        Ok(())
+    }
+
+    fn other(&mut self, relocation: ImageRelocation) -> Result<()> {
+        let (placed, of) = (self.placed, self.placed.of);
+        let ImageRelocation { at, kind, .. } = relocation;
+        let value = if kind == DynamicKind::Descriptor {
+            let pair = placed.at(of.room.descriptors) + 2 * WORD * self.descriptors;
+            self.descriptors += 1;
+            of.write_descriptor(placed, relocation, pair, self.slab)
+        } else {
+            placed.value(relocation)
+        };
+        placed.write(self.slab, at, &value.ok_or_else(|| of.unresolved(relocation))?.to_le_bytes());
+        if kind == DynamicKind::Indirect {
+            self.linked.slots.extend(placed.rebase(at));
+        }
+        Ok(())
+    }
+}
+
 impl Placed<'_, '_> {
     fn at(&self, (request, offset): Place) -> u64 {
         self.addresses.get(request).copied().unwrap_or(0) + offset
     }
 
+    /// Returns the segment that has an address of the file, its end included, and the offset there.
+    fn segment(&self, address: u64) -> Option<(&PlacedSegment, u64)> {
+        let segment = self.segments.iter().find(|segment| address.wrapping_sub(segment.in_file) <= segment.bytes)?;
+        Some((segment, address - segment.in_file))
+    }
+
     /// Returns the place of an address of the file.
     fn place(&self, address: u64) -> Option<Place> {
-        let segment = self.of.image.segment_at(address)?;
-        let (request, at) = *self.of.room.segments.get(segment)?;
-        Some((request, at + (address - self.of.image.segments.get(segment)?.address)))
+        let (PlacedSegment { place: (request, at), .. }, offset) = self.segment(address)?;
+        Some((*request, at + offset))
     }
 
     /// Returns the address of what has an address in the file.
@@ -233,7 +273,8 @@ impl Placed<'_, '_> {
         if let Some(handle) = self.dso_handle.filter(|_| address == self.of.image.note.dso_handle) {
             return Some(handle);
         }
-        Some(self.at(self.place(address)?))
+        let (segment, offset) = self.segment(address)?;
+        Some(segment.address + offset)
     }
 
     /// Returns the address that a reference writes: it moves with the segment of its symbol.
@@ -259,13 +300,13 @@ impl Placed<'_, '_> {
         let ImageRelocation { kind, import, addend, .. } = relocation;
         let variable = || Some(self.of.variable(relocation)?.moved(addend as u64));
         match kind {
-            DynamicKind::Relative => Some(self.rebase(addend as u64).unwrap_or(0)),
             DynamicKind::Indirect => self.rebase(addend as u64),
             DynamicKind::Address | DynamicKind::Slot => Some(self.of.import(import?)?.wrapping_add_signed(addend)),
             DynamicKind::Module => Some(self.of.variable(relocation)?.module),
             DynamicKind::Offset => Some(variable()?.offset),
             DynamicKind::Distance => Some(variable()?.distance? as u64),
-            DynamicKind::Descriptor => None,
+            // Others write them.
+            DynamicKind::Relative | DynamicKind::Descriptor => None,
         }
     }
 }

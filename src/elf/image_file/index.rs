@@ -81,7 +81,7 @@ pub(crate) struct ExportTables {
     pub(super) strings: Range<usize>,
 }
 
-/// A relocation by the loader.
+/// A relocation by the loader that does not move an address of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ImageRelocation {
     pub(crate) at: u64,
@@ -101,23 +101,36 @@ impl ExportTables {
 }
 
 impl ImageIndex {
-    /// Returns the relocations by the loader.
-    pub(crate) fn relocations(&self, machine: u16, bytes: &[u8]) -> impl Iterator<Item = ImageRelocation> {
-        let entries: &[RawRela] =
-            bytes.get(self.relocations.clone()).and_then(|table| pod::slice_from_all_bytes(table).ok()).unwrap_or(&[]);
-        let with_addends = entries.iter().filter_map(move |entry| {
+    /// Gives `to` the relocations by the loader, until an error. Most move an address of the image: those are told
+    /// apart, as its place and the address.
+    pub(crate) fn relocations<T, E>(
+        &self,
+        machine: u16,
+        bytes: &[u8],
+        to: &mut T,
+        relative: impl Fn(&mut T, u64, u64) -> Result<(), E>,
+        other: impl Fn(&mut T, ImageRelocation) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for at in self.relr_places(bytes) {
+            // Theirs is what the file has in the place.
+            let place = self.file_range(at, RELR_WORD).ok().and_then(|place| bytes.get(place));
+            let address = place.and_then(|bytes| bytes.first_chunk()).map(|bytes| u64::from_le_bytes(*bytes));
+            address.map_or(Ok(()), |address| relative(to, at, address))?;
+        }
+        let table = bytes.get(self.relocations.clone()).unwrap_or_default();
+        let entries: &[RawRela] = pod::slice_from_all_bytes(table).unwrap_or_default();
+        let is_relative = u64::from(DynamicKind::Relative.number(machine));
+        for entry in entries {
             let (info, at, addend) = (entry.r_info.get(LE), entry.r_offset.get(LE), entry.r_addend.get(LE));
-            // The null symbol stands for the image; imports come behind it.
-            let import = ((info >> 32) as u32).checked_sub(1);
-            Some(ImageRelocation { at, kind: DynamicKind::of(machine, info as u32)?, import, addend })
-        });
-        // Theirs is what the file has in the place.
-        let without = self.relr_places(bytes).filter_map(move |at| {
-            let place = self.file_range(at, RELR_WORD).ok()?;
-            let addend = i64::from_le_bytes(*bytes.get(place)?.first_chunk()?);
-            Some(ImageRelocation { at, kind: DynamicKind::Relative, import: None, addend })
-        });
-        without.chain(with_addends)
+            if info == is_relative {
+                relative(to, at, addend as u64)?;
+            } else if let Some(kind) = DynamicKind::of(machine, info as u32) {
+                // The null symbol stands for the image; imports come behind it.
+                let import = ((info >> 32) as u32).checked_sub(1);
+                other(to, ImageRelocation { at, kind, import, addend })?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the places of those without addends.
@@ -177,6 +190,13 @@ impl ImageIndex {
     /// Returns the segment that has an address, its end included.
     pub(crate) fn segment_at(&self, address: u64) -> Option<usize> {
         self.segments.iter().position(|segment| (segment.address..=segment.address + segment.bytes).contains(&address))
+    }
+
+    /// Returns the bytes that the file has of the segment at an address, unless it is executable.
+    pub(super) fn data_at(&self, address: u64) -> Range<u64> {
+        let bytes = |segment: &ImageSegment| segment.address..segment.address + segment.file.len() as u64;
+        let mut data = self.segments.iter().filter(|segment| !segment.executable).map(bytes);
+        data.find(|bytes| bytes.contains(&address)).unwrap_or_default()
     }
 
     /// Returns whether bytes of the file are mapped at an address, in a segment that is not executable unless `code`.

@@ -1,10 +1,12 @@
 //! The checks of relocations by the loader, and of references between segments.
 
+use std::ops::Range;
+
 use super::headers::{File, Tables};
 use super::index::{ImageIndex, ImageRelocation, RELR_WORD};
 use super::unfit::Unfit;
 use crate::elf::elf_abi::{LE, RELA_SIZE};
-use crate::elf::index::ObjectIndex;
+use crate::elf::index::{Name, ObjectIndex};
 use crate::elf::relocations::DynamicKind;
 
 /// Checks the relocations by the loader, and counts what they want of thread-local storage.
@@ -22,38 +24,13 @@ pub(super) fn check(
         return Err(Unfit::TOO_SHORT);
     }
     let without_addends = check_relr(file, image, tables)?;
-    let bad = Unfit::Malformed("a relocation is of an unknown kind, or outside its segment");
-    let (mut count, mut descriptors) = (0, 0);
-    let mut statics = Vec::new();
-    let (block, mut relocated, mut own_static) = (image.thread_local, false, false);
-    for relocation in image.relocations(file.machine, file.bytes) {
-        let ImageRelocation { at, kind, import, addend } = relocation;
-        count += 1;
-        let words = if kind == DynamicKind::Descriptor { 2 } else { 1 };
-        let symbol = import.map(|import| index.imports.get(import as usize).ok_or_else(|| bad.clone())).transpose()?;
-        let is_variable = kind.is_of_variable();
-        let agrees = match (kind, symbol) {
-            // What lies outside is among the references, too.
-            (DynamicKind::Relative, None) => true,
-            (DynamicKind::Indirect, None) => image.segment_at(addend as u64).is_some(),
-            (DynamicKind::Address | DynamicKind::Slot, Some(symbol)) => !symbol.thread_local,
-            (_, Some(symbol)) => is_variable && symbol.thread_local,
-            (_, None) => is_variable && block.is_some_and(|(.., bytes)| (0..=bytes as i64).contains(&addend)),
-        };
-        if !agrees || !image.has(at, 8 * words, false) {
-            return Err(bad);
-        }
-        descriptors += usize::from(words == 2);
-        relocated |= block.is_some_and(|(address, contents, _)| (address..address + contents).contains(&at));
-        if kind == DynamicKind::Distance {
-            match symbol {
-                Some(symbol) => statics.push(symbol.name),
-                None => own_static = true,
-            }
-        }
-    }
-    if count != size / RELA_SIZE + without_addends {
-        return Err(bad);
+    let (segment, statics) = (0..0, Vec::new());
+    let mut checks =
+        Checks { image, index, segment, count: 0, descriptors: 0, relocated: false, own_static: false, statics };
+    let checked = image.relocations(file.machine, file.bytes, &mut checks, Checks::relative, Checks::other);
+    let Checks { count, descriptors, relocated, own_static, statics, .. } = checks;
+    if checked.is_err() || count != size / RELA_SIZE + without_addends {
+        return Err(Unfit::Malformed("a relocation is of an unknown kind, or outside its segment"));
     }
     image.descriptors = descriptors;
     if own_static || relocated || !statics.is_empty() || descriptors != 0 {
@@ -62,6 +39,67 @@ pub(super) fn check(
         own.statics.extend(statics);
     }
     Ok(())
+}
+
+/// What is checked of relocations, one by one.
+struct Checks<'a> {
+    image: &'a ImageIndex,
+    index: &'a ObjectIndex,
+    /// The segment of the last one: most are in the same.
+    segment: Range<u64>,
+    count: u64,
+    descriptors: usize,
+    /// Whether they change the thread-local block, or want its distance from the thread pointer, and the names of
+    /// variables of which they do.
+    relocated: bool,
+    own_static: bool,
+    statics: Vec<Name>,
+}
+
+impl Checks<'_> {
+    /// Checks one that moves an address. What lies outside is among the references, too.
+    fn relative(&mut self, at: u64, _: u64) -> Result<(), ()> {
+        self.place(at, 1)
+    }
+
+    fn other(&mut self, relocation: ImageRelocation) -> Result<(), ()> {
+        let ImageRelocation { at, kind, import, addend } = relocation;
+        let symbol = match import {
+            Some(import) => Some(self.index.imports.get(import as usize).ok_or(())?),
+            None => None,
+        };
+        let is_variable = kind.is_of_variable();
+        let agrees = match (kind, symbol) {
+            (DynamicKind::Indirect, None) => self.image.segment_at(addend as u64).is_some(),
+            (DynamicKind::Address | DynamicKind::Slot, Some(symbol)) => !symbol.thread_local,
+            (_, Some(symbol)) => is_variable && symbol.thread_local,
+            (_, None) => {
+                let block = self.image.thread_local;
+                is_variable && block.is_some_and(|(.., bytes)| (0..=bytes as i64).contains(&addend))
+            }
+        };
+        agrees.then_some(()).ok_or(())?;
+        if kind == DynamicKind::Distance {
+            match symbol {
+                Some(symbol) => self.statics.push(symbol.name),
+                None => self.own_static = true,
+            }
+        }
+        self.descriptors += usize::from(kind == DynamicKind::Descriptor);
+        self.place(at, if kind == DynamicKind::Descriptor { 2 } else { 1 })
+    }
+
+    /// Checks that so many words are in a segment.
+    fn place(&mut self, at: u64, words: u64) -> Result<(), ()> {
+        self.count += 1;
+        if !self.segment.contains(&at) {
+            self.segment = self.image.data_at(at);
+        }
+        let block = self.image.thread_local;
+        self.relocated |= block.is_some_and(|(address, contents, _)| (address..address + contents).contains(&at));
+        let is_inside = self.segment.contains(&at) && self.segment.end - at >= 8 * words;
+        is_inside.then_some(()).ok_or(())
+    }
 }
 
 /// Checks the form of the table of relocations without addends; returns their number. Their places ascend, so that they

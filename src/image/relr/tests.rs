@@ -97,8 +97,12 @@ fn in_section(bytes: &[u8], address: u64) -> (String, u64) {
 /// Returns the relative relocations: place and target; those with addends alone, or all.
 fn relative(machine: u16, bytes: &[u8]) -> (Vec<u64>, Vec<(u64, u64)>) {
     let (_, image) = read_image(bytes, machine, true).unwrap();
-    let all = image.relocations(machine, bytes).filter(|of| of.kind == DynamicKind::Relative);
-    let all: Vec<_> = all.map(|of| (of.at, of.addend as u64)).collect();
+    let mut all = Vec::new();
+    let add = |all: &mut Vec<_>, at, to| {
+        all.push((at, to));
+        Ok::<(), ()>(())
+    };
+    image.relocations(machine, bytes, &mut all, add, |_, _| Ok(())).unwrap();
     let apart = image.relr_places(bytes).collect::<Vec<_>>();
     let with_addends = all.iter().map(|(at, _)| *at).filter(|at| !apart.contains(at)).collect();
     (with_addends, all)

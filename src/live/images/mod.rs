@@ -9,8 +9,7 @@ pub(crate) use functions::functions;
 use std::sync::Arc;
 
 use crate::cpu::list::{Lack, Lacks, List};
-use crate::elf::image_file::{ImageIndex, ImageRelocation, Unfit, read_image};
-use crate::elf::relocations::DynamicKind;
+use crate::elf::image_file::{ImageIndex, Unfit, read_image};
 use crate::elf::{ArrayKind, HOST_MACHINE, ObjectIndex};
 use crate::live::linker::Linker;
 use crate::{Error, ImageError, Result};
@@ -46,15 +45,16 @@ fn lacks(name: &str, bytes: &[u8], index: &ObjectIndex, image: &ImageIndex) -> R
     }
     let lists = || index.arrays.iter().zip(&image.arrays).filter(|(array, _)| array.kind != ArrayKind::Fini);
     let is_initialiser = |at| lists().any(|(array, start)| (*start..start + array.size).contains(&at));
-    for ImageRelocation { at, kind, addend, .. } in image.relocations(index.machine, bytes) {
-        if kind == DynamicKind::Relative
-            && is_initialiser(at)
-            && let Some(lack) = lacks.at(addend as u64)
-        {
-            let named = image.symtab(bytes).functions().find(|function| function.address == lack.address);
-            let function = named.map_or("an initialiser", |function| function.name);
-            return Err(Error::Image(lack_error(name, function, lack)));
-        }
+    let check = |at, address| match lacks.at(address).filter(|_| is_initialiser(at)) {
+        Some(lack) => Err(lack),
+        None => Ok(()),
+    };
+    let checked =
+        image.relocations(index.machine, bytes, &mut (), |(), at, address| check(at, address), |(), _| Ok(()));
+    if let Err(lack) = checked {
+        let named = image.symtab(bytes).functions().find(|function| function.address == lack.address);
+        let function = named.map_or("an initialiser", |function| function.name);
+        return Err(Error::Image(lack_error(name, function, lack)));
     }
     Ok(lacks)
 }
