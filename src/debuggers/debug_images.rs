@@ -25,7 +25,11 @@ pub(crate) struct DebugImage {
 
 struct Kept {
     code: Range<usize>,
-    image: Arc<[u8]>,
+    /// The distance from addresses of the information to those in memory.
+    distance: u64,
+    bytes: Arc<[u8]>,
+    /// Where the sections are in the bytes.
+    sections: Vec<(SectionId, Range<usize>)>,
     /// Made when a line is asked for: parsing takes milliseconds.
     context: Mutex<Option<Context<Bytes>>>,
 }
@@ -43,10 +47,55 @@ impl DebugImage {
     /// Keeps an image of an object with this code. With `shown`, debuggers have it, too.
     pub(crate) fn new(code: Range<usize>, image: Vec<u8>, shown: bool) -> Self {
         let image: Arc<[u8]> = image.into();
-        let kept = Kept { code: code.clone(), image: Arc::clone(&image), context: Mutex::new(None) };
-        IMAGES.lock().insert(code.start, Arc::new(kept));
+        let sections = FOR_LINES.into_iter().zip(sections_of(&image)).collect();
+        keep(Kept { code: code.clone(), distance: 0, bytes: Arc::clone(&image), sections, context: Mutex::new(None) });
         Self { code, _shown: shown.then(|| Registered::new(image)) }
     }
+
+    /// Keeps what lines of a linked image need of its file. `distance`: from addresses of its code to those in memory.
+    /// `None` if it has no debug information.
+    pub(crate) fn of_image(code: Range<usize>, file: &[u8], distance: u64) -> Option<Self> {
+        let (mut bytes, mut sections) = (Vec::new(), Vec::new());
+        for (id, range) in FOR_LINES.into_iter().zip(sections_of(file)) {
+            let start = bytes.len();
+            bytes.extend_from_slice(file.get(range).unwrap_or_default());
+            sections.push((id, start..bytes.len()));
+        }
+        if bytes.is_empty() {
+            return None;
+        }
+        keep(Kept { code: code.clone(), distance, bytes: bytes.into(), sections, context: Mutex::new(None) });
+        Some(Self { code, _shown: None })
+    }
+}
+
+/// What lines need.
+const FOR_LINES: [SectionId; 11] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugAranges,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugRanges,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+    SectionId::DebugTypes,
+];
+
+/// Returns where a file has the sections that lines need, as far as it has them.
+fn sections_of(file: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let file = object::File::parse(file).ok();
+    FOR_LINES.into_iter().map(move |id| {
+        let range = file.as_ref().and_then(|file| file.section_by_name(id.name())?.file_range());
+        let (start, size) = range.unwrap_or_default();
+        start as usize..start.saturating_add(size) as usize
+    })
+}
+
+fn keep(kept: Kept) {
+    IMAGES.lock().insert(kept.code.start, Arc::new(kept));
 }
 
 impl Drop for DebugImage {
@@ -73,7 +122,7 @@ impl Kept {
         if context.is_none() {
             *context = Some(Context::from_dwarf(self.dwarf().ok()?).ok()?);
         }
-        let mut frames = context.as_ref()?.find_frames(address).skip_all_loads().ok()?;
+        let mut frames = context.as_ref()?.find_frames(address.wrapping_sub(self.distance)).skip_all_loads().ok()?;
         let mut lines = Vec::new();
         while let Ok(Some(frame)) = frames.next() {
             let name = frame.function.as_ref().and_then(|function| function.raw_name().ok());
@@ -89,12 +138,10 @@ impl Kept {
     }
 
     fn dwarf(&self) -> gimli::Result<Dwarf<Bytes>> {
-        let file = object::File::parse(&*self.image).ok();
-        let all = Bytes::new(Arc::clone(&self.image), RunTimeEndian::Little);
-        Dwarf::load(|section: SectionId| {
-            let range = file.as_ref().and_then(|file| file.section_by_name(section.name())?.file_range());
-            let (start, size) = range.unwrap_or_default();
-            Ok(all.range(start as usize..start.saturating_add(size) as usize))
+        let all = Bytes::new(Arc::clone(&self.bytes), RunTimeEndian::Little);
+        Dwarf::load(|id: SectionId| {
+            let section = self.sections.iter().find(|(section, _)| *section == id);
+            Ok(all.range(section.map(|(_, range)| range.clone()).unwrap_or_default()))
         })
     }
 }

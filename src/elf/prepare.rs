@@ -126,6 +126,11 @@ impl Preparation {
         Self { debug, ..self }
     }
 
+    /// Returns what is kept for debuggers.
+    pub(crate) fn kept(&self) -> DebugInfo {
+        self.debug
+    }
+
     pub(crate) fn has_plugins(&self) -> bool {
         !self.plugins.is_empty()
     }

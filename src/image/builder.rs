@@ -107,8 +107,9 @@ impl ImageBuilder {
         self
     }
 
-    /// Keeps the debug information of objects that were compiled with `-g` (DWARF), for debuggers; off by default. It is
-    /// in the file, and takes no memory.
+    /// Keeps the debug information of objects that were compiled with `-g` (DWARF), for debuggers and
+    /// [`JitEngine::symbolize`](crate::JitEngine::symbolize); off by default. It is in the file, and takes no memory
+    /// unless [`symbolize`](crate::JitEngine::symbolize) is to have it.
     pub fn debug_info(mut self, keep: bool) -> Self {
         self.debug = keep;
         self

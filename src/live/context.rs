@@ -73,7 +73,8 @@ impl Context {
             Source::Bytes(bytes) => (self.spare.own(bytes), None),
             Source::File(file, pages) => (ObjectBytes::of_file(pages), Some(file)),
         };
-        let (index, image, lacks) = self.images.read(&name, &bytes)?;
+        let (mut index, image, lacks) = self.images.read(&name, &bytes)?;
+        index.debug = self.preparation.kept();
         let original = self.original(&bytes);
         let mut object = PreparedObject::new(name, kept_name, bytes, index);
         object.file = file.map(Box::new);

@@ -5,13 +5,14 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Stdio;
 
-use slabjit::{DebugInfo, JitEngine, Library, SlabLayout, Symbolized};
+use slabjit::{DebugInfo, ImageBuilder, JitEngine, Library, SlabLayout, Symbolized};
 
 use crate::common::{self, freed, link_shared, tests, tool};
 use crate::target::tool_command;
 
 tests![
     lines_are_those_that_addr2line_says,
+    images_have_the_lines_that_they_were_linked_with,
     names_need_no_lines,
     odd_debug_information_is_no_error,
     panics_name_loaded_callers;
@@ -155,6 +156,47 @@ fn lines_are_those_that_addr2line_says() {
                 // It rests, and has no lines any more.
                 let rests = at(&engine, address);
                 assert!(rests.explanation.removed.is_some() && rests.lines.is_empty(), "{rests}");
+            }
+        }
+    }
+}
+
+/// Smaller ones are copied, and may be packed; larger ones are pages of their file.
+fn images_have_the_lines_that_they_were_linked_with() {
+    let filler = common::compile("filler.c", "const char filler[100000] = {1};", &[]);
+    for (compiler, name, source, flags) in
+        [("gcc", "lines.c", C, &["-g", "-O2"][..]), ("clang-19", "lines.cpp", CXX, &["-gdwarf-4", "-O1", "-fPIC"])]
+    {
+        let object = common::compile_with(compiler, name, source, flags);
+        let shared = link_shared("lines.so", &[&object], &[]);
+        let builder = || ImageBuilder::new().object_file(&object).unwrap();
+        let path = |name: &str, builder: ImageBuilder| {
+            let path = common::temporary().join(name);
+            std::fs::write(&path, builder.link().unwrap()).unwrap();
+            path
+        };
+        let small = path("small_lines.so", builder().debug_info(true));
+        let large = path("large_lines.so", builder().object_file(&filler).unwrap().debug_info(true));
+        let without = path("without_lines.so", builder());
+        for engine in engines(DebugInfo::Lines).into_iter().chain(engines(DebugInfo::Full)) {
+            for image in [&small, &large] {
+                let library = engine.add_image_file(image).unwrap();
+                // SAFETY: nothing runs.
+                unsafe { library.initialize().unwrap() };
+                assert!(compare(&engine, &library, &shared, compiler, &format!("{compiler} {image:?}")) > 50);
+                freed(&library);
+            }
+        }
+        for (debug, image) in [(DebugInfo::Lines, &without), (DebugInfo::Names, &small)] {
+            for engine in engines(debug) {
+                let library = engine.add_image_file(image).unwrap();
+                // SAFETY: as above.
+                unsafe { library.initialize().unwrap() };
+                let function = &library.functions().unwrap()[0];
+                let seen = at(&engine, function.addresses.start);
+                assert_eq!(seen.explanation.function.unwrap().name.to_string(), function.name);
+                assert_eq!(seen.lines, []);
+                freed(&library);
             }
         }
     }

@@ -16,3 +16,9 @@ pub(crate) fn functions<'a>(image: &'a ImageIndex, bytes: &'a [u8], addresses: &
     all.extend(symtab.functions().filter_map(moved));
     SortedFunctions::new(all)
 }
+
+/// Returns the distance from addresses of an image's code in the file to those in memory.
+pub(crate) fn code_distance(image: &ImageIndex, addresses: &[u64]) -> Option<u64> {
+    let mut segments = image.segments.iter().zip(addresses);
+    segments.find(|(segment, _)| segment.executable).map(|(segment, address)| address.wrapping_sub(segment.address))
+}

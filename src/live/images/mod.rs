@@ -4,7 +4,7 @@ mod file;
 mod functions;
 
 pub(crate) use file::Source;
-pub(crate) use functions::functions;
+pub(crate) use functions::{code_distance, functions};
 
 use std::sync::Arc;
 

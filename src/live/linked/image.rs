@@ -74,13 +74,19 @@ impl Image {
         if let Some(allocation) = &mut linked.allocation {
             allocation.slab_mut().belong_to(library, &object.kept_name, &functions);
         }
-        let level = object.index.debug;
-        let names = if level == DebugInfo::Full { Names::default() } else { Names::add(functions.all()) };
+        // An image's debug information has its own addresses, which debuggers could not move.
+        let is_shown = object.index.debug == DebugInfo::Full && object.image.is_none();
+        let names = if is_shown { Names::default() } else { Names::add(functions.all()) };
         // SAFETY: by the linker, the code is published; the image owns it.
         unsafe { jitdump::record(functions.all()) };
         let code = linked.allocation.as_ref().and_then(|allocation| allocation.slab().code());
-        let image = code.zip(linked.debug_image);
-        let image = image.map(|(code, image)| Box::new(DebugImage::new(code, image, level == DebugInfo::Full)));
+        let debug = code.and_then(|code| match &object.image {
+            None => Some(DebugImage::new(code, linked.debug_image?, is_shown)),
+            Some(_) if object.index.debug == DebugInfo::Names => None,
+            Some(image) => {
+                DebugImage::of_image(code, &object.bytes, images::code_distance(image, &linked.definitions)?)
+            }
+        });
         // SAFETY: by the linker, the addresses are those of the same sections in the published memory.
         let arrays = unsafe { InitFini::read(&object.index, &linked.arrays, linked.slots) };
         // A fuzzer's objects are linked, and never run.
@@ -91,7 +97,7 @@ impl Image {
             batch,
             bridges: linked.bridges,
             _names: names,
-            _debug: image,
+            _debug: debug.map(Box::new),
             frames,
             _variables: linked.variables,
             allocation: linked.allocation,
