@@ -398,6 +398,15 @@ impl Layout {
         CLASSES.into_iter().zip(&self.segments).find(has).map(|(class, _)| class)
     }
 
+    /// Returns the end of the last segment of these that there is.
+    fn end(&self, classes: &[Class], bytes: impl Fn(&Segment) -> u64) -> Option<u64> {
+        let segments = CLASSES.into_iter().zip(&self.segments).filter(|(class, _)| classes.contains(class));
+        let (class, last) = segments.filter(|(_, segment)| segment.memory_bytes != 0).last()?;
+        // There is padding behind what becomes read-only.
+        let bytes = if class == Class::Relro { last.file_bytes } else { bytes(last) };
+        Some(last.address + bytes)
+    }
+
     pub(super) fn made(&self, made: Made) -> Option<&Out> {
         self.outs.get((*self.made.get(made as usize)?)? as usize)
     }
@@ -446,6 +455,9 @@ impl Layout {
             }
             Target::Dynamic => self.made(Made::Dynamic)?.address,
             Target::Start => 0,
+            Target::CodeEnd => self.end(&[Class::Read, Class::Code], |code| code.memory_bytes)?,
+            Target::DataEnd => self.end(&CLASSES, |data| data.file_bytes)?,
+            Target::End => self.end(&CLASSES, |last| last.memory_bytes)?,
             Target::ThreadLocal => self.thread_local?.address,
             Target::Helper(number) => {
                 self.made(Made::Helpers)?.address + u64::from(number) * parts.machine.helper_bytes

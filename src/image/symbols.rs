@@ -42,6 +42,12 @@ pub(super) enum Target {
     Dynamic,
     /// The start of the image.
     Start,
+    /// The end of the image's code.
+    CodeEnd,
+    /// The end of its data that the file has, where zeros begin.
+    DataEnd,
+    /// The end of the image.
+    End,
     /// The start of the image's thread-local variables (`_TLS_MODULE_BASE_`).
     ThreadLocal,
     /// A function that the image has of its own.
@@ -373,6 +379,9 @@ impl<'a> Symbols<'a> {
                 "_DYNAMIC" => Some(Target::Dynamic),
                 "_TLS_MODULE_BASE_" => Some(Target::ThreadLocal),
                 "__ehdr_start" | "__executable_start" => Some(Target::Start),
+                "_etext" | "etext" | "__etext" => Some(Target::CodeEnd),
+                "_edata" | "edata" | "__bss_start" => Some(Target::DataEnd),
+                "_end" | "end" => Some(Target::End),
                 _ => bound("__start_", false).or_else(|| bound("__stop_", true)),
             };
             match known {

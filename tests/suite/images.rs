@@ -14,6 +14,7 @@ tests![
     debug_information_is_kept_on_request,
     a_thousand_kernels_in_one_image,
     members_of_archives_are_taken,
+    bounds_of_the_file_are_the_image_s,
     images_use_and_are_used_by_libraries,
     images_come_and_go,
     libraries_are_saved,
@@ -216,6 +217,55 @@ fn members_of_archives_are_taken() {
     assert!(library.symbols().contains(&"unneeded".to_owned()));
     assert_eq!(library.undefined_symbols().unwrap()[0].name, "nowhere");
     drop(library);
+    engine.finish();
+}
+
+/// What `ld -shared` makes of the same object is the oracle, and `dlopen` the other loader.
+fn bounds_of_the_file_are_the_image_s() {
+    const BOUNDS: &str = "
+        typedef const char at[];
+        extern at etext HIDDEN, _etext HIDDEN, __etext HIDDEN, edata HIDDEN, _edata HIDDEN, __bss_start HIDDEN;
+        extern at end HIDDEN, _end HIDDEN;
+        #ifdef DATA
+        int data[10] = {1}, zeros[PADDING];
+        static int of_data(void) {
+            const char *d = (const char *)data, *z = (const char *)zeros;
+            return (d < edata && edata - d < 4096 + (int)sizeof data) | (__bss_start <= z) << 1
+                | (z + sizeof zeros <= end) << 2 | (end - z < 4096 + (int)sizeof zeros) << 3;
+        }
+        #else
+        static int of_data(void) { return 15; }
+        #endif
+        int bounds(void) {
+            const char *f = (const char *)bounds;
+            return of_data() | (f < etext && etext - f < 4096) << 4
+                | (etext == _etext && etext == __etext && edata == _edata && edata == __bss_start && end == _end) << 5
+                | (edata <= end && end > f) << 6;
+        }
+    ";
+    const ALL: i32 = 0x7f;
+    let engine = Checked::new();
+    for (hidden, data) in [("", true), ("__attribute__((visibility(\"hidden\")))", true), ("", false)] {
+        for padding in [3, 100_000] {
+            let defined = [format!("-DHIDDEN={hidden}"), format!("-DPADDING={padding}"), "-DDATA".to_owned()];
+            let mut flags: Vec<&str> = defined.iter().map(String::as_str).collect();
+            if !data {
+                flags.pop();
+            }
+            let object = common::compile("bounds.c", BOUNDS, &[&flags[..], &["-fPIC", "-O1"]].concat());
+            let image = ImageBuilder::new().object_file(&object).unwrap().link().unwrap();
+            for file in [&link_shared("bounds.so", &[&object], &[]), &write("bounds.so", &image)] {
+                let library = dlopen(file);
+                // SAFETY: that is its type.
+                let bounds = unsafe { library.get::<extern "C" fn() -> i32>(b"bounds").unwrap() };
+                assert_eq!(bounds(), ALL, "{file:?} {flags:?}");
+            }
+            let library = engine.add_image(&image).unwrap();
+            assert!(library.undefined_symbols().unwrap().is_empty());
+            assert_eq!(call(&library, "bounds"), ALL, "{flags:?}");
+            freed(&library);
+        }
+    }
     engine.finish();
 }
 
