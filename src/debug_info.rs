@@ -11,7 +11,7 @@ pub enum DebugInfo {
     /// Names and source lines: [`JitEngine::symbolize`](crate::JitEngine::symbolize) says files and lines of objects
     /// that were compiled with `-g`. Takes as many bytes as their debug sections have, without places of variables.
     Lines,
-    /// All debug sections. Debuggers (GDB, LLDB) get each object with its lines, variables, types and unwind records. Of
-    /// images the same as [`Lines`](Self::Lines): debuggers read their files.
+    /// All debug sections. Debuggers (GDB, LLDB) get each object with its lines, variables, types and unwind records.
+    /// For images it keeps the same as [`Lines`](Self::Lines): debuggers read their files.
     Full,
 }

@@ -348,8 +348,8 @@ impl Library {
         unsafe { self.inner.make_ready() }
     }
 
-    /// Returns every name that a link would find undefined now, and the objects that refer to it. Links nothing, and opens
-    /// no shared library: names of those that an image needs (`DT_NEEDED`) are among them until the first link.
+    /// Returns every name that a link would find undefined now, and the objects that refer to it. Links nothing, and
+    /// opens no shared library: names of those that an image needs (`DT_NEEDED`) are among them until the first link.
     ///
     /// # Errors
     /// Errors of archive members that are needed; [`LibraryError::Removed`](crate::LibraryError::Removed).

@@ -5,15 +5,16 @@ use std::ffi::c_void;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::Corpus;
-use slabjit::{ImageBuilder, JitEngine, Limits, SlabLayout};
+use slabjit::{DebugInfo, ImageBuilder, JitEngine, Limits, SlabLayout};
 
 libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     slabjit_fuzz::mutate(data, size, max_size, seed)
 });
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| -> Corpus {
-    static ENGINES: LazyLock<[JitEngine; 2]> =
-        LazyLock::new(|| [SlabLayout::PerObject, SlabLayout::Packed].map(engine));
+    static ENGINES: LazyLock<[JitEngine; 2]> = LazyLock::new(|| {
+        [(SlabLayout::PerObject, DebugInfo::Lines), (SlabLayout::Packed, DebugInfo::Names)].map(engine)
+    });
     // e_type: ET_REL
     let linked = if bytes.get(16) == Some(&1) { link(bytes) } else { Ok(bytes.to_vec()) };
     match linked.and_then(|image| load(&ENGINES[bytes.len() % 2], &image)) {
@@ -22,14 +23,19 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| -> Corpus {
     }
 });
 
-fn engine(layout: SlabLayout) -> JitEngine {
-    JitEngine::builder().slab_layout(layout).build().unwrap()
+fn engine((layout, debug): (SlabLayout, DebugInfo)) -> JitEngine {
+    JitEngine::builder().slab_layout(layout).debug_info(debug).build().unwrap()
 }
 
 fn link(bytes: &[u8]) -> slabjit::Result<Vec<u8>> {
     let mut limits = Limits::default();
     limits.decompressed_bytes = 1 << 20;
-    ImageBuilder::new().limits(limits).pack_relative_relocations(bytes.len() % 4 < 2).object("fuzz", bytes).link()
+    ImageBuilder::new()
+        .limits(limits)
+        .pack_relative_relocations(bytes.len() % 4 < 2)
+        .debug_info(bytes.len() % 8 < 4)
+        .object("fuzz", bytes)
+        .link()
 }
 
 fn load(engine: &JitEngine, bytes: &[u8]) -> slabjit::Result<()> {
@@ -48,7 +54,9 @@ fn load(engine: &JitEngine, bytes: &[u8]) -> slabjit::Result<()> {
     unsafe { library.initialize()? };
     for name in library.symbols() {
         // SAFETY: the addresses are only looked at.
-        let _ = unsafe { library.get::<*const c_void>(&name) };
+        if let Ok(symbol) = unsafe { library.get::<*const c_void>(&name) } {
+            let _ = engine.symbolize(symbol.address());
+        }
     }
     library.remove();
     Ok(())

@@ -211,9 +211,11 @@ mod tests {
         assert_eq!(whole.count(), 4);
     }
 
+    // This machine's CPU is asked.
+    #[cfg(target_arch = "x86_64")]
     #[test]
     fn the_first_feature_that_is_missing_is_told() {
-        // Two names are overwritten with such as no CPU has.
+        // Two names are overwritten with names that no CPU has.
         let records = vec![
             (0x100, needs(&[("AVX2", 9), ("AVX512F", 4), ("SSE3", 0)], false)),
             (0x200, needs(&[("SSE3", 1)], true)),

@@ -7,10 +7,14 @@ use std::sync::Arc;
 
 use addr2line::Context;
 use gimli::{Dwarf, EndianArcSlice, RunTimeEndian, SectionId};
-use object::{Object as _, ObjectSection as _};
+use object::LittleEndian;
+use object::elf::FileHeader64;
+use object::read::elf::{FileHeader as _, SectionHeader as _};
 
 use super::jit_interface::Registered;
 use crate::fork_guard::Mutex;
+
+const LITTLE: LittleEndian = LittleEndian;
 
 type Bytes = EndianArcSlice<RunTimeEndian>;
 
@@ -47,7 +51,7 @@ impl DebugImage {
     /// Keeps an image of an object with this code. With `shown`, debuggers have it, too.
     pub(crate) fn new(code: Range<usize>, image: Vec<u8>, shown: bool) -> Self {
         let image: Arc<[u8]> = image.into();
-        let sections = FOR_LINES.into_iter().zip(sections_of(&image)).collect();
+        let sections = sections_of(&image).unwrap_or_default();
         keep(Kept { code: code.clone(), distance: 0, bytes: Arc::clone(&image), sections, context: Mutex::new(None) });
         Self { code, _shown: shown.then(|| Registered::new(image)) }
     }
@@ -56,9 +60,12 @@ impl DebugImage {
     /// `None` if it has no debug information.
     pub(crate) fn of_image(code: Range<usize>, file: &[u8], distance: u64) -> Option<Self> {
         let (mut bytes, mut sections) = (Vec::new(), Vec::new());
-        for (id, range) in FOR_LINES.into_iter().zip(sections_of(file)) {
+        for (id, range) in sections_of(file)? {
             let start = bytes.len();
-            bytes.extend_from_slice(file.get(range).unwrap_or_default());
+            // Sections that share bytes are no linker's.
+            if start + range.len() <= file.len() {
+                bytes.extend_from_slice(file.get(range).unwrap_or_default());
+            }
             sections.push((id, start..bytes.len()));
         }
         if bytes.is_empty() {
@@ -84,14 +91,24 @@ const FOR_LINES: [SectionId; 11] = [
     SectionId::DebugTypes,
 ];
 
-/// Returns where a file has the sections that lines need, as far as it has them.
-fn sections_of(file: &[u8]) -> impl Iterator<Item = Range<usize>> {
-    let file = object::File::parse(file).ok();
-    FOR_LINES.into_iter().map(move |id| {
-        let range = file.as_ref().and_then(|file| file.section_by_name(id.name())?.file_range());
-        let (start, size) = range.unwrap_or_default();
-        start as usize..start.saturating_add(size) as usize
-    })
+/// Returns where a file has the sections that lines need, the first of each name. Names are compared where they begin:
+/// none is looked through for its end.
+fn sections_of(file: &[u8]) -> Option<Vec<(SectionId, Range<usize>)>> {
+    let header = FileHeader64::<LittleEndian>::parse(file).ok()?;
+    let headers = header.section_headers(LITTLE, file).ok()?;
+    let names = headers.get(header.shstrndx(LITTLE, file).ok()? as usize)?.data(LITTLE, file).ok()?;
+    let mut sections = Vec::with_capacity(FOR_LINES.len());
+    for section in headers {
+        let name = names.get(section.sh_name(LITTLE) as usize..).unwrap_or_default();
+        let is_it = |id: &SectionId| name.strip_prefix(id.name().as_bytes()).is_some_and(|end| end.first() == Some(&0));
+        let Some(id) = FOR_LINES.into_iter().find(is_it) else { continue };
+        let (start, size) = section.file_range(LITTLE).unwrap_or_default();
+        let range = start as usize..start.saturating_add(size) as usize;
+        if file.get(range.clone()).is_some() && sections.iter().all(|(of, _)| *of != id) {
+            sections.push((id, range));
+        }
+    }
+    Some(sections)
 }
 
 fn keep(kept: Kept) {

@@ -400,8 +400,8 @@ impl Layout {
 
     /// Returns the end of the last segment of these that there is.
     fn end(&self, classes: &[Class], bytes: impl Fn(&Segment) -> u64) -> Option<u64> {
-        let segments = CLASSES.into_iter().zip(&self.segments).filter(|(class, _)| classes.contains(class));
-        let (class, last) = segments.filter(|(_, segment)| segment.memory_bytes != 0).last()?;
+        let mut segments = CLASSES.into_iter().zip(&self.segments).filter(|(class, _)| classes.contains(class));
+        let (class, last) = segments.rfind(|(_, segment)| segment.memory_bytes != 0)?;
         // There is padding behind what becomes read-only.
         let bytes = if class == Class::Relro { last.file_bytes } else { bytes(last) };
         Some(last.address + bytes)

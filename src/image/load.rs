@@ -217,7 +217,7 @@ impl<'a> Loading<'a> {
     }
 }
 
-/// An image whose relocations are made.
+/// An image whose relocations are being made.
 struct Relocating<'p, 'l, 'a> {
     placed: &'p Placed<'l, 'a>,
     slab: &'p mut WritableSlab,
@@ -305,7 +305,7 @@ impl Placed<'_, '_> {
             DynamicKind::Module => Some(self.of.variable(relocation)?.module),
             DynamicKind::Offset => Some(variable()?.offset),
             DynamicKind::Distance => Some(variable()?.distance? as u64),
-            // Others write them.
+            // `relative` and `write_descriptor` give these.
             DynamicKind::Relative | DynamicKind::Descriptor => None,
         }
     }

@@ -368,6 +368,7 @@ impl<'a> Symbols<'a> {
 
     /// Binds names that the linker defines, and refuses hidden ones that nobody does.
     fn bind_imports(&mut self, inputs: &[Input]) -> Result<()> {
+        let is_aarch64 = inputs.first().is_some_and(|input| input.index.machine == EM_AARCH64);
         for global in self.globals.iter_mut().filter(|global| global.rank == Rank::Undefined) {
             let bound = |prefix: &str, is_end| {
                 let set = *self.sets.get(global.name.strip_prefix(prefix)?)?;
@@ -382,6 +383,8 @@ impl<'a> Symbols<'a> {
                 "_etext" | "etext" | "__etext" => Some(Target::CodeEnd),
                 "_edata" | "edata" | "__bss_start" => Some(Target::DataEnd),
                 "_end" | "end" => Some(Target::End),
+                "__bss_start__" if is_aarch64 => Some(Target::DataEnd),
+                "_bss_end__" | "__bss_end__" | "__end__" if is_aarch64 => Some(Target::End),
                 _ => bound("__start_", false).or_else(|| bound("__stop_", true)),
             };
             match known {

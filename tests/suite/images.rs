@@ -246,7 +246,7 @@ fn bounds_of_the_file_are_the_image_s() {
     const ALL: i32 = 0x7f;
     let engine = Checked::new();
     for (hidden, data) in [("", true), ("__attribute__((visibility(\"hidden\")))", true), ("", false)] {
-        for padding in [3, 100_000] {
+        for padding in if data { &[3, 100_000][..] } else { &[3] } {
             let defined = [format!("-DHIDDEN={hidden}"), format!("-DPADDING={padding}"), "-DDATA".to_owned()];
             let mut flags: Vec<&str> = defined.iter().map(String::as_str).collect();
             if !data {

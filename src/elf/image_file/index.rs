@@ -101,8 +101,8 @@ impl ExportTables {
 }
 
 impl ImageIndex {
-    /// Gives `to` the relocations by the loader, until an error. Most move an address of the image: those are told
-    /// apart, as its place and the address.
+    /// Gives `to` the relocations by the loader, until an error. Most move an address of the image: `relative` gets
+    /// those, as place and address; `other` gets the rest.
     pub(crate) fn relocations<T, E>(
         &self,
         machine: u16,

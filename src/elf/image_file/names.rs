@@ -5,9 +5,9 @@ use memchr::memchr;
 /// Reads names of a table.
 pub(crate) struct Names<'a> {
     table: &'a [u8],
-    /// The table as text, if many of its names are read and all of them are text: each is not looked through then.
+    /// The table as text, if most names are read and all of them are text: then no name is checked again.
     text: Option<&'a str>,
-    /// The bytes that may still be read.
+    /// The bytes that may still be looked through.
     left: usize,
 }
 
@@ -26,8 +26,10 @@ impl<'a> Names<'a> {
     pub(crate) fn read(&mut self, at: u32) -> Option<&'a str> {
         let start = at as usize;
         let bytes = self.table.get(start..)?;
-        let length = memchr(0, bytes.get(..self.left).unwrap_or(bytes)).filter(|length| *length != 0)?;
-        self.left -= length;
+        let bytes = bytes.get(..self.left).unwrap_or(bytes);
+        let length = memchr(0, bytes);
+        self.left -= length.unwrap_or(bytes.len());
+        let length = length.filter(|length| *length != 0)?;
         match self.text {
             Some(text) => text.get(start..start + length),
             None => std::str::from_utf8(bytes.get(..length)?).ok(),
@@ -59,5 +61,9 @@ mod tests {
         let mut names = Names::most(&table, 1000);
         let read: usize = (0..1000).filter_map(|at| names.read(at)).map(str::len).sum();
         assert!((1 << 16..3 << 16).contains(&read), "{read}");
+        // Nor is the end looked for that there is not.
+        let mut names = Names::some(&[b'x'; 1000], 1);
+        assert_eq!([0; 3].map(|at| names.read(at)), [None; 3]);
+        assert_eq!(names.left, 0);
     }
 }

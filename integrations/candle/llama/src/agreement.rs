@@ -2,7 +2,8 @@
 //!
 //! A number between two steps of 8 bits goes to one or the other by the last bit of a sum, and each such choice moves
 //! others: two orders of adding end at a distance that quantisation makes, also with candle alone. How far is measured
-//! here: candle's model beside itself, with embeddings that differ in the last bits. The kernels have to be as near.
+//! here: candle's model beside itself, with embeddings that differ in the last bits. The kernels have to be within three
+//! times of that.
 //! Texts are compared with weights whose best token leads by more than that.
 
 use anyhow::{Result, ensure};
@@ -35,8 +36,8 @@ pub fn check(
     }
     let of_kernels = mean_square(&expected, &kernels.read(text)?);
     println!(
-        "{precision:?}: scores of kernels and of candle differ by {of_kernels:.1e} (mean square), those of candle and of \
-         itself after a change of 1e-6 by {of_candle:.1e}",
+        "{precision:?}: scores of kernels and candle differ by {of_kernels:.1e} (mean square), those of candle and \
+         itself after changes of up to 3e-6 by {of_candle:.1e}",
     );
     ensure!(of_kernels <= TOLERANCE * of_candle, "the kernels are not as near to candle as it is to itself");
     Ok(())
