@@ -179,6 +179,13 @@ impl<'a> Object<'a> {
     }
 }
 
+/// Whether a linker defines a name for a bound of the file.
+pub fn is_bound(name: &str) -> bool {
+    let of_aarch64 = ["__bss_start__", "_bss_end__", "__bss_end__", "__end__"];
+    let bounds = ["_etext", "etext", "__etext", "_edata", "edata", "__bss_start", "_end", "end"];
+    bounds.contains(&name) || cfg!(target_arch = "aarch64") && of_aarch64.contains(&name)
+}
+
 /// Whether the linker, or what it puts into each module, defines a name.
 fn is_made(name: &str) -> bool {
     let of_module = [
@@ -186,17 +193,17 @@ fn is_made(name: &str) -> bool {
         "_DYNAMIC",
         "__ehdr_start",
         "__executable_start",
-        "_etext",
-        "_edata",
-        "_end",
-        "__bss_start",
         "__dso_handle",
         "atexit",
         "at_quick_exit",
         "pthread_atfork",
     ];
     let of_array = |name: &str| name.ends_with("_array_start") || name.ends_with("_array_end");
-    of_module.contains(&name) || name.starts_with("__start_") || name.starts_with("__stop_") || of_array(name)
+    of_module.contains(&name)
+        || is_bound(name)
+        || name.starts_with("__start_")
+        || name.starts_with("__stop_")
+        || of_array(name)
 }
 
 fn read_symbols(table: &[u8], strings: &[u8]) -> Option<Vec<Symbol>> {

@@ -10,7 +10,7 @@ use slabjit::Error;
 
 use crate::companion;
 use crate::contents::{self, Verified};
-use crate::elf::Object;
+use crate::elf::{self, Object};
 use crate::low;
 use crate::members::{Archive, Member};
 use crate::outcome::Outcome;
@@ -156,8 +156,8 @@ fn both(of: &Archive, member: &Member, options: &Options, with_contents: bool) {
     }
     if options.images {
         // An image has these of its own.
-        imports
-            .retain(|name, _| !matches!(name.as_str(), "atexit" | "at_quick_exit" | "pthread_atfork" | "__dso_handle"));
+        let is_own = |name: &str| matches!(name, "atexit" | "at_quick_exit" | "pthread_atfork" | "__dso_handle");
+        imports.retain(|name, _| !is_own(name) && !elf::is_bound(name));
     }
     let wants_variables = object.as_ref().is_some_and(|o| o.thread_local_imports().next().is_some());
     let wants_hidden = options.images && object.as_ref().is_some_and(|o| o.hidden_imports().next().is_some());

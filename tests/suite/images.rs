@@ -254,7 +254,7 @@ fn bounds_of_the_file_are_the_image_s() {
             }
             let object = common::compile("bounds.c", BOUNDS, &[&flags[..], &["-fPIC", "-O1"]].concat());
             let image = ImageBuilder::new().object_file(&object).unwrap().link().unwrap();
-            for file in [&link_shared("bounds.so", &[&object], &[]), &write("bounds.so", &image)] {
+            for file in [&link_shared("bounds.so", &[&object], &["-Wl,-Bsymbolic"]), &write("bounds.so", &image)] {
                 let library = dlopen(file);
                 // SAFETY: that is its type.
                 let bounds = unsafe { library.get::<extern "C" fn() -> i32>(b"bounds").unwrap() };
