@@ -2,9 +2,8 @@
 //!
 //! A number between two steps of 8 bits goes to one or the other by the last bit of a sum, and each such choice moves
 //! others: two orders of adding end at a distance that quantisation makes, also with candle alone. How far is measured
-//! here: candle's model beside itself, with embeddings that differ in the last bits. The kernels have to be within three
-//! times of that.
-//! Texts are compared with weights whose best token leads by more than that.
+//! here: candle's model beside itself, with embeddings that differ in the last bits. The kernels may be three times as
+//! far. With these weights the best token leads by more than either, so that texts can be compared.
 
 use anyhow::{Result, ensure};
 
