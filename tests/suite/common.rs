@@ -9,6 +9,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -111,20 +112,35 @@ pub fn child_with(name: &str, environment: &[(&str, &str)]) -> ChildEnd {
     }
 }
 
+/// How long a process may take: one that hangs must not hang the suite.
+const LIMIT: Duration = Duration::from_secs(900);
+
 /// Runs a process to its end. Children that it leaves behind are killed: one that hangs keeps the pipes open, and would
 /// be waited for.
 fn output(command: &mut Command) -> Output {
     let child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
     let id = Pid::from_child(&child);
+    let (ended, wait) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             // It is left for the other thread to wait for, so that its number is nobody else's.
             if waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).is_ok() {
-                let _ = kill_process_group(id, Signal::KILL);
+                let _ = ended.send(());
             }
         });
-        child.wait_with_output().unwrap()
+        let late = scope.spawn(move || {
+            let end = wait.recv_timeout(LIMIT);
+            if end != Err(RecvTimeoutError::Disconnected) {
+                let _ = kill_process_group(id, Signal::KILL);
+            }
+            end == Err(RecvTimeoutError::Timeout)
+        });
+        let mut output = child.wait_with_output().unwrap();
+        if late.join().unwrap() {
+            output.stderr.extend_from_slice(format!("\nkilled: it had not ended after {LIMIT:?}\n").as_bytes());
+        }
+        output
     })
 }
 
@@ -156,18 +172,18 @@ pub fn thread_time() -> Duration {
 pub fn within(limit: Duration, what: &str, f: impl FnOnce() + Send + 'static) {
     // Under qemu-user every instruction costs some twenty; and under valgrind.
     let limit = if cfg!(target_arch = "aarch64") || target::under_valgrind() { limit * 10 } else { limit };
-    let (done, wait) = std::sync::mpsc::channel();
+    let (done, wait) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         f();
         let _ = done.send(());
     });
     match wait.recv_timeout(limit) {
-        Ok(()) | Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
+        Ok(()) | Err(RecvTimeoutError::Disconnected) => {
             if let Err(panic) = thread.join() {
                 std::panic::resume_unwind(panic);
             }
         }
-        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("{what}: not done after {limit:?}"),
+        Err(RecvTimeoutError::Timeout) => panic!("{what}: not done after {limit:?}"),
     }
 }
 

@@ -12,14 +12,13 @@ use slabjit::{Drain, JitEngine, Library, ObjectInput, ObjectPlugin, ObjectReport
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::common::{call, child, child_with, compile_bytes, freed, int, tests};
-use crate::target::{by_qemu, under_qemu};
+use crate::common::{call, child, compile_bytes, freed, int, tests};
+use crate::target::by_qemu;
 
 tests![
-    constructors_destructors_and_exit_handlers, resolvers, destructors_of_threads, drains, plugins,
-    sixteen_threads_whose_initialisers_and_finalisers_load;
-    alone: subscribers;
-    parts: subscribers_part, sixteen_threads,
+    constructors_destructors_and_exit_handlers, resolvers, destructors_of_threads, drains, plugins;
+    alone: subscribers, sixteen_threads_whose_initialisers_and_finalisers_load;
+    parts: subscribers_part,
 ];
 
 /// As long as another thread may take for a little, before it counts as one that waits for us.
@@ -306,16 +305,6 @@ extern "C" fn look_up_load_and_remove() {
 }
 
 fn sixteen_threads_whose_initialisers_and_finalisers_load() {
-    // qemu-user's mmap gives up where pages are larger than the host's, and the only hole that is left begins at one of
-    // the host's: in 1 of 80 runs, threads that start at once found no room for their signal stacks.
-    let environment: &[_] = if under_qemu() { &[("QEMU_RESERVED_VA", "0x8000000000")] } else { &[] };
-    let end = child_with("sixteen_threads", environment);
-    assert_eq!(end.code, Some(0), "{end:?}");
-}
-
-fn sixteen_threads() {
-    // SAFETY: ends a process that hangs.
-    unsafe { libc::alarm(by_qemu(120, 600) as u32) };
     let engine = JitEngine::new().unwrap();
     let plain = compile_bytes("plain.c", "int value(void) { return 40; }", &[]);
     let library = engine.add_object(&plain).unwrap();
