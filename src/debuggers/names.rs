@@ -49,16 +49,24 @@ enum Pieces {
     One(Piece),
     /// Of an object whose functions lie in several regions.
     Many(Box<[Piece]>),
+    /// Of an object that fills a region: a file of its own.
+    Own(#[allow(dead_code, reason = "debuggers read it")] Box<NamesFile>),
 }
 
 impl Names {
-    /// Adds functions, which are sorted. Debuggers that are attached see them after [`announce`].
-    pub(crate) fn add(functions: &[Function<'_>]) -> Self {
+    /// Adds functions, which are sorted. `is_alone`: no other object's code lies between them. Debuggers that are
+    /// attached see them after [`announce`].
+    pub(crate) fn add(functions: &[Function<'_>], is_alone: bool) -> Self {
         let bits = region_bits();
         let region = |function: &Function<'_>| function.address as usize >> bits;
         let mut pieces: Vec<Piece> = Vec::new();
-        if functions.is_empty() {
+        let (Some(first), Some(last)) = (functions.first().map(region), functions.last().map(region)) else {
             return Self::default();
+        };
+        // In the first region others lie before them, in the last one behind them, and none lies in between: sections
+        // of files do not overlap.
+        if is_alone && last - first >= 2 {
+            return Self(NamesFile::of(functions).map_or(Pieces::None, |file| Pieces::Own(Box::new(file))));
         }
         let mut files = FILES.lock();
         files.settle();
@@ -81,7 +89,7 @@ impl Names {
 impl Drop for Names {
     fn drop(&mut self) {
         let pieces = match &self.0 {
-            Pieces::None => return,
+            Pieces::None | Pieces::Own(_) => return,
             Pieces::One(piece) => std::slice::from_ref(piece),
             Pieces::Many(pieces) => pieces,
         };

@@ -1,7 +1,8 @@
 //! A file with the names of the functions that begin in a region of addresses, which changes in place while it is
-//! registered. Its section reaches from the first function to the end of the last one, which may be in another region:
+//! registered, or of those of one large object. Its section reaches from the first function to the end of the last one, which may be in another region:
 //! functions do not overlap, so neither do sections. A debugger reads it when it attaches, at whatever moment that is.
 
+use std::fmt;
 use std::ops::Range;
 
 use object::elf;
@@ -82,6 +83,15 @@ impl NamesFile {
             stale: Vec::new(),
             live: 0,
         }
+    }
+
+    /// A file with the functions of one object only, which a debugger is told of.
+    pub(super) fn of(functions: &[Function<'_>]) -> Option<Self> {
+        let bytes = functions.iter().map(|function| function.name.len() + 1).sum();
+        let mut file = Self::new(0, functions.len(), bytes);
+        file.add(functions)?;
+        file.tell();
+        Some(file)
     }
 
     /// Adds functions of one object.
@@ -200,6 +210,12 @@ impl NamesFile {
     }
 }
 
+impl fmt::Debug for NamesFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamesFile").field("code", &self.code).finish_non_exhaustive()
+    }
+}
+
 /// The bounds of no functions.
 const NOTHING: Range<u64> = Range { start: u64::MAX, end: 0 };
 
@@ -272,6 +288,22 @@ mod tests {
         let bounds = bounds.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1))).unwrap_or((0, 0));
         assert_eq!((section.address(), section.address() + section.size()), bounds);
         all
+    }
+
+    #[test]
+    fn a_large_object_has_a_file() {
+        let names: Vec<String> = (0..1000).map(|i| format!("f{i}{}", "x".repeat(i % 50))).collect();
+        let address = |i: usize| 0x7f00_1230_0000 + (i as u64) * 1009;
+        let functions: Vec<_> = (0..)
+            .zip(&names)
+            .map(|(i, name)| Function { name, address: address(i), bytes: 1009 - (i % 9) as u32 })
+            .collect();
+        let file = NamesFile::of(&functions).unwrap();
+        let expected = functions.iter().map(|f| (f.name.to_owned(), f.address, f.bytes.into()));
+        assert_eq!(read(&file), expected.collect());
+        // Nothing is allocated that it does not need.
+        let bytes: usize = names.iter().map(|name| name.len() + 1).sum();
+        assert_eq!(file.registered.shown().len(), SYMBOLS_AT + 1001 * SYMBOL + SECTION_NAMES.len() + bytes);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use slabjit::{DebugInfo, JitEngine, Library, SlabLayout};
+use slabjit::{DebugInfo, ImageBuilder, JitEngine, Library, SlabLayout};
 
 use crate::common::{self, call, child_command, freed, temporary, tests, thread_time, tool};
 use crate::target::{self, not_under_qemu, under_qemu, under_valgrind};
@@ -221,13 +221,30 @@ fn loaded(engine: &JitEngine, name: &str) -> Library {
     library
 }
 
+/// An image of four functions, which fill more than what has one file of names.
+fn large_image(engine: &JitEngine, name: &str) -> Library {
+    let symbols = |name: &str| format!(".globl {name}\n.type {name},%function\n{name}:\n");
+    let function = |i| {
+        let name = format!("{name}_{i}");
+        format!("{}.rept 75000\n.long 0\n.endr\n.size {name}, .-{name}\n", symbols(&name))
+    };
+    let source = [".text\n".to_owned()].into_iter().chain((0..4).map(function)).collect::<String>();
+    let object = common::compile_bytes(&format!("{name}.s"), &source, &[]);
+    let bytes = ImageBuilder::new().object(name, object).link().unwrap();
+    engine.add_image(bytes).unwrap()
+}
+
 fn waits_with_engines() {
     // Longer than what has one file of names.
     let source = ".text\n.globl long_one\n.type long_one,%function\nlong_one: .rept 300000\nnop\n.endr\nret\n.size long_one, .-long_one\n";
     let long = engine(SlabLayout::PerObject, DebugInfo::Names);
     let long_one = long.add_object(common::compile_bytes("long.s", source, &[])).unwrap();
+    let packed = engine(SlabLayout::Packed, DebugInfo::Names);
+    let images = [(&long, "image"), (&long, "removed_image"), (&packed, "packed_image")]
+        .map(|(engine, name)| large_image(engine, name));
     // SAFETY: nothing runs.
-    unsafe { long_one.initialize().unwrap() };
+    images.iter().chain([&long_one]).for_each(|library| unsafe { library.initialize().unwrap() });
+    freed(&images[1]);
     let engines = [
         (SlabLayout::PerObject, DebugInfo::Names, "of_pages"),
         (SlabLayout::Packed, DebugInfo::Names, "of_packed"),
@@ -241,7 +258,7 @@ fn waits_with_engines() {
         (engine, library)
     });
     say_ready_and_wait();
-    drop((engines, long_one));
+    drop((engines, long_one, images));
 }
 
 fn gdb_attaches_and_reads_a_core_file() {
@@ -259,11 +276,14 @@ fn gdb_attaches_and_reads_a_core_file() {
         "info symbol with_lines",
         "info line with_lines",
         "info symbol (long)&long_one + 299996",
+        "info symbol (long)&image_0 + 299999",
+        "info symbol (long)&packed_image_3 + 299999",
         "x/i of_pages",
     ];
-    let removed =
-        ["info address removed_of_pages", "info address removed_of_packed", "info address removed_with_lines"];
+    let removed = ["removed_of_pages", "removed_of_packed", "removed_with_lines", "removed_image_1"]
+        .map(|name| format!("info address {name}"));
     let dump = format!("gcore {}", core.display());
+    let removed: Vec<&str> = removed.iter().map(String::as_str).collect();
     let all = [&commands[..], &removed[..], &[&dump]].concat();
     let executable = std::env::current_exe().unwrap();
     let files = [executable.to_str().unwrap(), core.to_str().unwrap()];
@@ -273,7 +293,11 @@ fn gdb_attaches_and_reads_a_core_file() {
             assert!(seen.contains(&format!("No symbol \"removed_{name}\" in current context.")), "{how}: {seen}");
         }
         assert!(seen.contains("Line 1 of \"") && seen.contains("with_lines.c"), "{how}: {seen}");
-        assert!(seen.contains("<of_pages>") && seen.contains("long_one + 299996 in section .text"), "{how}: {seen}");
+        assert!(seen.contains("<of_pages>"), "{how}: {seen}");
+        for place in ["long_one + 299996", "image_0 + 299999", "packed_image_3 + 299999"] {
+            assert!(seen.contains(&format!("\n{place} in section .text")), "{how}: {place}: {seen}");
+        }
+        assert!(seen.contains("No symbol \"removed_image_1\" in current context."), "{how}: {seen}");
     }
 }
 

@@ -76,7 +76,9 @@ impl Image {
         }
         // An image's debug information has its own addresses, which debuggers could not move.
         let is_shown = object.index.debug == DebugInfo::Full && object.image.is_none();
-        let names = if is_shown { Names::default() } else { Names::add(functions.all()) };
+        // Other objects may have sections far from their code.
+        let is_alone = object.image.is_some();
+        let names = if is_shown { Names::default() } else { Names::add(functions.all(), is_alone) };
         // SAFETY: by the linker, the code is published; the image owns it.
         unsafe { jitdump::record(functions.all()) };
         let code = linked.allocation.as_ref().and_then(|allocation| allocation.slab().code());
