@@ -24,7 +24,6 @@ use crate::live::linker::Linker;
 use crate::memory::{ArenaConfig, ArenaStats, PackedConfig};
 use crate::name::Name;
 use crate::out_of_range::OutOfRange;
-use crate::read::read_object;
 use crate::runtime::SharedLibrary;
 use crate::threads::Threads;
 use crate::{ArenaPlacement, DebugInfo, Limits, Result, SectionConflicts};
@@ -142,7 +141,9 @@ impl JitEngine {
     /// As for [`add_object`](Self::add_object); [`Error::Io`] if the file cannot be read.
     pub fn add_object_file(&self, path: impl AsRef<Path>) -> Result<Library> {
         let path = path.as_ref();
-        self.add_object_named(&path.display().to_string(), read_object(path)?)
+        let library = Library::alone(&self.context, path.display().to_string().as_str().into());
+        library.add_object_file(path)?;
+        Ok(library)
     }
 
     /// Loads an image, which [`ImageBuilder`](crate::ImageBuilder) has made, as a library of its own. This needs no

@@ -20,7 +20,7 @@ use crate::live::images::Source;
 use crate::live::library::{self as inner, Link};
 use crate::memory::SlabRange;
 use crate::name::Name;
-use crate::read::{Contents, read_object};
+use crate::read::Contents;
 #[cfg(feature = "cuda")]
 use crate::runtime::SearchOrder;
 use crate::runtime::{self, SharedLibrary};
@@ -155,8 +155,7 @@ impl Library {
     /// # Errors
     /// As for [`add_object`](Self::add_object); [`Error::Io`] if the file cannot be read.
     pub fn add_object_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        self.add_object_named(&path.display().to_string(), read_object(path)?)
+        self.inner.add_file(path.as_ref())
     }
 
     /// Links the library's objects once more, into an image, and writes it. Nothing of what has run is in it: variables

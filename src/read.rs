@@ -15,18 +15,29 @@ use crate::fault::{Call, check};
 use crate::{Error, Result};
 
 /// The contents of a file. `open` and `read` name the calls.
-pub(crate) fn read(path: &Path, [open, read]: [Call; 2]) -> io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path, calls: [Call; 2]) -> io::Result<Vec<u8>> {
+    read_into(path, calls, |_| Vec::new())
+}
+
+/// The same, in a buffer for the file, which is empty.
+fn read_into(path: &Path, [open, read]: [Call; 2], buffer: impl FnOnce(&File) -> Vec<u8>) -> io::Result<Vec<u8>> {
     check(open)?;
     let mut file = File::open(path)?;
     check(read)?;
-    let mut bytes = Vec::new();
+    let mut bytes = buffer(&file);
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
 /// The bytes of an object or archive.
 pub(crate) fn read_object(path: &Path) -> Result<Vec<u8>> {
-    read(path, [Call::OpenObject, Call::ReadObject]).map_err(|source| Error::Io { path: PathBuf::from(path), source })
+    read_object_into(path, |_| Vec::new())
+}
+
+/// The same, in such a buffer.
+pub(crate) fn read_object_into(path: &Path, buffer: impl FnOnce(&File) -> Vec<u8>) -> Result<Vec<u8>> {
+    read_into(path, [Call::OpenObject, Call::ReadObject], buffer)
+        .map_err(|source| Error::Io { path: PathBuf::from(path), source })
 }
 
 /// The bytes at the beginning of a file.

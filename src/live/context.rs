@@ -1,6 +1,8 @@
 //! State that the libraries of one engine share.
 
 use std::borrow::Cow;
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,6 +19,7 @@ use crate::live::resolve::walk;
 use crate::memory::{Arena, ArenaConfig};
 use crate::name::Name;
 use crate::out_of_range::OutOfRange;
+use crate::read::read_object_into;
 use crate::threads::Threads;
 use crate::{Error, LinkError, Result};
 
@@ -92,6 +95,13 @@ impl Context {
     /// Returns how many threads prepare so many objects that have so many bytes. Plugins see one after the other.
     pub(crate) fn threads_for(&self, objects: usize, bytes: usize) -> usize {
         if self.has_plugins() { 1 } else { self.threads.for_work(objects, bytes) }
+    }
+
+    /// Reads an object, into memory that an earlier one has left.
+    pub(crate) fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        let size = |file: &File| file.metadata().ok().and_then(|data| usize::try_from(data.len()).ok());
+        let spare = |file: &File| if self.spare.is_empty() { None } else { self.spare.take(size(file)?) };
+        read_object_into(path, |file| spare(file).unwrap_or_default())
     }
 
     /// Prepares an object to be linked.

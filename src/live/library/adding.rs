@@ -2,14 +2,15 @@
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Library;
 use super::archive_members::MemberRef;
-use super::state::KeptObject;
+use super::state::{KeptObject, State};
 use crate::Result;
 use crate::elf::{Archive, Preparation};
+use crate::fork_guard::Guard;
 use crate::live::images::Source;
 use crate::live::resolve::prepared::PreparedObject;
 use crate::name::Name;
@@ -40,15 +41,28 @@ impl Library {
             let prepare = |(name, bytes): (Name, B)| self.prepare(name, bytes.as_ref().into());
             objects.map(prepare).collect::<Result<Vec<_>>>()?
         };
-        let mut state = self.state();
-        let code = state.code().ok_or_else(|| self.removed())?;
-        state.add(&self.name, &code, prepared)?;
+        let mut state = self.take_in(prepared)?;
         if !(archives.is_empty() && libraries.is_empty()) {
             let work = state.work.get_or_insert_default();
             archives.into_iter().for_each(|archive| work.archives.add(Arc::new(archive)));
             work.needed.extend_from_slice(libraries);
         }
         Ok(())
+    }
+
+    /// Does the same as [`add`](Self::add) with a file.
+    pub(crate) fn add_file(&self, path: &Path) -> Result<()> {
+        let bytes = self.context.read(path)?;
+        let object = self.prepare(path.display().to_string().as_str().into(), Cow::Owned(bytes))?;
+        self.take_in(vec![object]).map(drop)
+    }
+
+    /// Takes prepared objects into the library: all, or none.
+    fn take_in(&self, objects: Vec<PreparedObject>) -> Result<Guard<'_, State>> {
+        let mut state = self.state();
+        let code = state.code().ok_or_else(|| self.removed())?;
+        state.add(&self.name, &code, objects)?;
+        Ok(state)
     }
 
     /// Prepares objects, and ends after the first that is refused. Several threads may do it, all before the first is
@@ -79,9 +93,7 @@ impl Library {
     /// Reads an image and takes it into the library, which has nothing else.
     pub(crate) fn add_image(&self, name: Name, source: Source<'_>) -> Result<()> {
         let image = self.context.prepare_image(name, source)?;
-        let mut state = self.state();
-        let code = state.code().ok_or_else(|| self.removed())?;
-        state.add(&self.name, &code, vec![image])
+        self.take_in(vec![image]).map(drop)
     }
 
     /// Returns all objects as they came, those of archives included that others need; `None` if they are not kept.

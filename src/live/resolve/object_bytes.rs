@@ -98,8 +98,12 @@ impl SpareBuffer {
         ObjectBytes(Bytes::Memory { bytes, home })
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.kept.lock().is_none()
+    }
+
     /// Takes the buffer if it has room for so many bytes, and is not too large for so few.
-    fn take(&self, bytes: usize) -> Option<Vec<u8>> {
+    pub(crate) fn take(&self, bytes: usize) -> Option<Vec<u8>> {
         if bytes < LEAST {
             return None;
         }
