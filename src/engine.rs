@@ -141,8 +141,10 @@ impl JitEngine {
     /// As for [`add_object`](Self::add_object); [`Error::Io`] if the file cannot be read.
     pub fn add_object_file(&self, path: impl AsRef<Path>) -> Result<Library> {
         let path = path.as_ref();
-        let library = Library::alone(&self.context, path.display().to_string().as_str().into());
-        library.add_object_file(path)?;
+        let bytes = self.context.read(path)?;
+        let name = Name::from(&*path.display().to_string());
+        let library = Library::alone(&self.context, name.clone());
+        library.add_owned(name, bytes)?;
         Ok(library)
     }
 

@@ -146,6 +146,10 @@ impl Library {
         self.inner.add_image(name, source)
     }
 
+    pub(crate) fn add_owned(&self, name: Name, bytes: Vec<u8>) -> Result<()> {
+        self.inner.add_owned(name, bytes)
+    }
+
     pub(crate) fn add(&self, name: Name, bytes: &[u8]) -> Result<()> {
         self.inner.add([(name, bytes)])
     }
@@ -155,7 +159,8 @@ impl Library {
     /// # Errors
     /// As for [`add_object`](Self::add_object); [`Error::Io`] if the file cannot be read.
     pub fn add_object_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.inner.add_file(path.as_ref())
+        let path = path.as_ref();
+        self.add_owned(path.display().to_string().as_str().into(), self.inner.read(path)?)
     }
 
     /// Links the library's objects once more, into an image, and writes it. Nothing of what has run is in it: variables

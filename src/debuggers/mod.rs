@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! jit_interface.rs   the list, and how a debugger is told of a change
-//! names_file.rs      a file with the names of a region of addresses
+//! names_file.rs      a file with the names of a region of addresses, or of a large image
 //! names.rs           the names of an object, in such files
 //! debug_images.rs    objects' debug information, and the lines of an address
 //! jitdump.rs         a file for perf

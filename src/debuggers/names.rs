@@ -55,7 +55,7 @@ enum Pieces {
 
 impl Names {
     /// Adds functions, which are sorted. `is_alone`: no other object's code lies between them. Debuggers that are
-    /// attached see them after [`announce`].
+    /// attached see them after [`announce`] at the latest.
     pub(crate) fn add(functions: &[Function<'_>], is_alone: bool) -> Self {
         let bits = region_bits();
         let region = |function: &Function<'_>| function.address as usize >> bits;
@@ -63,13 +63,13 @@ impl Names {
         let (Some(first), Some(last)) = (functions.first().map(region), functions.last().map(region)) else {
             return Self::default();
         };
+        let mut files = FILES.lock();
+        files.settle();
         // In the first region others lie before them, in the last one behind them, and none lies in between: sections
         // of files do not overlap.
         if is_alone && last - first >= 2 {
             return Self(NamesFile::of(functions).map_or(Pieces::None, |file| Pieces::Own(Box::new(file))));
         }
-        let mut files = FILES.lock();
-        files.settle();
         for functions in functions.chunk_by(|a, b| region(a) == region(b)) {
             // No address space of today has more regions.
             let Some(key) = functions.first().map(region).filter(|key| u32::try_from(*key).is_ok()) else { continue };
@@ -117,6 +117,33 @@ pub(crate) fn announce() {
     for region in changed {
         if let Some(file) = files.by_region.get_mut(&region) {
             file.tell();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_image_that_fills_a_region_has_a_file_of_its_own() {
+        let region = 1_u64 << region_bits();
+        let function = |address| Function { name: "f", address, bytes: 16 };
+        // No other test has code there.
+        let start = 1 << 46;
+        let regions = || FILES.lock().by_region.len();
+        let before = regions();
+        for (addresses, is_alone, own, files) in [
+            ([start + region - 1, start + 2 * region], true, true, 0),
+            ([start + region - 1, start + 2 * region], false, false, 2),
+            ([start + region - 1, start + region], true, false, 2),
+            ([start, start + region - 1], true, false, 1),
+        ] {
+            let names = Names::add(&addresses.map(function), is_alone);
+            assert_eq!(matches!(names.0, Pieces::Own(_)), own, "{addresses:x?}");
+            assert_eq!(regions() - before, files, "{addresses:x?}");
+            drop(names);
+            assert_eq!(regions(), before);
         }
     }
 }

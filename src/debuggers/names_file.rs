@@ -1,5 +1,5 @@
-//! A file with the names of the functions that begin in a region of addresses, which changes in place while it is
-//! registered, or of those of one large object. Its section reaches from the first function to the end of the last one, which may be in another region:
+//! A file with names of functions: of those that begin in a region of addresses, or of those of one large image. The
+//! former changes in place while it is registered. Its section reaches from the first function to the end of the last one, which may be in another region:
 //! functions do not overlap, so neither do sections. A debugger reads it when it attaches, at whatever moment that is.
 
 use std::fmt;

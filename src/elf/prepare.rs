@@ -86,7 +86,7 @@ struct Done {
 /// An object that LLVM can read.
 #[derive(Debug)]
 pub(crate) struct Prepared<'a> {
-    /// Borrowed if nothing was changed.
+    /// As they were given if nothing was changed.
     pub bytes: Cow<'a, [u8]>,
     pub index: ObjectIndex,
     pub changes: Vec<Change>,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::elf::image_file::{ImageRelocation, read_image};
+use crate::elf::image_file::{ImageRelocation, Unfit, read_image};
 use crate::elf::relocations::DynamicKind;
 use crate::elf::{EM_AARCH64, HOST_MACHINE, testing};
 use crate::{Error, ImageBuilder, JitEngine, LibraryError, LinkError, Removal, SlabLayout};
@@ -87,6 +87,22 @@ fn damaged_images_do_no_harm() {
         assert!(loaded > 100 && refused > 100, "{loaded} {refused}");
     }
     assert!(engines.iter().all(|engine| engine.stats().libraries == 0));
+}
+
+#[test]
+fn two_segments_of_one_kind_are_refused() {
+    let bytes = image();
+    let header = u64::from_le_bytes(bytes[32..40].try_into().unwrap()) as usize;
+    let flags = (0..6).map(|i| header + i * 56 + 4);
+    // Loaded, and executable.
+    let code = flags.clone().find(|at| bytes[at - 4..at + 4] == [1, 0, 0, 0, 5, 0, 0, 0]).unwrap();
+    let read = flags.clone().find(|at| bytes[at - 4..at + 4] == [1, 0, 0, 0, 4, 0, 0, 0]).unwrap();
+    for (at, flags) in [(code, 4), (read, 5)] {
+        let mut changed = bytes.clone();
+        changed[at] = flags;
+        let error = read_image(&changed, HOST_MACHINE, false).map(drop).unwrap_err();
+        assert_eq!(error, Unfit::Malformed("it has two segments of one kind"));
+    }
 }
 
 /// The last page of what becomes read-only ends with padding, which nothing is loaded for.

@@ -112,8 +112,12 @@ pub fn child_with(name: &str, environment: &[(&str, &str)]) -> ChildEnd {
     }
 }
 
-/// How long a process may take: one that hangs must not hang the suite.
-const LIMIT: Duration = Duration::from_secs(900);
+/// Returns how long a process may take: one that hangs must not hang the suite. One that a test's process starts may take
+/// less, so that it is named.
+fn time_of_process() -> Duration {
+    let limit = Duration::from_secs(if std::env::var_os(CHILD).is_some() { 900 } else { 1200 });
+    if target::under_valgrind() { limit * 10 } else { limit }
+}
 
 /// Runs a process to its end. Children that it leaves behind are killed: one that hangs keeps the pipes open, and would
 /// be waited for.
@@ -121,7 +125,7 @@ fn output(command: &mut Command) -> Output {
     let child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
     let id = Pid::from_child(&child);
-    let (ended, wait) = mpsc::channel();
+    let ((ended, wait), limit) = (mpsc::channel(), time_of_process());
     std::thread::scope(|scope| {
         scope.spawn(move || {
             // It is left for the other thread to wait for, so that its number is nobody else's.
@@ -130,7 +134,7 @@ fn output(command: &mut Command) -> Output {
             }
         });
         let late = scope.spawn(move || {
-            let end = wait.recv_timeout(LIMIT);
+            let end = wait.recv_timeout(limit);
             if end != Err(RecvTimeoutError::Disconnected) {
                 let _ = kill_process_group(id, Signal::KILL);
             }
@@ -138,7 +142,7 @@ fn output(command: &mut Command) -> Output {
         });
         let mut output = child.wait_with_output().unwrap();
         if late.join().unwrap() {
-            output.stderr.extend_from_slice(format!("\nkilled: it had not ended after {LIMIT:?}\n").as_bytes());
+            output.stderr.extend_from_slice(format!("\nkilled: it had not ended after {limit:?}\n").as_bytes());
         }
         output
     })

@@ -174,7 +174,11 @@ struct Waiting(Child);
 
 impl Waiting {
     fn start(part: &str) -> Self {
-        let mut child = child_command(part).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        Self::run(&mut child_command(part))
+    }
+
+    fn run(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
@@ -221,12 +225,12 @@ fn loaded(engine: &JitEngine, name: &str) -> Library {
     library
 }
 
-/// An image of four functions, which fill more than what has one file of names.
+/// An image of four functions. It has a file of names of its own: its code fills more than 64 pages of 16 KiB.
 fn large_image(engine: &JitEngine, name: &str) -> Library {
     let symbols = |name: &str| format!(".globl {name}\n.type {name},%function\n{name}:\n");
     let function = |i| {
         let name = format!("{name}_{i}");
-        format!("{}.rept 75000\n.long 0\n.endr\n.size {name}, .-{name}\n", symbols(&name))
+        format!("{}.rept 200000\n.long 0\n.endr\n.size {name}, .-{name}\n", symbols(&name))
     };
     let source = [".text\n".to_owned()].into_iter().chain((0..4).map(function)).collect::<String>();
     let object = common::compile_bytes(&format!("{name}.s"), &source, &[]);
@@ -276,8 +280,8 @@ fn gdb_attaches_and_reads_a_core_file() {
         "info symbol with_lines",
         "info line with_lines",
         "info symbol (long)&long_one + 299996",
-        "info symbol (long)&image_0 + 299999",
-        "info symbol (long)&packed_image_3 + 299999",
+        "info symbol (long)&image_0 + 799999",
+        "info symbol (long)&packed_image_3 + 799999",
         "x/i of_pages",
     ];
     let removed = ["removed_of_pages", "removed_of_packed", "removed_with_lines", "removed_image_1"]
@@ -294,7 +298,7 @@ fn gdb_attaches_and_reads_a_core_file() {
         }
         assert!(seen.contains("Line 1 of \"") && seen.contains("with_lines.c"), "{how}: {seen}");
         assert!(seen.contains("<of_pages>"), "{how}: {seen}");
-        for place in ["long_one + 299996", "image_0 + 299999", "packed_image_3 + 299999"] {
+        for place in ["long_one + 299996", "image_0 + 799999", "packed_image_3 + 799999"] {
             assert!(seen.contains(&format!("\n{place} in section .text")), "{how}: {place}: {seen}");
         }
         assert!(seen.contains("No symbol \"removed_image_1\" in current context."), "{how}: {seen}");
@@ -307,9 +311,13 @@ fn loads_and_removes() {
         let engine = engine(layout, DebugInfo::Names);
         let first = loaded(&engine, "first_one");
         let second = loaded(&engine, "second_one");
+        let image = large_image(&engine, "image");
+        // SAFETY: nothing runs.
+        unsafe { image.initialize().unwrap() };
         freed(&first);
         slabjit_test_mark();
         freed(&second);
+        freed(&image);
         let third = loaded(&engine, "third_one");
         slabjit_test_mark();
         freed(&third);
@@ -333,15 +341,15 @@ fn gdb_sees_what_is_loaded_and_removed_while_it_is_attached() {
         .get_envs()
         .filter_map(|(name, value)| Some(format!("set environment {} {}", name.to_str()?, value?.to_str()?)))
         .collect();
-    let looks = ["info address first_one", "info address second_one", "info address third_one"];
+    let looks = ["first_one", "second_one", "third_one", "image_0"].map(|name| format!("info address {name}"));
     let mut commands: Vec<&str> = environment.iter().map(String::as_str).collect();
     commands.extend(["break slabjit_test_mark", "break second_one", "run"]);
     for _ in 0..2 {
         // In the second function, at the mark behind it, at the next mark.
         commands.extend(["bt 1", "continue"]);
-        commands.extend(looks);
+        commands.extend(looks.iter().map(String::as_str));
         commands.push("continue");
-        commands.extend(looks);
+        commands.extend(looks.iter().map(String::as_str));
         commands.push("continue");
     }
     let seen = gdb(&["--args", command.get_program().to_str().unwrap()], &commands);
@@ -352,9 +360,11 @@ fn gdb_sees_what_is_loaded_and_removed_while_it_is_attached() {
         missing("first_one"),
         there("second_one"),
         missing("third_one"),
+        there("image_0"),
         missing("first_one"),
         missing("second_one"),
         there("third_one"),
+        missing("image_0"),
     ];
     assert_eq!(lines.len(), 2 * expected.len(), "{seen}");
     for (line, expected) in lines.iter().zip(expected.iter().cycle()) {
@@ -369,7 +379,7 @@ const MANY: usize = 10_000;
 fn waits_with_ten_thousand() {
     let layout = std::env::var("SLABJIT_TEST_MANY").unwrap();
     let layout = if layout == "packed" { SlabLayout::Packed } else { SlabLayout::PerObject };
-    let engine = engine(layout, DebugInfo::Names);
+    let engine = JitEngine::builder().slab_layout(layout).debug_info(DebugInfo::Names).build().unwrap();
     let object = common::compile_bytes("many.c", "int many_00000(void) { return 42; }", &[]);
     let at = object.windows(10).position(|w| w == b"many_00000").unwrap();
     let libraries: Vec<Library> = (0..MANY)
@@ -391,12 +401,7 @@ fn gdb_attaches_to_ten_thousand_objects() {
         return;
     }
     for layout in ["packed", "per-object"] {
-        let mut child = child_command("waits_with_ten_thousand");
-        let mut child =
-            child.env("SLABJIT_TEST_MANY", layout).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let process = Waiting(child);
+        let process = Waiting::run(child_command("waits_with_ten_thousand").env("SLABJIT_TEST_MANY", layout));
         if !process.may_be_attached() {
             return;
         }

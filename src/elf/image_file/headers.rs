@@ -142,9 +142,12 @@ impl<'a> File<'a> {
             if end.is_none() || !follows || bytes < file.len() as u64 || alignment > 30 {
                 return Err(Unfit::Malformed("its segments overlap, or are too large"));
             }
+            let class = position as u8;
+            if segments.iter().any(|other| other.class == class) {
+                return Err(Unfit::Malformed("it has two segments of one kind"));
+            }
             let alignment = 1 << alignment;
             let writable = writable && !is_relro;
-            let class = position as u8;
             segments.push(ImageSegment { class, file, address, bytes, alignment, executable, writable });
         }
         Ok(segments)

@@ -50,10 +50,14 @@ impl Library {
         Ok(())
     }
 
-    /// Does the same as [`add`](Self::add) with a file.
-    pub(crate) fn add_file(&self, path: &Path) -> Result<()> {
-        let bytes = self.context.read(path)?;
-        let object = self.prepare(path.display().to_string().as_str().into(), Cow::Owned(bytes))?;
+    /// Reads a file for [`add_owned`](Self::add_owned).
+    pub(crate) fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        self.context.read(path)
+    }
+
+    /// Does the same as [`add`](Self::add) with bytes that need not be copied.
+    pub(crate) fn add_owned(&self, name: Name, bytes: Vec<u8>) -> Result<()> {
+        let object = self.prepare(name, Cow::Owned(bytes))?;
         self.take_in(vec![object]).map(drop)
     }
 

@@ -76,7 +76,7 @@ impl Image {
         }
         // An image's debug information has its own addresses, which debuggers could not move.
         let is_shown = object.index.debug == DebugInfo::Full && object.image.is_none();
-        // Other objects may have sections far from their code.
+        // An image's code is one run of addresses; an object's sections may lie apart, with others' code in between.
         let is_alone = object.image.is_some();
         let names = if is_shown { Names::default() } else { Names::add(functions.all(), is_alone) };
         // SAFETY: by the linker, the code is published; the image owns it.
