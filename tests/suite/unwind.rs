@@ -246,7 +246,6 @@ fn throws_while_others_come_and_go() {
 /// both. No thread throws at the moment of a fork: libgcc before 13 has a lock then, which the child does not get back.
 fn throw_while_others_come_and_go() {
     let seconds = std::env::var("SLABJIT_THROW_SECONDS").map_or(2, |text| text.parse().unwrap());
-    let end = Instant::now() + Duration::from_secs(seconds);
     let source = "extern \"C\" int through(int x) { try { throw x; } catch (int e) { return e + 1; } }";
     let bytes = std::fs::read(compile_with("g++", "one_of_many.cc", source, &[])).unwrap();
     let engine = JitEngine::builder().quarantine(0).arena_size(64 << 20).build().unwrap();
@@ -273,6 +272,7 @@ fn throw_while_others_come_and_go() {
     };
     let (throws, changes) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let mut children = 0;
+    let end = Instant::now() + Duration::from_secs(seconds);
     std::thread::scope(|scope| {
         for seed in 0..4 {
             let (functions, throws, gate) = (&functions, &throws, &gate);
