@@ -111,11 +111,11 @@ impl Drop for Names {
 pub(crate) fn announce() {
     let mut files = FILES.lock();
     files.settle();
-    let mut changed = std::mem::take(&mut files.changed);
+    let Files { by_region, changed, .. } = &mut *files;
     changed.sort_unstable();
     changed.dedup();
-    for region in changed {
-        if let Some(file) = files.by_region.get_mut(&region) {
+    for region in changed.drain(..) {
+        if let Some(file) = by_region.get_mut(&region) {
             file.tell();
         }
     }

@@ -155,7 +155,10 @@ impl SymbolTable {
     fn insert(&mut self, name: &str, symbol: Symbol) {
         let position = self.symbols.len() as u32;
         self.symbols.push((name.into(), symbol));
-        if let Some((base, version)) = name.split_once("@@").filter(|(base, _)| !base.is_empty()) {
+        // Few names have versions, and one byte is looked for faster than two.
+        if name.contains('@')
+            && let Some((base, version)) = name.split_once("@@").filter(|(base, _)| !base.is_empty())
+        {
             let versions = &mut self.tables.get_or_insert_default().versions;
             versions.entry(base.into()).or_insert(position);
             versions.entry(format!("{base}@{version}").into()).or_insert(position);
