@@ -1,6 +1,7 @@
 //! A file with names of functions: of those that begin in a region of addresses, or of those of one large image. The
-//! former changes in place while it is registered. Its section reaches from the first function to the end of the last one, which may be in another region:
-//! functions do not overlap, so neither do sections. A debugger reads it when it attaches, at whatever moment that is.
+//! former changes in place while it is registered. Its section reaches from the first function to the end of the last
+//! one, which may be in another region: functions do not overlap, so neither do sections. A debugger reads it when it
+//! attaches, at whatever moment that is.
 
 use std::fmt;
 use std::ops::Range;

@@ -112,8 +112,8 @@ pub fn child_with(name: &str, environment: &[(&str, &str)]) -> ChildEnd {
     }
 }
 
-/// Returns how long a process may take: one that hangs must not hang the suite. One that a test's process starts may take
-/// less, so that it is named.
+/// Returns how long a process may take: one that hangs must not hang the suite. One that a test's process starts may
+/// take less, so that it is named.
 fn time_of_process() -> Duration {
     let limit = Duration::from_secs(if std::env::var_os(CHILD).is_some() { 900 } else { 1200 });
     if target::under_valgrind() { limit * 10 } else { limit }
