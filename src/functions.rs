@@ -7,6 +7,8 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::elf::image_file::ImageFunctions;
+
 /// Functions of an object, in any order.
 #[derive(Debug, Default)]
 pub(crate) struct FunctionList {
@@ -15,11 +17,25 @@ pub(crate) struct FunctionList {
 }
 
 /// Functions of an object, sorted by address. Of several names of one function, the shortest comes first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SortedFunctions<'a> {
     /// The address of their unwind table, or 0.
     pub(crate) frames: u64,
-    all: Vec<Function<'a>>,
+    all: All<'a>,
+}
+
+#[derive(Debug)]
+enum All<'a> {
+    Listed(Vec<Function<'a>>),
+    Image(ImageFunctions<'a>),
+}
+
+/// Some of those, which follow each other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum FunctionSlice<'s, 'a> {
+    Listed(&'s [Function<'a>]),
+    /// Those of an image, as its file has them.
+    Image(ImageFunctions<'a>),
 }
 
 #[derive(Debug)]
@@ -87,7 +103,13 @@ impl FunctionList {
         let function = |listed: &Listed| Function { name: name(listed), address: listed.address, bytes: listed.bytes };
         let mut all: Vec<_> = self.all.iter().map(function).collect();
         all.sort_unstable_by(|a, b| a.address.cmp(&b.address).then_with(|| order(a).cmp(&order(b))));
-        SortedFunctions { frames: 0, all }
+        SortedFunctions { frames: 0, all: All::Listed(all) }
+    }
+}
+
+impl Default for SortedFunctions<'_> {
+    fn default() -> Self {
+        Self { frames: 0, all: All::Listed(Vec::new()) }
     }
 }
 
@@ -97,36 +119,39 @@ fn order<'a>(function: &Function<'a>) -> (usize, &'a str) {
 }
 
 impl<'a> SortedFunctions<'a> {
-    /// Sorts functions, which come as a few sorted lists.
-    pub(crate) fn new(mut all: Vec<Function<'a>>) -> Self {
-        all.sort_by_key(|function| function.address);
-        let aliases = all.chunk_by_mut(|a, b| a.address == b.address);
-        aliases.filter(|names| names.len() > 1).for_each(|names| names.sort_unstable_by_key(|a| order(a)));
-        Self { frames: 0, all }
+    pub(crate) fn of_image(functions: ImageFunctions<'a>) -> Self {
+        Self { frames: 0, all: All::Image(functions) }
     }
 
-    pub(crate) fn all(&self) -> &[Function<'a>] {
-        &self.all
+    pub(crate) fn all(&self) -> FunctionSlice<'_, 'a> {
+        match &self.all {
+            All::Listed(all) => FunctionSlice::Listed(all),
+            All::Image(all) => FunctionSlice::Image(*all),
+        }
     }
 
     /// Returns those in a range of addresses.
-    pub(crate) fn within(&self, range: &Range<usize>) -> &[Function<'a>] {
-        let [start, end] = [range.start, range.end]
-            .map(|address| self.all.partition_point(|function| function.address < address as u64));
-        self.all.get(start..end).unwrap_or_default()
+    pub(crate) fn within(&self, range: &Range<usize>) -> FunctionSlice<'_, 'a> {
+        match &self.all {
+            All::Listed(all) => {
+                let [start, end] = [range.start, range.end]
+                    .map(|address| all.partition_point(|function| function.address < address as u64));
+                FunctionSlice::Listed(all.get(start..end).unwrap_or_default())
+            }
+            All::Image(all) => FunctionSlice::Image(all.within(&(range.start as u64..range.end as u64))),
+        }
     }
 
     /// Returns a table of those in a range of addresses, if there are some.
     pub(crate) fn table(&self, range: &Range<usize>) -> Option<FunctionTable> {
         let within = self.within(range);
-        let names: usize = within.iter().map(|function| function.name.len()).sum();
-        let len = HEADER + within.len() * ENTRY + names;
-        let len = u32::try_from(len).ok().filter(|_| !within.is_empty())?;
+        let len = HEADER + within.len() * ENTRY + within.name_bytes() - within.len();
+        let len = u32::try_from(len).ok().filter(|_| within.len() != 0)?;
         let mut table = Vec::with_capacity(len as usize);
         table.extend(len.to_ne_bytes());
         table.extend((within.len() as u32).to_ne_bytes());
         let mut end = 0;
-        for function in within {
+        for function in within.iter() {
             end += function.name.len() as u32;
             table.extend(function.address.to_ne_bytes());
             table.extend(function.bytes.to_ne_bytes());
@@ -134,6 +159,34 @@ impl<'a> SortedFunctions<'a> {
         }
         within.iter().for_each(|function| table.extend(function.name.as_bytes()));
         Some(FunctionTable::Own(table.into_boxed_slice()))
+    }
+}
+
+impl<'s, 'a> FunctionSlice<'s, 'a> {
+    pub(crate) fn len(self) -> usize {
+        match self {
+            Self::Listed(all) => all.len(),
+            Self::Image(all) => all.len(),
+        }
+    }
+
+    /// Returns the bytes of all names, with one behind each.
+    pub(crate) fn name_bytes(self) -> usize {
+        match self {
+            Self::Listed(all) => all.iter().map(|function| function.name.len() + 1).sum(),
+            Self::Image(all) => all.names().len(),
+        }
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = Function<'a>> + use<'s, 'a> {
+        let (listed, image) = match self {
+            Self::Listed(all) => (all, ImageFunctions::default()),
+            Self::Image(all) => (&[][..], all),
+        };
+        listed.iter().copied().chain(image.iter().map(|function| {
+            let bytes = function.size.min(u32::MAX.into()) as u32;
+            Function { name: function.name, address: function.address, bytes }
+        }))
     }
 }
 

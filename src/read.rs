@@ -144,6 +144,11 @@ impl OpenFile {
         Ok(Identity::of(&self.file.metadata()?) == self.then)
     }
 
+    /// The file, if it is what it was.
+    pub(crate) fn unchanged(&self) -> Option<&File> {
+        self.is_unchanged().unwrap_or(false).then_some(&self.file)
+    }
+
     /// For who reads it from its beginning.
     pub(crate) fn file(&self) -> &File {
         &self.file

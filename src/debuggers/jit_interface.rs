@@ -133,6 +133,11 @@ impl<F: Deref<Target = [u8]>> Registered<F> {
         unsafe { std::slice::from_raw_parts((*self.entry).file, (*self.entry).bytes as usize) }
     }
 
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> &F {
+        &self.file
+    }
+
     /// Has another file in the place of this one.
     pub(super) fn replace(&mut self, file: F) {
         *self = Self::silently(file);

@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::elf::HOST_MACHINE;
 use crate::fork_guard::{self, Mutex};
-use crate::functions::Function;
+use crate::functions::{Function, FunctionSlice};
 use crate::{Error, Result};
 
 /// "JiTD"
@@ -94,14 +94,14 @@ fn now() -> u64 {
 ///
 /// # Safety
 /// Their code is there, and stays meanwhile.
-pub(crate) unsafe fn record(functions: &[Function<'_>]) {
+pub(crate) unsafe fn record(functions: FunctionSlice<'_, '_>) {
     if !IS_OPEN.load(Ordering::Acquire) {
         return;
     }
     let mut dump = DUMP.lock();
     let Some(open) = dump.as_mut().filter(|dump| dump.generation == fork_guard::generation()) else { return };
     // SAFETY: by the caller.
-    if let Err(error) = functions.iter().try_for_each(|function| unsafe { open.write(function) }) {
+    if let Err(error) = functions.iter().try_for_each(|function| unsafe { open.write(&function) }) {
         tracing::error!(target: "slabjit", path = %open.path.display(), %error, "the file for perf ends here");
         IS_OPEN.store(false, Ordering::Release);
     }

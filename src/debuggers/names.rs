@@ -1,12 +1,15 @@
 //! The names of an object's functions, for debuggers.
 
+use std::fs::File;
 use std::sync::LazyLock;
 
 use hashbrown::HashMap;
 
+use super::image_names::ImageNames;
 use super::names_file::{NamesFile, Piece, region_bits};
+use crate::elf::image_file::ImageIndex;
 use crate::fork_guard::Mutex;
-use crate::functions::Function;
+use crate::functions::{Function, FunctionSlice};
 
 /// Files of all engines.
 static FILES: LazyLock<Mutex<Files>> = LazyLock::new(Mutex::default);
@@ -49,27 +52,45 @@ enum Pieces {
     One(Piece),
     /// Of an object whose functions lie in several regions.
     Many(Box<[Piece]>),
-    /// Of an object that fills a region: a file of its own.
-    Own(#[allow(dead_code, reason = "debuggers read it")] Box<NamesFile>),
+    /// Of an image that fills a region: a file of its own.
+    Own(#[allow(dead_code, reason = "debuggers read it")] Box<ImageNames>),
 }
 
 impl Names {
-    /// Adds functions, which are sorted. `is_alone`: no other object's code lies between them. Debuggers that are
-    /// attached see them after [`announce`] at the latest.
-    pub(crate) fn add(functions: &[Function<'_>], is_alone: bool) -> Self {
+    /// Adds functions. Debuggers that are attached see them after [`announce`] at the latest.
+    pub(crate) fn add(functions: FunctionSlice<'_, '_>) -> Self {
+        match functions {
+            FunctionSlice::Listed(functions) => Self::add_listed(functions),
+            FunctionSlice::Image(_) => Self::add_listed(&functions.iter().collect::<Vec<_>>()),
+        }
+    }
+
+    /// Adds those of an image, whose code lies so far from where its file says. `file`: its bytes, where they can be
+    /// mapped.
+    pub(crate) fn of_image(image: &ImageIndex, bytes: &[u8], file: Option<&File>, distance: u64) -> Self {
+        let functions = image.functions(bytes).moved(distance);
+        let Some(code) = image.code().filter(|_| functions.len() != 0) else { return Self::default() };
+        let start = code.address.wrapping_add(distance);
+        let code = start..start + code.bytes;
+        // An image's code is one run of addresses: in the first region others lie before it, in the last one behind it,
+        // and none lies in between. Sections of files do not overlap.
+        if ((code.end - 1) >> region_bits()) - (code.start >> region_bits()) < 2 {
+            return Self::add(FunctionSlice::Image(functions));
+        }
+        // Others have shown what lies around them before.
+        FILES.lock().settle();
+        Self(Pieces::Own(Box::new(ImageNames::new(image, bytes, file, &code))))
+    }
+
+    fn add_listed(functions: &[Function<'_>]) -> Self {
         let bits = region_bits();
         let region = |function: &Function<'_>| function.address as usize >> bits;
         let mut pieces: Vec<Piece> = Vec::new();
-        let (Some(first), Some(last)) = (functions.first().map(region), functions.last().map(region)) else {
+        if functions.is_empty() {
             return Self::default();
-        };
+        }
         let mut files = FILES.lock();
         files.settle();
-        // In the first region others lie before them, in the last one behind them, and none lies in between: sections
-        // of files do not overlap.
-        if is_alone && last - first >= 2 {
-            return Self(NamesFile::of(functions).map_or(Pieces::None, |file| Pieces::Own(Box::new(file))));
-        }
         for functions in functions.chunk_by(|a, b| region(a) == region(b)) {
             // No address space of today has more regions.
             let Some(key) = functions.first().map(region).filter(|key| u32::try_from(*key).is_ok()) else { continue };
@@ -124,24 +145,32 @@ pub(crate) fn announce() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::elf::image_file::read_image;
+    use crate::elf::{EM_AARCH64, HOST_MACHINE, testing};
 
     #[test]
     fn only_an_image_that_fills_a_region_has_a_file_of_its_own() {
         let region = 1_u64 << region_bits();
-        let function = |address| Function { name: "f", address, bytes: 16 };
-        // No other test has code there.
-        let start = 1 << 46;
         let regions = || FILES.lock().by_region.len();
         let before = regions();
-        for (addresses, is_alone, own, files) in [
-            ([start + region - 1, start + 2 * region], true, true, 0),
-            ([start + region - 1, start + 2 * region], false, false, 2),
-            ([start + region - 1, start + region], true, false, 2),
-            ([start, start + region - 1], true, false, 1),
+        // No other test has code there.
+        let start = 1 << 46;
+        // Two functions, at the start and at the end of the code.
+        for (at, bytes, own, files) in [
+            (start + region - 64, region + 128, true, 0),
+            (start + region - 64, region + 32, false, 2),
+            (start, 2 * region - 64, false, 2),
+            (start, region - 64, false, 1),
         ] {
-            let names = Names::add(&addresses.map(function), is_alone);
-            assert_eq!(matches!(names.0, Pieces::Own(_)), own, "{addresses:x?}");
-            assert_eq!(regions() - before, files, "{addresses:x?}");
+            let function =
+                |name| format!(".globl {name}\n.type {name},%function\n{name}: .skip 16\n.size {name}, 16\n");
+            let source = format!(".text\n{}.skip {}\n{}", function("f"), bytes - 32, function("g"));
+            let object = if HOST_MACHINE == EM_AARCH64 { testing::asm_arm(&source) } else { testing::asm(&source) };
+            let file = crate::ImageBuilder::new().object("two.o", object).link().unwrap();
+            let (_, image) = read_image(&file, HOST_MACHINE, false).unwrap();
+            let names = Names::of_image(&image, &file, None, at - image.code().unwrap().address);
+            assert_eq!(matches!(names.0, Pieces::Own(_)), own, "{at:x}");
+            assert_eq!(regions() - before, files, "{at:x}");
             drop(names);
             assert_eq!(regions(), before);
         }

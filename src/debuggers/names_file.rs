@@ -1,5 +1,4 @@
-//! A file with names of functions: of those that begin in a region of addresses, or of those of one large image. The
-//! former changes in place while it is registered. Its section reaches from the first function to the end of the last
+//! A file with names of functions that begin in a region of addresses. It changes in place while it is registered. Its section reaches from the first function to the end of the last
 //! one, which may be in another region: functions do not overlap, so neither do sections. A debugger reads it when it
 //! attaches, at whatever moment that is.
 
@@ -9,7 +8,9 @@ use std::ops::Range;
 use object::elf;
 
 use super::jit_interface::Registered;
-use crate::elf::{HOST_MACHINE, put};
+use super::names_headers::{SYMBOL, SYMBOLS_AT, put_headers, put_sizes};
+use crate::elf::image_note::NAMES_START;
+use crate::elf::put;
 use crate::functions::Function;
 use crate::room::Room;
 
@@ -19,21 +20,6 @@ pub(super) fn region_bits() -> u32 {
     (64 * rustix::param::page_size()).min(1 << 20).ilog2()
 }
 
-const HEADER: usize = 64;
-const SECTIONS: usize = 4;
-const SECTION: usize = 64;
-const SYMBOL: usize = 24;
-/// Offset of the symbols: behind the headers.
-const SYMBOLS_AT: usize = HEADER + SECTIONS * SECTION;
-/// Names of sections, and of the null symbol.
-const SECTION_NAMES: &[u8] = b"\0.text\0.symtab\0.strtab\0";
-/// Offsets in the header of the symbol table's section, and of that of names.
-const SYMBOL_TABLE: usize = HEADER + 2 * SECTION;
-const STRINGS: usize = HEADER + 3 * SECTION;
-/// The section with the functions.
-const CODE: usize = HEADER + SECTION;
-const SH_ADDR: usize = 16;
-const SH_SIZE: usize = 32;
 /// Offsets in a symbol.
 const ST_INFO: usize = 4;
 const ST_VALUE: usize = 8;
@@ -72,7 +58,7 @@ pub(super) struct Piece {
 impl NamesFile {
     pub(super) fn new(region: usize, functions: usize, bytes: usize) -> Self {
         let slots = Room::new(1, functions);
-        let strings = Room::new(SECTION_NAMES.len(), bytes);
+        let strings = Room::new(NAMES_START.len(), bytes);
         let file = empty(&slots, &strings);
         Self {
             registered: Registered::silently(file),
@@ -84,15 +70,6 @@ impl NamesFile {
             stale: Vec::new(),
             live: 0,
         }
-    }
-
-    /// A file with the functions of one object only, which a debugger is told of.
-    pub(super) fn of(functions: &[Function<'_>]) -> Option<Self> {
-        let bytes = functions.iter().map(|function| function.name.len() + 1).sum();
-        let mut file = Self::new(0, functions.len(), bytes);
-        file.add(functions)?;
-        file.tell();
-        Some(file)
     }
 
     /// Adds functions of one object.
@@ -202,12 +179,8 @@ impl NamesFile {
     }
 
     fn publish_sizes(&mut self) {
-        let code = if self.code.is_empty() { 0..0 } else { self.code.clone() };
-        put(self.registered.file(), CODE + SH_ADDR, &code.start.to_le_bytes());
-        put(self.registered.file(), CODE + SH_SIZE, &(code.end - code.start).to_le_bytes());
-        let (slots, strings) = (self.slots.used() * SYMBOL, self.strings.used());
-        put(self.registered.file(), STRINGS + SH_SIZE, &(strings as u64).to_le_bytes());
-        put(self.registered.file(), SYMBOL_TABLE + SH_SIZE, &(slots as u64).to_le_bytes());
+        let sizes = [self.slots.used() * SYMBOL, self.strings.used()];
+        put_sizes(self.registered.file(), sizes, &self.code);
     }
 }
 
@@ -240,32 +213,9 @@ fn extent(symbols: &[u8]) -> Range<u64> {
 fn empty(slots: &Room, strings: &Room) -> Vec<u8> {
     let strings_at = SYMBOLS_AT + slots.capacity() * SYMBOL;
     let mut file = vec![0; strings_at + strings.capacity()];
-    // ELFCLASS64, ELFDATA2LSB, EV_CURRENT
-    put(&mut file, 0, &[0x7f, b'E', b'L', b'F', 2, 1, 1]);
-    put(&mut file, 16, &elf::ET_EXEC.0.to_le_bytes());
-    put(&mut file, 18, &HOST_MACHINE.to_le_bytes());
-    put(&mut file, 20, &1_u32.to_le_bytes());
-    put(&mut file, 40, &(HEADER as u64).to_le_bytes());
-    let counts = [HEADER as u16, 0, 0, SECTION as u16, SECTIONS as u16, 3];
-    counts.iter().enumerate().for_each(|(i, count)| put(&mut file, 52 + i * 2, &count.to_le_bytes()));
-    let mut section = |index: usize, words: [u32; 4], longs: [u64; 6]| {
-        let at = HEADER + index * SECTION;
-        let [name, kind, link, info] = words;
-        let [flags, address, offset, size, alignment, entry] = longs;
-        [name, kind].iter().enumerate().for_each(|(i, word)| put(&mut file, at + i * 4, &word.to_le_bytes()));
-        let longs = [flags, address, offset, size];
-        longs.iter().enumerate().for_each(|(i, long)| put(&mut file, at + 8 + i * 8, &long.to_le_bytes()));
-        [link, info].iter().enumerate().for_each(|(i, word)| put(&mut file, at + 40 + i * 4, &word.to_le_bytes()));
-        let longs = [alignment, entry];
-        longs.iter().enumerate().for_each(|(i, long)| put(&mut file, at + 48 + i * 8, &long.to_le_bytes()));
-    };
-    let code = elf::SHF_ALLOC.0 | elf::SHF_EXECINSTR.0;
-    section(1, [1, elf::SHT_NOBITS.0, 0, 0], [code, 0, SYMBOLS_AT as u64, 0, 1, 0]);
-    // All symbols but the null symbol are global.
-    let (at, size) = (SYMBOLS_AT as u64, (slots.used() * SYMBOL) as u64);
-    section(2, [7, elf::SHT_SYMTAB.0, 3, 1], [0, 0, at, size, 8, SYMBOL as u64]);
-    section(3, [15, elf::SHT_STRTAB.0, 0, 0], [0, 0, strings_at as u64, strings.used() as u64, 1, 0]);
-    put(&mut file, strings_at, SECTION_NAMES);
+    let sizes = [slots.used() * SYMBOL, strings.used()];
+    put_headers(&mut file, elf::ET_EXEC, sizes, strings_at, &NOTHING);
+    put(&mut file, strings_at, NAMES_START.as_bytes());
     file
 }
 
@@ -289,22 +239,6 @@ mod tests {
         let bounds = bounds.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1))).unwrap_or((0, 0));
         assert_eq!((section.address(), section.address() + section.size()), bounds);
         all
-    }
-
-    #[test]
-    fn a_large_object_has_a_file() {
-        let names: Vec<String> = (0..1000).map(|i| format!("f{i}{}", "x".repeat(i % 50))).collect();
-        let address = |i: usize| 0x7f00_1230_0000 + (i as u64) * 1009;
-        let functions: Vec<_> = (0..)
-            .zip(&names)
-            .map(|(i, name)| Function { name, address: address(i), bytes: 1009 - (i % 9) as u32 })
-            .collect();
-        let file = NamesFile::of(&functions).unwrap();
-        let expected = functions.iter().map(|f| (f.name.to_owned(), f.address, f.bytes.into()));
-        assert_eq!(read(&file), expected.collect());
-        // Nothing is allocated that it does not need.
-        let bytes: usize = names.iter().map(|name| name.len() + 1).sum();
-        assert_eq!(file.registered.shown().len(), SYMBOLS_AT + 1001 * SYMBOL + SECTION_NAMES.len() + bytes);
     }
 
     #[test]

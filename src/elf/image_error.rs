@@ -134,7 +134,7 @@ pub enum ImageError {
         /// Its machine.
         machine: String,
     },
-    /// An image that a later version of this crate has made.
+    /// An image of a format that this version of the crate does not read.
     #[error(
         "'{object}' has format {format}, this version of slabjit reads format {known}; link its objects again, or \
          update slabjit"

@@ -1,6 +1,9 @@
 //! The note by which an image is known, and its list of references between segments: what the loader of this crate has
 //! beside the tables of the dynamic loader.
 
+use object::elf;
+
+use super::elf_abi::{HEADER_SIZE, SECTION_SIZE, SYMBOL_SIZE};
 use super::image_bytes::ImageBytes;
 use super::relocations::{AddressForm, Kind, Table};
 
@@ -9,9 +12,10 @@ pub(crate) const OWNER: &[u8; 8] = b"slabjit\0";
 pub(crate) const IMAGE_NOTE: u32 = 1;
 /// The last format. A loader refuses those that it does not know.
 pub(crate) const FORMAT: u32 = RELR_FORMAT;
-/// The first format, and that of images with relative relocations that a loader of the first does not see.
-const FIRST_FORMAT: u32 = 1;
-const RELR_FORMAT: u32 = 2;
+/// The first format that is still read, and that of images with relative relocations that a loader of the first does
+/// not see.
+const FIRST_FORMAT: u32 = 3;
+const RELR_FORMAT: u32 = 4;
 /// The name of the section of references, which is not mapped.
 pub(crate) const REFERENCES: &str = ".slabjit.references";
 /// The name of the section of what functions need of the CPU, which is not mapped.
@@ -20,6 +24,16 @@ pub(crate) const CPU: &str = ".slabjit.cpu";
 pub(crate) const CONTRACTS: &str = ".slabjit.contracts";
 /// The name of the section of the linked objects' BLAKE3 hashes, in the order of the link, which is not mapped.
 pub(crate) const OBJECTS: &str = ".slabjit.objects";
+
+/// The name of the section of functions in the code, which is not mapped: symbols in the order of addresses. Their names
+/// follow in `.strtab`. With headers in the room in front, both are a file that debuggers read.
+pub(crate) const FUNCTIONS: &str = ".slabjit.functions";
+/// The bytes of that room: a file's header, those of four sections, and the null symbol.
+pub(crate) const FUNCTIONS_ROOM: usize = (HEADER_SIZE + 4 * SECTION_SIZE + SYMBOL_SIZE) as usize;
+/// What is in front of the functions' names: those of that file's sections.
+pub(crate) const NAMES_START: &str = "\0.text\0.symtab\0.strtab\0";
+/// Of each of these symbols, what follows its name: kind, visibility and section.
+pub(crate) const FUNCTION: [u8; 4] = [elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0, 0, 1, 0];
 
 const HASH: usize = 32;
 /// Bytes of the note's contents.
@@ -36,12 +50,13 @@ pub(crate) struct ImageNote {
     /// Address of the GOT, and of the word that stands for the image; 0 for none.
     pub(crate) got: u64,
     pub(crate) dso_handle: u64,
-    /// File offset and bytes of the references, of symbols for tools, and of their names.
+    /// File offset and bytes of the references.
     pub(crate) references: (u64, u64),
     /// Of those that are written also where the segments keep their distances.
     pub(crate) addresses: (u64, u64),
-    pub(crate) symtab: (u64, u64),
-    pub(crate) strtab: (u64, u64),
+    /// Of the functions, with the room in front, and of their names.
+    pub(crate) functions: (u64, u64),
+    pub(crate) names: (u64, u64),
     /// Of what functions need of the CPU.
     pub(crate) cpu: (u64, u64),
     /// Of kernels' signatures.
@@ -58,7 +73,7 @@ impl ImageNote {
         out.word(if self.has_relr { RELR_FORMAT } else { FIRST_FORMAT });
         out.raw(&self.alignments);
         [self.symbols, self.imports, self.got, self.dso_handle].into_iter().for_each(|word| out.long(word));
-        for (at, bytes) in [self.references, self.symtab, self.strtab, self.cpu, self.contracts, self.addresses] {
+        for (at, bytes) in [self.references, self.functions, self.names, self.cpu, self.contracts, self.addresses] {
             out.long(at);
             out.long(bytes);
         }
@@ -83,8 +98,8 @@ impl ImageNote {
                 got: word(2)?,
                 dso_handle: word(3)?,
                 references: (word(4)?, word(5)?),
-                symtab: (word(6)?, word(7)?),
-                strtab: (word(8)?, word(9)?),
+                functions: (word(6)?, word(7)?),
+                names: (word(8)?, word(9)?),
                 cpu: (word(10)?, word(11)?),
                 contracts: (word(12)?, word(13)?),
                 addresses: (word(14)?, word(15)?),

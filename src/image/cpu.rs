@@ -167,7 +167,7 @@ const ASKS: &[&str] = &[
 
 fn image_needs(bytes: &[u8], machine: u16) -> std::result::Result<Vec<FunctionNeeds>, Unfit> {
     let (_, image) = read_image(bytes, machine, false)?;
-    let mut names: HashMap<u64, &str> = image.symtab(bytes).functions().map(|of| (of.address, of.name)).collect();
+    let mut names: HashMap<u64, &str> = image.functions(bytes).iter().map(|of| (of.address, of.name)).collect();
     names.extend(image.exports(bytes).iter().filter_map(|export| match export.place {
         ExportPlace::Segment(_, address) => Some((address, export.name)),
         _ => None,

@@ -1,20 +1,18 @@
-//! What an image's file has around the segments: headers, notes, references between segments, and names for tools.
+//! What an image's file has around the segments: headers, notes, and references between segments.
 
-use hashbrown::HashSet;
 use object::elf;
 
 use super::cpu::functions;
 use super::debug::DebugSection;
-use super::dynamic::{DYNAMIC_SIZE, info, value_of};
+use super::dynamic::DYNAMIC_SIZE;
 use super::layout::{CLASSES, Class, Made, Out};
 use super::relr::RELR_SIZE;
-use super::symbols::Global;
+use super::symtab::Symtab;
 use super::write::Writer;
 use crate::cpu::list;
 use crate::elf::image_note::{
-    CONTRACTS, CPU, IMAGE_NOTE, ImageNote, NOTE_SIZE, OBJECTS, OWNER, REFERENCES, Reference, ReferenceList,
+    CONTRACTS, CPU, FUNCTIONS, IMAGE_NOTE, ImageNote, NOTE_SIZE, OBJECTS, OWNER, REFERENCES, Reference, ReferenceList,
 };
-use crate::elf::link_tables::SymbolPlace;
 use crate::elf::{
     HEADER_SIZE, ImageBytes, PROGRAM_HEADER_SIZE, RELA_SIZE, SECTION_SIZE, SHN_LORESERVE, SYMBOL_SIZE, put,
 };
@@ -40,15 +38,6 @@ struct Tail {
     symtab: Symtab,
     cpu: (u64, u64),
     contracts: (u64, u64),
-}
-
-/// The places of symbols for tools, and of their names.
-#[derive(Clone, Copy)]
-struct Symtab {
-    symbols: (u64, u64),
-    names: (u64, u64),
-    /// How many symbols are local: they come first.
-    locals: u32,
 }
 
 impl Writer<'_, '_> {
@@ -126,52 +115,6 @@ impl Writer<'_, '_> {
         })
     }
 
-    /// Writes symbols for tools, sorted by address: functions and variables that are not exported, and then what is.
-    fn write_symtab(&mut self) -> Symtab {
-        let (parts, layout) = (self.parts, self.layout);
-        let exported = parts.symbols.globals.iter().filter(|global| global.is_exported());
-        let place = |global: &Global<'_>| self.defined_at(global).unwrap_or_default();
-        let mut globals: Vec<_> = exported.map(|global| (place(global), global)).collect();
-        globals.sort_unstable_by_key(|((section, address), global)| (*address, global.name, *section));
-        let known: HashSet<_> = globals.iter().map(|((_, address), global)| (*address, global.name)).collect();
-        let mut locals = Vec::new();
-        for object in 0..parts.inputs.len() as u32 {
-            let Some(tables) = parts.tables_of(object) else { continue };
-            for (i, symbol) in tables.symbols() {
-                let is_told = [elf::STT_FUNC.0, elf::STT_OBJECT.0].contains(&symbol.kind);
-                let SymbolPlace::Section(section, value) = tables.place(i, &symbol) else { continue };
-                let name = tables.name(&symbol).unwrap_or_default();
-                if !is_told || name.is_empty() || name.starts_with(".L") {
-                    continue;
-                }
-                let Some((out, at)) = layout.out_of(object, section) else { continue };
-                let address = out.address + at + value;
-                // Another object's definition may count instead: then this one is nobody else's.
-                if symbol.is_local() || !known.contains(&(address, name)) {
-                    locals.push((address, name, symbol.kind, symbol.size, out.symbol_section()));
-                }
-            }
-        }
-        locals.sort_unstable();
-        let mut names = vec![0];
-        let mut table = ImageBytes::with_capacity((locals.len() + globals.len() + 1) * SYMBOL_SIZE as usize);
-        table.raw(&[0; SYMBOL_SIZE as usize]);
-        let mut add = |name: &str, info, section, value, size| {
-            table.symbol(names.len() as u32, info, section, value, size);
-            names.extend_from_slice(name.as_bytes());
-            names.push(0);
-        };
-        for (address, name, kind, size, section) in &locals {
-            add(name, elf::STB_LOCAL.0 << 4 | kind, *section, *address, *size);
-        }
-        for ((section, address), global) in &globals {
-            add(global.name, info(global), *section, value_of(global, *address, layout), global.size);
-        }
-        let locals = locals.len() as u32 + 1;
-        self.out.resize(self.out.len().next_multiple_of(8), 0);
-        Symtab { symbols: self.append(&table.into_bytes()), names: self.append(&names), locals }
-    }
-
     /// Writes what functions need of the CPU.
     fn write_cpu(&mut self) -> (u64, u64) {
         let (parts, mut records) = (self.parts, Vec::new());
@@ -186,7 +129,7 @@ impl Writer<'_, '_> {
         self.append(&list::write(parts.machine.number, records))
     }
 
-    fn append(&mut self, bytes: &[u8]) -> (u64, u64) {
+    pub(super) fn append(&mut self, bytes: &[u8]) -> (u64, u64) {
         let at = self.out.len() as u64;
         self.out.extend_from_slice(bytes);
         (at, bytes.len() as u64)
@@ -204,8 +147,8 @@ impl Writer<'_, '_> {
             dso_handle,
             references,
             addresses,
-            symtab: symtab.symbols,
-            strtab: symtab.names,
+            functions: symtab.functions,
+            names: symtab.function_names,
             cpu,
             contracts,
             has_relr: self.tables.has_relr(),
@@ -237,7 +180,7 @@ impl Writer<'_, '_> {
             at
         };
         let index = |made| self.layout.made(made).map_or(0, |out| out.header);
-        let mut table = ImageBytes::with_capacity(SECTION_SIZE as usize * (outs.len() + 7));
+        let mut table = ImageBytes::with_capacity(SECTION_SIZE as usize * (outs.len() + 8));
         table.raw(&[0; SECTION_SIZE as usize]);
         for out in outs {
             let strings = index(Made::DynamicStrings);
@@ -271,14 +214,15 @@ impl Writer<'_, '_> {
             [link, info].into_iter().for_each(|value| table.word(value));
             [out.alignment, entry].into_iter().for_each(|value| table.long(value));
         }
-        let count = (outs.len() + others.len()) as u64 + 7;
+        let count = (outs.len() + others.len()) as u64 + 8;
         let others: Vec<_> =
             others.iter().map(|(text, place)| (name(text), (elf::SHT_PROGBITS, *place, [0, 0], [1, 0]))).collect();
-        let own = [name(REFERENCES), name(CPU), name(CONTRACTS), name(".symtab"), name(".strtab"), name(".shstrtab")];
+        let own = [REFERENCES, CPU, CONTRACTS, FUNCTIONS, ".symtab", ".strtab", ".shstrtab"].map(&mut name);
         let last = [
             (elf::SHT_PROGBITS, (references.0, references.1 + addresses.1), [0, 0], [1, 0]),
             (elf::SHT_PROGBITS, cpu, [0, 0], [1, 0]),
             (elf::SHT_PROGBITS, contracts, [0, 0], [1, 0]),
+            (elf::SHT_PROGBITS, symtab.functions, [0, 0], [8, 0]),
             (elf::SHT_SYMTAB, symtab.symbols, [count as u32 - 2, symtab.locals], [8, SYMBOL_SIZE]),
             (elf::SHT_STRTAB, symtab.names, [0, 0], [1, 0]),
             (elf::SHT_STRTAB, (self.out.len() as u64, names.len() as u64), [0, 0], [1, 0]),

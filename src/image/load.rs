@@ -30,7 +30,7 @@ unsafe impl Linker for ImageLoader {
                 let object = image.map_or_else(String::new, |decided| decided.object.name.to_string());
                 return Err(Error::Image(ImageError::NotAlone { object }));
             };
-            let file = decided.object.file.as_ref().filter(|file| file.is_unchanged().unwrap_or(false));
+            let file = decided.object.file.as_ref().and_then(|file| file.unchanged());
             let room = Room::new(image, file.is_some());
             if room.offsets.is_none() && image.keeps_distances() {
                 // The system's pages are too large for that; what it takes instead was not read yet.
@@ -46,7 +46,7 @@ unsafe impl Linker for ImageLoader {
                 Some(offsets) => batch.arena.allocate_at(name, &room.requests, offsets, blame)?,
                 None => batch.arena.allocate(name, &room.requests, company, blame)?,
             };
-            room.fill(&mut slab, image, &decided.object.bytes, file.map(|file| file.file()));
+            room.fill(&mut slab, image, &decided.object.bytes, file);
             objects.push(Loading { decided, image, room }.write(&mut slab)?);
             slabs.push(slab);
         }

@@ -26,6 +26,7 @@ mod relr;
 mod room;
 mod scan;
 mod symbols;
+mod symtab;
 #[cfg(test)]
 mod tests;
 mod write;

@@ -132,7 +132,7 @@ impl Addresses {
     pub(super) fn list(&self, functions: &SortedFunctions<'_>, range: &Range<usize>) -> Option<SymbolRange> {
         let module = self.module.as_ref().filter(|_| self.mapping.range().contains(&range.start))?;
         let functions = functions.within(range);
-        if functions.is_empty() {
+        if functions.len() == 0 {
             return None;
         }
         module.names.lock().add(&module.module, functions)

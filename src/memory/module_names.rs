@@ -18,7 +18,7 @@ use object::elf;
 use super::Protection;
 use super::os::{self, Mapping};
 use crate::fault::Call;
-use crate::functions::{Function, SymbolRange, SymbolTables};
+use crate::functions::{FunctionSlice, SymbolRange, SymbolTables};
 use crate::room::Room;
 use crate::runtime::ArenaModule;
 
@@ -68,31 +68,48 @@ impl ModuleNames {
     }
 
     /// Adds functions of one object, unless there is no room.
-    pub(super) fn add(&mut self, module: &ArenaModule, functions: &[Function<'_>]) -> Option<SymbolRange> {
-        let bytes: usize = functions.iter().map(|function| function.name.len() + 1).sum();
-        let symbol = self.symbols.take(&self.memory, functions.len(), SYMBOL)?;
-        if symbol + functions.len() > 1 << 31 {
-            self.symbols.room.give(symbol, functions.len());
+    pub(super) fn add(&mut self, module: &ArenaModule, functions: FunctionSlice<'_, '_>) -> Option<SymbolRange> {
+        let (count, bytes) = (functions.len(), functions.name_bytes());
+        let symbol = self.symbols.take(&self.memory, count, SYMBOL)?;
+        if symbol + count > 1 << 31 {
+            self.symbols.room.give(symbol, count);
             return None;
         }
         let Some(name) = self.names.take(&self.memory, bytes, 1) else {
-            self.symbols.room.give(symbol, functions.len());
+            self.symbols.room.give(symbol, count);
             return None;
         };
-        let mut name_at = name;
-        for (function, at) in functions.iter().zip(symbol..) {
-            self.put_name(name_at, function.name);
-            // Offset of the name, kind, visibility and section, in the order of memory. The loader passes over a symbol
-            // whose name is behind the table's end, or that is neither global nor weak.
-            let kind = elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0;
-            let head = u64::from(name_at as u32) | u64::from(kind) << 32 | 1 << 48;
-            self.word(at, 1).store(function.address, Ordering::Relaxed);
-            self.word(at, 2).store(u64::from(function.bytes), Ordering::Relaxed);
-            self.word(at, 0).store(head, Ordering::Release);
-            name_at += function.name.len() + 1;
+        match functions {
+            FunctionSlice::Listed(functions) => {
+                let mut name_at = name;
+                for (function, at) in functions.iter().zip(symbol..) {
+                    self.put_names(name_at, function.name.as_bytes());
+                    self.name_byte(name_at + function.name.len()).store(0, Ordering::Relaxed);
+                    self.put_symbol(at, name_at, function.address, function.bytes.into());
+                    name_at += function.name.len() + 1;
+                }
+            }
+            FunctionSlice::Image(functions) => {
+                // Each name ends with a zero.
+                self.put_names(name, functions.names());
+                for ((address, bytes, name_at), at) in functions.places().zip(symbol..) {
+                    self.put_symbol(at, name + name_at, address, bytes.min(u32::MAX.into()));
+                }
+            }
         }
         self.publish_sizes(module);
-        Some(SymbolRange { first: symbol as u32, count: functions.len() as u32 })
+        Some(SymbolRange { first: symbol as u32, count: count as u32 })
+    }
+
+    /// Writes a symbol whose name is written.
+    fn put_symbol(&self, at: usize, name: usize, address: u64, bytes: u64) {
+        // Offset of the name, kind, visibility and section, in the order of memory. The loader passes over a symbol
+        // whose name is behind the table's end, or that is neither global nor weak.
+        let kind = elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0;
+        let head = u64::from(name as u32) | u64::from(kind) << 32 | 1 << 48;
+        self.word(at, 1).store(address, Ordering::Relaxed);
+        self.word(at, 2).store(bytes, Ordering::Relaxed);
+        self.word(at, 0).store(head, Ordering::Release);
     }
 
     /// Keeps the functions of one object from the loader. Whoever knows of them still has their names.
@@ -132,13 +149,11 @@ impl ModuleNames {
         unsafe { self.places().word(symbol, word) }
     }
 
-    /// Writes a name and its end.
-    fn put_name(&self, at: usize, name: &str) {
+    fn put_names(&self, at: usize, names: &[u8]) {
         let to = ptr::with_exposed_provenance_mut::<u8>(self.names.place.start + at);
         // SAFETY: `take` has given these bytes, so that they can be written, and no Rust code reads them meanwhile. The
         // loader may read them by an old symbol; whatever it finds ends at the table's last byte that is taken.
-        unsafe { ptr::copy_nonoverlapping(name.as_ptr(), to, name.len()) };
-        self.name_byte(at + name.len()).store(0, Ordering::Relaxed);
+        unsafe { ptr::copy_nonoverlapping(names.as_ptr(), to, names.len()) };
     }
 
     fn name_byte(&self, at: usize) -> &AtomicU8 {

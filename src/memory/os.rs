@@ -6,7 +6,7 @@
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
-use std::ops::{Deref, Range};
+use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 
@@ -441,6 +441,43 @@ impl Deref for FilePages {
     fn deref(&self) -> &[u8] {
         // SAFETY: mapped until this is dropped, and the file stays as it is (`map`).
         unsafe { std::slice::from_raw_parts(ptr::with_exposed_provenance(self.0.base), self.0.len) }
+    }
+}
+
+/// A part of a file, whose bytes may be changed in memory.
+#[derive(Debug)]
+pub(crate) struct FilePart {
+    pages: FilePages,
+    start: usize,
+}
+
+impl FilePart {
+    /// Maps a part of a file that nobody cuts short or writes meanwhile.
+    pub(crate) fn map(file: &File, part: &Range<usize>) -> io::Result<Self> {
+        let start = part.start % page_size();
+        let (offset, len) = (part.start - start, part.len() + start);
+        check(Call::MapFile)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, which is nobody else's.
+        let base = unsafe { mmap(ptr::null_mut(), len, access, NONE, file, offset as u64) }?;
+        Ok(Self { pages: FilePages(Mapping { base: base.expose_provenance(), len }), start })
+    }
+}
+
+impl Deref for FilePart {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.pages.get(self.start..).unwrap_or_default()
+    }
+}
+
+impl DerefMut for FilePart {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let Mapping { base, len } = self.pages.0;
+        // SAFETY: mapped until this is dropped, writable, and borrowed by this alone; the file stays as it is (`map`).
+        let bytes = unsafe { std::slice::from_raw_parts_mut(ptr::with_exposed_provenance_mut(base), len) };
+        bytes.get_mut(self.start..).unwrap_or_default()
     }
 }
 

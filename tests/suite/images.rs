@@ -439,7 +439,7 @@ fn what_is_no_image_is_named() {
     let error = engine.add_image(foreign_machine).unwrap_err();
     assert!(matches!(error, Error::Image(ImageError::ForeignMachine { .. })), "{error}");
     let error = engine.add_image(later).unwrap_err();
-    assert!(matches!(error, Error::Image(ImageError::UnknownFormat { format: 77, known: 2, .. })), "{error}");
+    assert!(matches!(error, Error::Image(ImageError::UnknownFormat { format: 77, known: 4, .. })), "{error}");
     let error = engine.add_image_file("/nonexistent/kernels.so").unwrap_err();
     assert!(matches!(error, Error::Io { .. }) && error.to_string().contains("/nonexistent/kernels.so"), "{error}");
     engine.finish();

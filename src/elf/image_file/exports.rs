@@ -72,7 +72,7 @@ impl<'a> Exports<'a> {
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = Export<'a>> {
-        let mut names = Names::most(self.strings, self.symbols.len());
+        let mut names = Names::new(self.strings, self.symbols.len());
         self.numbers().filter_map(move |number| {
             let symbol = self.defined(number)?;
             self.export(number, &symbol, names.read(symbol.name)?)

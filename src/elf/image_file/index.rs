@@ -27,9 +27,9 @@ pub(crate) struct ImageIndex {
     pub(super) relr: Range<usize>,
     pub(super) references: Range<usize>,
     pub(super) addresses: Range<usize>,
-    /// Symbols for tools, and their names.
-    pub(super) symtab: Range<usize>,
-    pub(super) strtab: Range<usize>,
+    /// Functions, with room in front, and their names.
+    pub(super) functions: Range<usize>,
+    pub(super) names: Range<usize>,
     /// What functions need of the CPU.
     pub(super) cpu: Range<usize>,
     /// Signatures of kernels.
@@ -185,6 +185,11 @@ impl ImageIndex {
     /// Returns the signatures of kernels, a line for each; nothing where it is no text.
     pub(crate) fn contracts<'a>(&self, bytes: &'a [u8]) -> &'a str {
         std::str::from_utf8(bytes.get(self.contracts.clone()).unwrap_or_default()).unwrap_or_default()
+    }
+
+    /// Returns the segment of its code.
+    pub(crate) fn code(&self) -> Option<&ImageSegment> {
+        self.segments.iter().find(|segment| segment.executable)
     }
 
     /// Returns the segment that has an address, its end included.

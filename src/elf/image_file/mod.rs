@@ -4,18 +4,18 @@
 //! taken.
 
 mod exports;
+mod functions;
 mod headers;
 mod index;
 mod names;
 mod relocations;
 mod sections;
 mod symbols;
-mod symtab;
 mod unfit;
 
 pub(crate) use exports::{Export, ExportPlace, Exports};
+pub(crate) use functions::ImageFunctions;
 pub(crate) use index::{ImageIndex, ImageRelocation, ImageSegment, LARGE};
-pub(crate) use symtab::NamedFunction;
 pub(crate) use unfit::Unfit;
 
 use headers::File;
@@ -32,7 +32,7 @@ pub(crate) fn read_image(bytes: &[u8], machine: u16, verify: bool) -> Result<(Ob
     let segments = file.segments(&note)?;
     let range = |(at, bytes)| file.range(at, bytes);
     let (references, addresses) = (range(note.references)?, range(note.addresses)?);
-    let (symtab, strtab, cpu) = (range(note.symtab)?, range(note.strtab)?, range(note.cpu)?);
+    let (functions, names, cpu) = (range(note.functions)?, range(note.names)?, range(note.cpu)?);
     let mut image = ImageIndex {
         segments,
         note,
@@ -40,8 +40,8 @@ pub(crate) fn read_image(bytes: &[u8], machine: u16, verify: bool) -> Result<(Ob
         relr: 0..0,
         references,
         addresses,
-        symtab,
-        strtab,
+        functions,
+        names,
         cpu,
         contracts: range(note.contracts)?,
         frames: 0,
@@ -52,6 +52,7 @@ pub(crate) fn read_image(bytes: &[u8], machine: u16, verify: bool) -> Result<(Ob
         needed: Vec::new(),
         export_tables: Default::default(),
     };
+    image.check_functions(bytes)?;
     let tables = file.tables(&image)?;
     let mut index = ObjectIndex { machine, ..ObjectIndex::default() };
     sections::read(&file, &mut image, &mut index, &tables)?;

@@ -5,21 +5,14 @@ use memchr::memchr;
 /// Reads names of a table.
 pub(crate) struct Names<'a> {
     table: &'a [u8],
-    /// The table as text, if most names are read and all of them are text: then no name is checked again.
-    text: Option<&'a str>,
     /// The bytes that may still be looked through.
     left: usize,
 }
 
 impl<'a> Names<'a> {
-    /// Reads some names of so many symbols.
-    pub(super) fn some(table: &'a [u8], symbols: usize) -> Self {
-        Self { table, text: None, left: 2 * table.len() + 64 * symbols }
-    }
-
-    /// Reads most names of so many symbols.
-    pub(super) fn most(table: &'a [u8], symbols: usize) -> Self {
-        Self { text: std::str::from_utf8(table).ok(), ..Self::some(table, symbols) }
+    /// Reads names of so many symbols.
+    pub(super) fn new(table: &'a [u8], symbols: usize) -> Self {
+        Self { table, left: 2 * table.len() + 64 * symbols }
     }
 
     /// Reads the name at a place, which is not empty.
@@ -30,10 +23,7 @@ impl<'a> Names<'a> {
         let length = memchr(0, bytes);
         self.left -= length.unwrap_or(bytes.len());
         let length = length.filter(|length| *length != 0)?;
-        match self.text {
-            Some(text) => text.get(start..start + length),
-            None => std::str::from_utf8(bytes.get(..length)?).ok(),
-        }
+        std::str::from_utf8(bytes.get(..length)?).ok()
     }
 }
 
@@ -42,27 +32,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_text_whether_or_not_all_are() {
-        let (text, other) = (b"\0one\0\xc3\xbc\0end\0", b"\0one\0\xc3\xbc\0\xff\0\0end");
-        for (table, ends) in [(&text[..], true), (&other[..], false)] {
-            for mut names in [Names::some(table, 9), Names::most(table, 9)] {
-                assert_eq!([1, 3, 5].map(|at| names.read(at)), [Some("one"), Some("e"), Some("\u{fc}")]);
-                // An empty name, half a character, one behind the end; bytes that are no text, or have no end.
-                assert_eq!([0, 6, 99].map(|at| names.read(at)), [None; 3]);
-                assert_eq!(names.read(8).is_some(), ends);
-                assert_eq!(names.read(9).is_some(), ends);
-            }
-        }
+    fn names_are_text() {
+        let mut names = Names::new(b"\0one\0\xc3\xbc\0\xff\0end", 9);
+        assert_eq!([1, 3, 5].map(|at| names.read(at)), [Some("one"), Some("e"), Some("\u{fc}")]);
+        // An empty name, half a character, none, one without an end, one behind the end.
+        assert_eq!([0, 6, 8, 10, 99].map(|at| names.read(at)), [None; 5]);
     }
 
     #[test]
     fn names_that_many_share_are_not_read_for_ever() {
         let table = [&[b'x'; 1 << 16][..], &[0]].concat();
-        let mut names = Names::most(&table, 1000);
+        let mut names = Names::new(&table, 1000);
         let read: usize = (0..1000).filter_map(|at| names.read(at)).map(str::len).sum();
         assert!((1 << 16..3 << 16).contains(&read), "{read}");
         // Nor is the end looked for that there is not.
-        let mut names = Names::some(&[b'x'; 1000], 1);
+        let mut names = Names::new(&[b'x'; 1000], 1);
         assert_eq!([0; 3].map(|at| names.read(at)), [None; 3]);
         assert_eq!(names.left, 0);
     }

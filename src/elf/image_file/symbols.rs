@@ -27,7 +27,7 @@ pub(super) fn read(
     let at_symbols = image.file_range(tables.symbols, bytes)?;
     let symbols: &[RawSymbol] = pod::slice_from_all_bytes(file.bytes.get(at_symbols.clone()).unwrap_or_default())
         .map_err(|()| Unfit::TOO_SHORT)?;
-    let mut names = Names::some(strings, symbols.len());
+    let mut names = Names::new(strings, symbols.len());
     for at in &tables.needed {
         let name = u32::try_from(*at).ok().and_then(|at| names.read(at));
         let name = name.ok_or(Unfit::Malformed("a library that it needs has no name"))?;

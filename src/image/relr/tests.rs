@@ -322,8 +322,8 @@ fn hostile_tables_are_refused() {
     refused("another tag", cannot_be_read, size - 8, &entries(&[0x6fff_e000]));
     // As an older slabjit would read it.
     let note = bytes.windows(8).position(|bytes| bytes == b"slabjit\0").unwrap() + 8;
-    assert_eq!(bytes[note..note + 4], [2, 0, 0, 0]);
-    refused("the first format", cannot_be_read, note, &[1]);
+    assert_eq!(bytes[note..note + 4], [4, 0, 0, 0]);
+    refused("the first format", cannot_be_read, note, &[3]);
 }
 
 /// Of the unwind table, what is aligned is packed.

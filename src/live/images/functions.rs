@@ -1,20 +1,12 @@
 //! The functions of a linked image, whose names its file has.
 
-use crate::elf::image_file::{ImageIndex, NamedFunction};
-use crate::functions::{Function, SortedFunctions};
+use crate::elf::image_file::ImageIndex;
+use crate::functions::SortedFunctions;
 
 /// Returns the functions of an image whose segments have these addresses.
-pub(crate) fn functions<'a>(image: &'a ImageIndex, bytes: &'a [u8], addresses: &[u64]) -> SortedFunctions<'a> {
-    let bases: Vec<u64> = image.segments.iter().zip(addresses).map(|(of, at)| at.wrapping_sub(of.address)).collect();
-    let moved = |function: NamedFunction<'a>| {
-        let NamedFunction { name, address, size, segment } = function;
-        let address = address.wrapping_add(*bases.get(segment)?);
-        Some(Function { name, address, bytes: size.min(u32::MAX.into()) as u32 })
-    };
-    let symtab = image.symtab(bytes);
-    let mut all = Vec::with_capacity(symtab.len());
-    all.extend(symtab.functions().filter_map(moved));
-    SortedFunctions::new(all)
+pub(crate) fn functions<'a>(image: &ImageIndex, bytes: &'a [u8], addresses: &[u64]) -> SortedFunctions<'a> {
+    let distance = code_distance(image, addresses).unwrap_or(0);
+    SortedFunctions::of_image(image.functions(bytes).moved(distance))
 }
 
 /// Returns the distance from addresses of an image's code in the file to those in memory.

@@ -52,7 +52,7 @@ fn lacks(name: &str, bytes: &[u8], index: &ObjectIndex, image: &ImageIndex) -> R
     let checked =
         image.relocations(index.machine, bytes, &mut (), |(), at, address| check(at, address), |(), _| Ok(()));
     if let Err(lack) = checked {
-        let named = image.symtab(bytes).functions().find(|function| function.address == lack.address);
+        let named = image.functions(bytes).iter().find(|function| function.address == lack.address);
         let function = named.map_or("an initialiser", |function| function.name);
         return Err(Error::Image(lack_error(name, function, lack)));
     }

@@ -76,9 +76,15 @@ impl Image {
         }
         // An image's debug information has its own addresses, which debuggers could not move.
         let is_shown = object.index.debug == DebugInfo::Full && object.image.is_none();
-        // An image's code is one run of addresses; an object's sections may lie apart, with others' code in between.
-        let is_alone = object.image.is_some();
-        let names = if is_shown { Names::default() } else { Names::add(functions.all(), is_alone) };
+        let names = match &object.image {
+            _ if is_shown => Names::default(),
+            None => Names::add(functions.all()),
+            Some(image) => {
+                let file = object.file.as_ref().and_then(|file| file.unchanged());
+                let distance = images::code_distance(image, &linked.definitions).unwrap_or(0);
+                Names::of_image(image, &object.bytes, file, distance)
+            }
+        };
         // SAFETY: by the linker, the code is published; the image owns it.
         unsafe { jitdump::record(functions.all()) };
         let code = linked.allocation.as_ref().and_then(|allocation| allocation.slab().code());
