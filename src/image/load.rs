@@ -85,6 +85,7 @@ struct Placed<'l, 'a> {
 }
 
 /// A segment, in the file and in memory.
+#[derive(Clone, Copy, Default)]
 struct PlacedSegment {
     in_file: u64,
     bytes: u64,
@@ -106,7 +107,8 @@ impl<'a> Loading<'a> {
         placed.got = placed.rebase(image.note.got).unwrap_or(0);
         placed.dso_handle = image.dso_handle.and_then(|import| self.import(import));
         let linked = Linked::default();
-        let mut relocating = Relocating { placed: &placed, slab, linked, descriptors: 0 };
+        let (places, targets) = Default::default();
+        let mut relocating = Relocating { placed: &placed, slab, linked, descriptors: 0, places, targets };
         image.relocations(machine, &object.bytes, &mut relocating, Relocating::relative, Relocating::other)?;
         let Relocating { mut linked, .. } = relocating;
         let (mut apart, mut together);
@@ -224,12 +226,22 @@ struct Relocating<'p, 'l, 'a> {
     linked: Linked,
     /// How many descriptors were written.
     descriptors: u64,
+    /// The segments of the last place and of the last address: most lie where those before them do.
+    places: PlacedSegment,
+    targets: PlacedSegment,
 }
 
 impl Relocating<'_, '_, '_> {
     fn relative(&mut self, at: u64, address: u64) -> Result<()> {
-        let value = self.placed.rebase(address).unwrap_or(0);
-        self.placed.write(self.slab, at, &value.to_le_bytes());
+        let Self { placed, slab, places, targets, .. } = self;
+        let target = placed.segment_after(targets, address).map(|offset| targets.address + offset);
+        let value = placed.handle_at(address).or(target).unwrap_or(0);
+        if let Some(offset) = placed.segment_after(places, at)
+            && let (request, start) = places.place
+            && let Some(memory) = slab.contents_mut(request)
+        {
+            put(memory, (start + offset) as usize, &value.to_le_bytes());
+        }
         Ok(())
     }
 
@@ -262,6 +274,22 @@ impl Placed<'_, '_> {
         Some((segment, address - segment.in_file))
     }
 
+    /// Returns the offset of an address in its segment, which may be that of the address before and becomes it.
+    fn segment_after(&self, last: &mut PlacedSegment, address: u64) -> Option<u64> {
+        let offset = address.wrapping_sub(last.in_file);
+        if offset < last.bytes {
+            return Some(offset);
+        }
+        let (segment, offset) = self.segment(address)?;
+        *last = *segment;
+        Some(offset)
+    }
+
+    /// Returns the address that `__dso_handle` was bound to, if that has this address in the file.
+    fn handle_at(&self, address: u64) -> Option<u64> {
+        self.dso_handle.filter(|_| address == self.of.image.note.dso_handle)
+    }
+
     /// Returns the place of an address of the file.
     fn place(&self, address: u64) -> Option<Place> {
         let (PlacedSegment { place: (request, at), .. }, offset) = self.segment(address)?;
@@ -270,7 +298,7 @@ impl Placed<'_, '_> {
 
     /// Returns the address of what has an address in the file.
     fn rebase(&self, address: u64) -> Option<u64> {
-        if let Some(handle) = self.dso_handle.filter(|_| address == self.of.image.note.dso_handle) {
+        if let Some(handle) = self.handle_at(address) {
             return Some(handle);
         }
         let (segment, offset) = self.segment(address)?;

@@ -72,10 +72,10 @@ impl Library {
             (objects, state.names_to_export(), machine)
         };
         host.to_export = None;
-        let wanted: Vec<_> = names.iter().map(|(name, kind)| (&**name, *kind)).collect();
+        let wanted: Vec<_> = names.iter().map(|(name, symbol)| (&**name, symbol.kind)).collect();
         let opened = (!wanted.is_empty()).then(|| Exported::open(machine, &wanted)).transpose();
         let exported = opened.or_else(|error| self.without_exports(exports.required, error))?;
-        let names = names.into_iter().map(|(name, _)| name).collect();
+        let names = names.into_iter().map(|(name, symbol)| (name, (symbol.object, symbol.definition))).collect();
         host.to_export = Some(ToExport { objects, names, exported });
         Ok(())
     }
@@ -94,8 +94,7 @@ impl Library {
     pub(super) fn publish_exports(&self, state: &State, code: &CodeRef, host: &mut Host) {
         let Some((exports, names)) = self.exports().zip(host.to_export.take()) else { return };
         let ToExport { objects, names, exported: Some(exported) } = names else { return };
-        let address = |name: &str| state.names.get(name)?.address.filter(|address| *address != 0);
-        let addresses: Vec<_> = names.iter().map(|name| address(name)).collect();
+        let addresses: Vec<_> = names.iter().map(|(name, of)| state.names.address(name, *of)).collect();
         exporting::add(code.code());
         exported.keep(Box::new(code.clone()));
         exported.publish(&addresses);
@@ -125,7 +124,7 @@ impl Library {
 impl State {
     /// Returns the names that waiting objects define for others, each once. `f@@VERSION` is exported as `f`, a version
     /// that is not the default is not exported, and neither are thread-local variables: they are in another module.
-    fn names_to_export(&self) -> Vec<(Box<str>, SymbolKind)> {
+    fn names_to_export(&self) -> Vec<(Box<str>, Symbol)> {
         let mut names = Vec::new();
         for (number, object) in self.pending() {
             for (i, definition) in (0_u32..).zip(&object.index.definitions) {
@@ -134,16 +133,14 @@ impl State {
                 let counts = self.names.get(name).filter(|symbol| (symbol.object, symbol.definition) == (*number, i));
                 let seen = counts.filter(|symbol| !symbol.hidden && symbol.kind != SymbolKind::ThreadLocal);
                 if let Some(symbol) = seen.filter(|_| !name.is_empty() && !name.contains('@')) {
-                    names.push((name.into(), symbol.kind));
+                    names.push((name.into(), symbol));
                 }
             }
-            let is_seen = |(name, symbol): &(&str, Symbol)| {
-                let counts = || self.names.get(name).is_some_and(|counts| counts.object == *number);
-                symbol.kind != SymbolKind::ThreadLocal && !name.contains('@') && counts()
-            };
+            let is_seen =
+                |(name, symbol): &(&str, Symbol)| symbol.kind != SymbolKind::ThreadLocal && !name.contains('@');
             // An image has `f` beside `f@@VERSION`.
             let of_image = self.names.of_image(*number).filter(is_seen);
-            names.extend(of_image.map(|(name, symbol)| (name.into(), symbol.kind)));
+            names.extend(of_image.map(|(name, symbol)| (name.into(), symbol)));
         }
         names
     }

@@ -145,15 +145,24 @@ impl ImageNames {
     }
 
     fn symbol(&self, export: &Export<'_>) -> Symbol {
+        Symbol::of_image(self.object, export, self.address_of(export.place))
+    }
+
+    /// Returns the address of the definition of a number, once it is linked.
+    pub(super) fn address(&self, definition: u32) -> Option<u64> {
+        self.address_of(self.exports().place(definition)?)
+    }
+
+    fn address_of(&self, place: ExportPlace) -> Option<u64> {
         let segments = self.image.segments.len();
         let of = |at: usize| self.addresses.as_ref()?.get(at).copied();
-        let address = match export.place {
+        let address = match place {
             ExportPlace::Absolute(value) => Some(value),
             ExportPlace::Segment(at, address) => {
                 of(at).zip(self.image.segments.get(at)).map(|(start, segment)| start + (address - segment.address))
             }
             ExportPlace::ThreadLocal(offset) => of(segments).map(|block| block + offset),
         };
-        Symbol::of_image(self.object, export, address.filter(|address| *address != 0))
+        address.filter(|address| *address != 0)
     }
 }

@@ -108,9 +108,20 @@ impl SymbolTable {
         self.tables.as_ref()?.images.as_deref()
     }
 
-    /// Returns the names that an image defines.
+    /// Returns the names that an image defines, if its definition counts.
     pub(crate) fn of_image(&self, object: u32) -> impl Iterator<Item = (&str, Symbol)> {
-        self.images().and_then(|images| images.of(object)).into_iter().flat_map(ImageNames::iter)
+        let image = self.images().and_then(|images| images.of(object));
+        image.into_iter().flat_map(ImageNames::iter).filter(self.those_that_count())
+    }
+
+    /// Returns the address of a name's definition that counts.
+    pub(crate) fn address(&self, name: &str, definition: (u32, u32)) -> Option<u64> {
+        let (object, number) = definition;
+        let address = match self.images().and_then(|images| images.of(object)) {
+            Some(image) => image.address(number),
+            None => self.get(name)?.address,
+        };
+        address.filter(|address| *address != 0)
     }
 
     /// Gives the names of an image their addresses, or takes these away: those of its segments, then that of its
@@ -178,12 +189,13 @@ impl SymbolTable {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Symbol)> {
         let own = self.symbols.iter().map(|(name, symbol)| (&**name, *symbol));
-        let images = self.images();
-        let is_alone = self.symbols.is_empty() && images.is_some_and(|images| images.len() == 1);
-        let counts = move |(name, symbol): &(&str, Symbol)| {
-            is_alone || self.get(name).is_some_and(|counts| counts.object == symbol.object)
-        };
-        own.chain(images.into_iter().flat_map(ImageNameTable::iter).filter(counts))
+        own.chain(self.images().into_iter().flat_map(ImageNameTable::iter).filter(self.those_that_count()))
+    }
+
+    /// Returns which names of images count: those that nobody has defined before.
+    fn those_that_count(&self) -> impl Fn(&(&str, Symbol)) -> bool {
+        let is_alone = self.symbols.is_empty() && self.images().is_some_and(|images| images.len() == 1);
+        move |(name, symbol)| is_alone || self.get(name).is_some_and(|counts| counts.object == symbol.object)
     }
 
     /// Adds the names of an image that becomes object number `number`. Those that are there come first.

@@ -7,7 +7,8 @@ use crate::runtime::Exported;
 pub(crate) struct ToExport {
     /// The objects' numbers.
     pub(crate) objects: Vec<u32>,
-    pub(crate) names: Vec<Box<str>>,
+    /// With the object and the number of the definition.
+    pub(crate) names: Vec<(Box<str>, (u32, u32))>,
     /// `None` where there are no names, or the dynamic loader cannot have them.
     pub(crate) exported: Option<Exported>,
 }
