@@ -1,6 +1,7 @@
 //! What `ci/callgrind` counts: objects of one function, loaded and removed one by one and as one batch, and with stock
-//! LLJIT one by one. `instructions PerObject|Packed|stock` runs each once; valgrind counts within `loads`, `removals`,
-//! `load_of_a_batch` and `removal_of_a_batch`, which are functions of their own for that.
+//! LLJIT one by one; and images of the same objects. `instructions PerObject|Packed|stock` runs each once; valgrind counts
+//! within `loads`, `removals`, `load_of_a_batch`, `removal_of_a_batch` and `image_loads`, which are functions of their
+//! own for that.
 
 #[path = "../tests/stock/lljit.rs"]
 mod lljit;
@@ -11,7 +12,7 @@ use std::hint::black_box;
 
 use lljit::{Linker, Lljit, Tracker};
 use objects::Template;
-use slabjit::{JitEngine, Library, SlabLayout};
+use slabjit::{ImageBuilder, JitEngine, Library, SlabLayout};
 
 type Kernel = unsafe extern "C" fn(i32) -> i32;
 
@@ -47,6 +48,15 @@ fn main() {
                 library
             });
             removal_of_a_batch(|| drop(batch));
+            let link =
+                |(bytes, name): &(Vec<u8>, String)| ImageBuilder::new().object(name, bytes.clone()).link().unwrap();
+            let images: Vec<Vec<u8>> = together.iter().map(link).collect();
+            let load_image = |(bytes, (_, name)): (&Vec<u8>, &(_, String))| {
+                let library = engine.add_image(bytes).unwrap();
+                call(&library, name);
+                library
+            };
+            image_loads(|| images.iter().zip(&together).map(load_image).collect::<Vec<_>>());
         }
         None => println!("ci/callgrind counts its instructions"),
     }
@@ -72,6 +82,11 @@ fn load_of_a_batch<T>(work: impl FnOnce() -> T) -> T {
 fn removal_of_a_batch(work: impl FnOnce()) {
     work();
     black_box(());
+}
+
+#[inline(never)]
+fn image_loads<T>(work: impl FnOnce() -> T) -> T {
+    black_box(work())
 }
 
 fn call(library: &Library, name: &str) {

@@ -2,7 +2,7 @@
 //! starts GDB on a process of its own, or lets it attach to one.
 
 use std::io::{BufRead as _, BufReader, Seek as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -173,11 +173,7 @@ fn a_program_that_gdb_starts_has_lines_as_natively() {
 struct Waiting(Child);
 
 impl Waiting {
-    fn start(part: &str) -> Self {
-        Self::run(&mut child_command(part))
-    }
-
-    fn run(command: &mut Command) -> Self {
+    fn start(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -225,8 +221,9 @@ fn loaded(engine: &JitEngine, name: &str) -> Library {
     library
 }
 
-/// An image of four functions. It has a file of names of its own: its code fills more than 64 pages of 16 KiB.
-fn large_image(engine: &JitEngine, name: &str) -> Library {
+/// An image of four functions. Debuggers read its names in its own bytes, as its code fills more than 64 pages of 16 KiB:
+/// where a file has them and nobody else may write it, in the file.
+fn large_image(engine: &JitEngine, name: &str, folder: Option<&Path>) -> Library {
     let symbols = |name: &str| format!(".globl {name}\n.type {name},%function\n{name}:\n");
     let function = |i| {
         let name = format!("{name}_{i}");
@@ -235,7 +232,16 @@ fn large_image(engine: &JitEngine, name: &str) -> Library {
     let source = [".text\n".to_owned()].into_iter().chain((0..4).map(function)).collect::<String>();
     let object = common::compile_bytes(&format!("{name}.s"), &source, &[]);
     let bytes = ImageBuilder::new().object(name, object).link().unwrap();
-    engine.add_image(bytes).unwrap()
+    let Some(folder) = folder else { return engine.add_image(bytes).unwrap() };
+    let file = folder.join(format!("{name}.so"));
+    std::fs::write(&file, bytes).unwrap();
+    let image = engine.add_image_file(&file).unwrap();
+    // SAFETY: nothing runs.
+    unsafe { image.initialize().unwrap() };
+    // The folder is this user's: the names and the code are the file's pages.
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    assert!(maps.lines().filter(|line| line.ends_with(file.to_str().unwrap())).count() >= 3, "{maps}");
+    image
 }
 
 fn waits_with_engines() {
@@ -244,11 +250,17 @@ fn waits_with_engines() {
     let long = engine(SlabLayout::PerObject, DebugInfo::Names);
     let long_one = long.add_object(common::compile_bytes("long.s", source, &[])).unwrap();
     let packed = engine(SlabLayout::Packed, DebugInfo::Names);
-    let images = [(&long, "image"), (&long, "removed_image"), (&packed, "packed_image")]
-        .map(|(engine, name)| large_image(engine, name));
+    let folder = PathBuf::from(std::env::var_os("SLABJIT_TEST_FOLDER").unwrap());
+    let mut images = Vec::new();
+    for (folder, kind) in [(None, "image"), (Some(&*folder), "file")] {
+        for (engine, name) in [(&long, ""), (&long, "removed_"), (&packed, "packed_")] {
+            images.push(large_image(engine, &format!("{name}{kind}"), folder));
+        }
+    }
     // SAFETY: nothing runs.
     images.iter().chain([&long_one]).for_each(|library| unsafe { library.initialize().unwrap() });
     freed(&images[1]);
+    freed(&images[4]);
     let engines = [
         (SlabLayout::PerObject, DebugInfo::Names, "of_pages"),
         (SlabLayout::Packed, DebugInfo::Names, "of_packed"),
@@ -269,11 +281,12 @@ fn gdb_attaches_and_reads_a_core_file() {
     if no_gdb() {
         return;
     }
-    let process = Waiting::start("waits_with_engines");
+    let folder = temporary();
+    let process = Waiting::start(child_command("waits_with_engines").env("SLABJIT_TEST_FOLDER", &folder));
     if !process.may_be_attached() {
         return;
     }
-    let core = temporary().join("core");
+    let core = folder.join("core");
     let commands = [
         "info symbol of_pages",
         "info symbol of_packed",
@@ -282,9 +295,11 @@ fn gdb_attaches_and_reads_a_core_file() {
         "info symbol (long)&long_one + 299996",
         "info symbol (long)&image_0 + 799999",
         "info symbol (long)&packed_image_3 + 799999",
+        "info symbol (long)&file_0 + 799999",
+        "info symbol (long)&packed_file_3 + 799999",
         "x/i of_pages",
     ];
-    let removed = ["removed_of_pages", "removed_of_packed", "removed_with_lines", "removed_image_1"]
+    let removed = ["removed_of_pages", "removed_of_packed", "removed_with_lines", "removed_image_1", "removed_file_1"]
         .map(|name| format!("info address {name}"));
     let dump = format!("gcore {}", core.display());
     let removed: Vec<&str> = removed.iter().map(String::as_str).collect();
@@ -298,10 +313,19 @@ fn gdb_attaches_and_reads_a_core_file() {
         }
         assert!(seen.contains("Line 1 of \"") && seen.contains("with_lines.c"), "{how}: {seen}");
         assert!(seen.contains("<of_pages>"), "{how}: {seen}");
-        for place in ["long_one + 299996", "image_0 + 799999", "packed_image_3 + 799999"] {
+        for (name, offset) in [
+            ("long_one", 299_996),
+            ("image_0", 799_999),
+            ("packed_image_3", 799_999),
+            ("file_0", 799_999),
+            ("packed_file_3", 799_999),
+        ] {
+            let place = format!("{name} + {offset}");
             assert!(seen.contains(&format!("\n{place} in section .text")), "{how}: {place}: {seen}");
         }
-        assert!(seen.contains("No symbol \"removed_image_1\" in current context."), "{how}: {seen}");
+        for name in ["removed_image_1", "removed_file_1"] {
+            assert!(seen.contains(&format!("No symbol \"{name}\" in current context.")), "{how}: {seen}");
+        }
     }
 }
 
@@ -311,7 +335,7 @@ fn loads_and_removes() {
         let engine = engine(layout, DebugInfo::Names);
         let first = loaded(&engine, "first_one");
         let second = loaded(&engine, "second_one");
-        let image = large_image(&engine, "image");
+        let image = large_image(&engine, "image", None);
         // SAFETY: nothing runs.
         unsafe { image.initialize().unwrap() };
         freed(&first);
@@ -401,7 +425,7 @@ fn gdb_attaches_to_ten_thousand_objects() {
         return;
     }
     for layout in ["packed", "per-object"] {
-        let process = Waiting::run(child_command("waits_with_ten_thousand").env("SLABJIT_TEST_MANY", layout));
+        let process = Waiting::start(child_command("waits_with_ten_thousand").env("SLABJIT_TEST_MANY", layout));
         if !process.may_be_attached() {
             return;
         }
@@ -453,15 +477,23 @@ fn lldb_sees_names_and_lines() {
         frames(text).iter().map(without).collect()
     };
     assert_eq!(comparable(&native).len(), 4, "{native}");
+    // An image of the program that is large: its file has the names that LLDB reads.
+    let filler = common::compile_bytes("filler.s", ".text\n.skip 4000000\n", &[]);
+    let image = ImageBuilder::new().object_file(&object).unwrap().object("filler", filler).link().unwrap();
+    let image_file = temporary().join("lldb.so");
+    std::fs::write(&image_file, image).unwrap();
     for layout in LAYOUTS {
-        let object = object.to_str().unwrap();
+        let (object, image) = (object.to_str().unwrap(), image_file.to_str().unwrap());
         let seen = run(&[env!("CARGO_BIN_EXE_slabjit"), "run", "--debug-info=full", layout, object]);
         assert_eq!(comparable(&seen), comparable(&native), "{layout}: {seen}");
         assert!(seen.contains("Return value: (int) $0 = 57"), "{layout}: {seen}");
-        let seen = run(&[env!("CARGO_BIN_EXE_slabjit"), "run", layout, object]);
-        let expected = ["the_leaf", "the_outer", "main"];
-        let at = |name: &&str| seen.find(&format!("`{name}")).unwrap_or_else(|| panic!("{layout}: no {name}: {seen}"));
-        assert!(expected.iter().map(at).is_sorted(), "{layout}: {seen}");
+        for input in [object, image] {
+            let seen = run(&[env!("CARGO_BIN_EXE_slabjit"), "run", layout, input]);
+            let expected = ["the_leaf", "the_outer", "main"];
+            let at =
+                |name: &&str| seen.find(&format!("`{name}")).unwrap_or_else(|| panic!("{layout}: no {name}: {seen}"));
+            assert!(expected.iter().map(at).is_sorted(), "{layout}, {input}: {seen}");
+        }
     }
 }
 
