@@ -4,6 +4,7 @@ use std::fs::File;
 use std::sync::LazyLock;
 
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 
 use super::image_names::ImageNames;
 use super::names_file::{NamesFile, Piece, region_bits};
@@ -61,7 +62,7 @@ impl Names {
     pub(crate) fn add(functions: FunctionSlice<'_, '_>) -> Self {
         match functions {
             FunctionSlice::Listed(functions) => Self::add_listed(functions),
-            FunctionSlice::Image(_) => Self::add_listed(&functions.iter().collect::<Vec<_>>()),
+            FunctionSlice::Image(_) => Self::add_listed(&functions.iter().collect::<SmallVec<[_; 4]>>()),
         }
     }
 

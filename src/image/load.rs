@@ -1,6 +1,8 @@
 //! Loads images: places their segments, and makes their relocations. No linker takes part.
 #![allow(unsafe_code, reason = "what is loaded is run")]
 
+use smallvec::SmallVec;
+
 use super::room::{Place, Room, WORD};
 use crate::ImageError;
 use crate::elf::image_file::{ImageIndex, ImageRelocation, Unfit};
@@ -78,8 +80,8 @@ struct Loading<'a> {
 struct Placed<'l, 'a> {
     of: &'l Loading<'a>,
     /// The address of each request.
-    addresses: Vec<u64>,
-    segments: Vec<PlacedSegment>,
+    addresses: SmallVec<[u64; 4]>,
+    segments: SmallVec<[PlacedSegment; 4]>,
     got: u64,
     dso_handle: Option<u64>,
 }
@@ -98,7 +100,7 @@ impl<'a> Loading<'a> {
         let (object, image) = (&self.decided.object, self.image);
         let machine = object.index.machine;
         let addresses = slab.placements().iter().map(|placed| placed.address as u64).collect();
-        let mut placed = Placed { of: self, addresses, segments: Vec::new(), got: 0, dso_handle: None };
+        let mut placed = Placed { of: self, addresses, segments: SmallVec::new(), got: 0, dso_handle: None };
         let segments = image.segments.iter().zip(&self.room.segments).map(|(segment, place)| {
             let (in_file, bytes, address) = (segment.address, segment.bytes, placed.at(*place));
             PlacedSegment { in_file, bytes, place: *place, address }

@@ -3,6 +3,8 @@
 
 use std::fs::File;
 
+use smallvec::SmallVec;
+
 use crate::elf::image_file::{ImageIndex, ImageSegment};
 use crate::elf::put;
 use crate::memory::{Lifetime, Protection, SegmentRequest, WritableSlab, page_size};
@@ -14,11 +16,11 @@ pub(super) const WORD: u64 = 8;
 pub(super) type Place = (usize, u64);
 
 pub(super) struct Room {
-    pub(super) requests: Vec<SegmentRequest>,
+    pub(super) requests: SmallVec<[SegmentRequest; 4]>,
     /// Offsets of the requests, if they keep the file's distances.
     pub(super) offsets: Option<Vec<u64>>,
     /// The place of each segment.
-    pub(super) segments: Vec<Place>,
+    pub(super) segments: SmallVec<[Place; 4]>,
     /// Of the words that descriptors refer to.
     pub(super) descriptors: Place,
     /// Of the thread-local block's placeholder, which has no contents.
@@ -33,8 +35,8 @@ impl Room {
     }
 
     fn apart(image: &ImageIndex) -> Self {
-        let mut requests: Vec<SegmentRequest> = PROTECTIONS.map(request).into();
-        let mut segments = Vec::with_capacity(image.segments.len());
+        let mut requests: SmallVec<[SegmentRequest; 4]> = PROTECTIONS.into_iter().map(request).collect();
+        let mut segments = SmallVec::new();
         for segment in &image.segments {
             let number = PROTECTIONS.iter().position(|of| *of == protection(segment)).unwrap_or(0);
             let Some(request) = requests.get_mut(number) else { continue };
@@ -64,7 +66,7 @@ impl Room {
 
     /// Returns `None` where segments would share pages, which are larger here than those that the file was made for.
     fn together(image: &ImageIndex, page: u64, of_file: bool) -> Option<Self> {
-        let (mut requests, mut offsets, mut segments) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut requests, mut offsets, mut segments) = (SmallVec::new(), Vec::new(), SmallVec::new());
         let mut end = 0;
         for segment in &image.segments {
             let start = segment.address - segment.address % page;

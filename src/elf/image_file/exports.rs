@@ -61,12 +61,12 @@ impl<'a> Exports<'a> {
         Self { image, hashes, symbols: pod::slice_from_all_bytes(symbols).unwrap_or_default(), strings }
     }
 
-    pub(crate) fn find(self, name: &str) -> Option<Export<'a>> {
+    pub(crate) fn find<'n>(self, name: &'n str) -> Option<Export<'n>> {
         let named = |number| {
             let symbol = self.defined(number)?;
             let found = self.strings.get(symbol.name as usize..)?.split_at_checked(name.len());
-            let (found, _) = found.filter(|(found, end)| *found == name.as_bytes() && end.first() == Some(&0))?;
-            self.export(number, &symbol, std::str::from_utf8(found).ok()?)
+            found.filter(|(found, end)| *found == name.as_bytes() && end.first() == Some(&0))?;
+            self.export(number, &symbol, name)
         };
         gnu_hash_find(self.hashes, gnu_hash(name), named)
     }
@@ -104,7 +104,7 @@ impl<'a> Exports<'a> {
         Some(Symbol::decode(symbol))
     }
 
-    fn export(self, number: u32, symbol: &Symbol, name: &'a str) -> Option<Export<'a>> {
+    fn export<'n>(self, number: u32, symbol: &Symbol, name: &'n str) -> Option<Export<'n>> {
         let weak = is_weak(symbol.binding)?;
         let kind = match symbol.kind {
             STT_TLS => SymbolKind::ThreadLocal,

@@ -11,6 +11,9 @@ use super::unfit::Unfit;
 use crate::elf::elf_abi::{LE, RawSymbol};
 use crate::elf::image_note::{FUNCTION, FUNCTIONS_ROOM, NAMES_START};
 
+/// The names in front of those of functions.
+const SECTION_NAMES: usize = 4;
+
 /// Functions that follow each other.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ImageFunctions<'a> {
@@ -66,7 +69,7 @@ impl<'a> ImageFunctions<'a> {
         let are_names = names.starts_with(NAMES_START.as_bytes())
             && names.ends_with(&[0])
             && std::str::from_utf8(names).is_ok()
-            && memchr_iter(0, names).count() == memchr_iter(0, NAMES_START.as_bytes()).count() + self.len();
+            && memchr_iter(0, names).count() == SECTION_NAMES + self.len();
         let (mut last, mut name) = (0, NAMES_START.len());
         // As there are as many ends as names, and one before each name, none has an end within it.
         let are_symbols = self.symbols.iter().all(|symbol| {
