@@ -235,14 +235,16 @@ mod tests {
 
     #[test]
     fn notes_are_read_as_they_were_written() {
-        for (has_relr, format) in [(false, 1), (true, 2)] {
+        for (has_relr, format) in [(false, FIRST_FORMAT), (true, RELR_FORMAT)] {
             let (alignments, hash) = ([1, 2, 3, 4], [9; HASH]);
             let note = ImageNote { alignments, symbols: 5, got: 1 << 40, has_relr, hash, ..Default::default() };
             let bytes = note.write();
-            assert_eq!((bytes.len(), &bytes[..4]), (NOTE_SIZE, &[format, 0, 0, 0][..]));
+            assert_eq!((bytes.len(), &bytes[..4]), (NOTE_SIZE, &format.to_le_bytes()[..]));
             assert_eq!(ImageNote::read(&bytes), Ok(note));
             assert_eq!(ImageNote::read(&bytes[..NOTE_SIZE - 1]), Err(None));
         }
-        assert_eq!(ImageNote::read(&[3, 0, 0, 0]), Err(Some(3)));
+        for unknown in [0, FIRST_FORMAT - 1, FORMAT + 1] {
+            assert_eq!(ImageNote::read(&unknown.to_le_bytes()), Err(Some(unknown)));
+        }
     }
 }
