@@ -155,7 +155,7 @@ impl JitEngine {
     /// its imports, places it and runs its initialisers. Its code is as trusted as an object's: see [`add_object`](Self::add_object).
     ///
     /// # Errors
-    /// [`Error::Image`] for bytes that are no image, of another machine, of a later format, or damaged.
+    /// [`Error::Image`] for bytes that are no image, of another machine, of another format, or damaged.
     pub fn add_image<'a>(&self, bytes: impl Into<Cow<'a, [u8]>>) -> Result<Library> {
         self.image(self.context.next_object_name(), Source::Bytes(bytes.into()))
     }

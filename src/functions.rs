@@ -179,6 +179,7 @@ impl<'s, 'a> FunctionSlice<'s, 'a> {
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = Function<'a>> + use<'s, 'a> {
+        // One of the two is empty.
         let (listed, image) = match self {
             Self::Listed(all) => (all, ImageFunctions::default()),
             Self::Image(all) => (&[][..], all),

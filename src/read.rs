@@ -132,6 +132,37 @@ pub(crate) fn is_scarce(file: &File) -> bool {
     u64::try_from(file.as_raw_fd()).is_ok_and(|number| number >= half)
 }
 
+/// A file that can be mapped.
+#[derive(Debug)]
+pub(crate) struct LastingFile(OpenFile);
+
+impl LastingFile {
+    /// # Safety
+    /// Nobody cuts the file short or writes it while a part of it is mapped.
+    #[allow(unsafe_code, reason = "mapped bytes are read as those of memory")]
+    pub(crate) unsafe fn new(file: OpenFile) -> Self {
+        Self(file)
+    }
+
+    /// Returns the file, if it is what it was when it was opened.
+    pub(crate) fn unchanged(&self) -> Option<&File> {
+        self.0.is_unchanged().unwrap_or(false).then(|| self.0.file())
+    }
+
+    /// Returns the file, which was just opened.
+    pub(crate) fn file(&self) -> &File {
+        self.0.file()
+    }
+
+    pub(crate) fn into_file(self) -> File {
+        self.0.file
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.then.bytes
+    }
+}
+
 impl OpenFile {
     /// Keeps a file open that has this status.
     pub(crate) fn new(file: File, path: &Path, status: &Metadata) -> Self {
@@ -142,11 +173,6 @@ impl OpenFile {
     /// another file's now.
     pub(crate) fn is_unchanged(&self) -> io::Result<bool> {
         Ok(Identity::of(&self.file.metadata()?) == self.then)
-    }
-
-    /// The file, if it is what it was.
-    pub(crate) fn unchanged(&self) -> Option<&File> {
-        self.is_unchanged().unwrap_or(false).then_some(&self.file)
     }
 
     /// For who reads it from its beginning.

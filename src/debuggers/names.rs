@@ -1,6 +1,5 @@
 //! The names of an object's functions, for debuggers.
 
-use std::fs::File;
 use std::sync::LazyLock;
 
 use hashbrown::HashMap;
@@ -11,6 +10,7 @@ use super::names_file::{NamesFile, Piece, region_bits};
 use crate::elf::image_file::ImageIndex;
 use crate::fork_guard::Mutex;
 use crate::functions::{Function, FunctionSlice};
+use crate::read::LastingFile;
 
 /// Files of all engines.
 static FILES: LazyLock<Mutex<Files>> = LazyLock::new(Mutex::default);
@@ -66,9 +66,9 @@ impl Names {
         }
     }
 
-    /// Adds those of an image, whose code lies so far from where its file says. `file`: its bytes, where they can be
+    /// Adds those of an image, whose code lies so far from where its file says. `file`: its bytes, if they can be
     /// mapped.
-    pub(crate) fn of_image(image: &ImageIndex, bytes: &[u8], file: Option<&File>, distance: u64) -> Self {
+    pub(crate) fn of_image(image: &ImageIndex, bytes: &[u8], file: Option<&LastingFile>, distance: u64) -> Self {
         let functions = image.functions(bytes).moved(distance);
         let Some(code) = image.code().filter(|_| functions.len() != 0) else { return Self::default() };
         let start = code.address.wrapping_add(distance);
@@ -78,7 +78,7 @@ impl Names {
         if ((code.end - 1) >> region_bits()) - (code.start >> region_bits()) < 2 {
             return Self::add(FunctionSlice::Image(functions));
         }
-        // Others have shown what lies around them before.
+        // The section of a file from which an object was removed may still reach into this code.
         FILES.lock().settle();
         Self(Pieces::Own(Box::new(ImageNames::new(image, bytes, file, &code))))
     }

@@ -1,6 +1,6 @@
-//! A file with names of functions that begin in a region of addresses. It changes in place while it is registered. Its section reaches from the first function to the end of the last
-//! one, which may be in another region: functions do not overlap, so neither do sections. A debugger reads it when it
-//! attaches, at whatever moment that is.
+//! A file with names of functions that begin in a region of addresses. It changes in place while it is registered. Its
+//! section reaches from the first function to the end of the last one, which may be in another region: functions do not
+//! overlap, so neither do sections. A debugger reads it when it attaches, at whatever moment that is.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use object::elf;
 
 use super::jit_interface::Registered;
 use super::names_headers::{SYMBOL, SYMBOLS_AT, put_headers, put_sizes};
-use crate::elf::image_note::NAMES_START;
+use crate::elf::image_note::{FUNCTION, NAMES_START};
 use crate::elf::put;
 use crate::functions::Function;
 use crate::room::Room;
@@ -98,7 +98,7 @@ impl NamesFile {
             let mut symbol = [0; SYMBOL - ST_INFO];
             let (head, rest) = symbol.split_at_mut(ST_VALUE - ST_INFO);
             let (value, size) = rest.split_at_mut(ST_SIZE - ST_VALUE);
-            head.copy_from_slice(&[elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0, 0, 1, 0]);
+            head.copy_from_slice(&FUNCTION);
             value.copy_from_slice(&function.address.to_le_bytes());
             size.copy_from_slice(&u64::from(function.bytes).to_le_bytes());
             put(file, at + ST_INFO, &symbol);

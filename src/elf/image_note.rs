@@ -32,7 +32,7 @@ pub(crate) const FUNCTIONS: &str = ".slabjit.functions";
 pub(crate) const FUNCTIONS_ROOM: usize = (HEADER_SIZE + 4 * SECTION_SIZE + SYMBOL_SIZE) as usize;
 /// What is in front of the functions' names: those of that file's sections.
 pub(crate) const NAMES_START: &str = "\0.text\0.symtab\0.strtab\0";
-/// Of each of these symbols, what follows its name: kind, visibility and section.
+/// Of each of these symbols, what follows its name: kind, visibility, and the section's number in two bytes.
 pub(crate) const FUNCTION: [u8; 4] = [elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0, 0, 1, 0];
 
 const HASH: usize = 32;

@@ -15,6 +15,7 @@ use crate::live::linker::{Batch, LinkedBatch, Linker};
 use crate::live::resolve::decided::{Decided, External};
 use crate::live::tls::{self, Descriptor, Variable, Variables};
 use crate::memory::{BlamedSection, PlacementHints, WritableSlab};
+use crate::read::LastingFile;
 use crate::{Error, Result};
 
 /// The loader of images.
@@ -32,7 +33,7 @@ unsafe impl Linker for ImageLoader {
                 let object = image.map_or_else(String::new, |decided| decided.object.name.to_string());
                 return Err(Error::Image(ImageError::NotAlone { object }));
             };
-            let file = decided.object.file.as_ref().and_then(|file| file.unchanged());
+            let file = decided.object.file.as_deref().and_then(LastingFile::unchanged);
             let room = Room::new(image, file.is_some());
             if room.offsets.is_none() && image.keeps_distances() {
                 // The system's pages are too large for that; what it takes instead was not read yet.
@@ -276,7 +277,7 @@ impl Placed<'_, '_> {
         Some((segment, address - segment.in_file))
     }
 
-    /// Returns the offset of an address in its segment, which may be that of the address before and becomes it.
+    /// Returns the offset of an address in its segment. Looks at `last` first, and leaves the segment there.
     fn segment_after(&self, last: &mut PlacedSegment, address: u64) -> Option<u64> {
         let offset = address.wrapping_sub(last.in_file);
         if offset < last.bytes {

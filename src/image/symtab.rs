@@ -95,7 +95,10 @@ impl Writer<'_, '_> {
         let is_inside = |of: &&Told<'_>| {
             let at = of.address.checked_sub(code.address);
             let end = at.and_then(|at| at.checked_add(of.size));
-            of.info & 0xf == elf::STT_FUNC.0 && of.size != 0 && end.is_some_and(|end| end <= code.memory_bytes)
+            of.info & 0xf == elf::STT_FUNC.0
+                && of.section != elf::SHN_ABS.0
+                && of.size != 0
+                && end.is_some_and(|end| end <= code.memory_bytes)
         };
         let mut functions: Vec<_> = all.iter().filter(is_inside).collect();
         functions.sort_by_key(|of| (of.address, of.name.len(), of.name));

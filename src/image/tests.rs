@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::elf::image_file::{ImageRelocation, Unfit, read_image};
+use crate::elf::image_note::{FUNCTIONS_ROOM, OWNER};
 use crate::elf::relocations::DynamicKind;
 use crate::elf::{EM_AARCH64, HOST_MACHINE, testing};
 use crate::{Error, ImageBuilder, JitEngine, LibraryError, LinkError, Removal, SlabLayout};
@@ -50,6 +51,43 @@ fn images_are_loaded_without_a_linker() {
         drop(kernel);
         assert_eq!(library.remove(), Removal::Freed);
     }
+}
+
+/// The places of functions and of their names, as the note has them.
+#[test]
+fn functions_that_the_note_misplaces_are_refused() {
+    let bytes = image();
+    let note = bytes.windows(8).position(|bytes| bytes == OWNER).unwrap() + OWNER.len();
+    let field = |number: usize| note + 8 + 8 * number;
+    let word = |number| u64::from_le_bytes(*bytes[field(number)..].first_chunk().unwrap());
+    // Place and bytes of the functions, then of the names.
+    let [functions, size, names, names_size] = [6, 7, 8, 9].map(word);
+    assert_eq!(functions + size, names);
+    let room = FUNCTIONS_ROOM as u64;
+    assert_eq!((size - room) % 24, 0);
+    let refused = |what: &str, words: [u64; 4]| {
+        let mut bytes = bytes.clone();
+        for (number, word) in (6..).zip(words) {
+            bytes[field(number)..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        let unfit = read_image(&bytes, HOST_MACHINE, false).map(|_| ()).expect_err(what);
+        let error = unfit.into_error("kernel.so").to_string();
+        assert!(
+            error.contains("its list of functions is damaged") || error.contains("it is cut short"),
+            "{what}: {error}"
+        );
+    };
+    refused("no room", [functions, 0, functions, names_size]);
+    refused("less than the room", [names - room + 1, room - 1, names, names_size]);
+    refused("the room alone", [names - room, room, names, names_size]);
+    refused("part of a symbol", [functions + 1, size - 1, names, names_size]);
+    refused("a symbol less", [functions, size - 24, names - 24, names_size + 24]);
+    refused("behind the names", [names + names_size, size, names, names_size]);
+    refused("apart", [functions, size, names + 1, names_size - 1]);
+    refused("no names", [functions, size, names, 0]);
+    refused("a name less", [functions, size, names, names_size - 1]);
+    refused("nowhere", [u64::MAX - 7, size, names, names_size]);
+    refused("larger than the file", [functions, u64::MAX, names, names_size]);
 }
 
 /// Every byte flipped, and every end: refused, or placed and relocated. What was changed is not run.

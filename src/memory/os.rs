@@ -20,6 +20,7 @@ use rustix::mm::{
 use crate::fault::{Call, check};
 use crate::file_limit;
 use crate::memory::{Protection, deferred_unmap};
+use crate::read::LastingFile;
 
 /// Returns the page size.
 pub(crate) fn page_size() -> usize {
@@ -425,12 +426,11 @@ impl Mapping {
 pub(crate) struct FilePages(Mapping);
 
 impl FilePages {
-    /// Maps a file that nobody cuts short or writes meanwhile.
-    pub(crate) fn map(file: &File, len: u64) -> io::Result<Self> {
-        let len = usize::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+    pub(crate) fn map(file: &LastingFile) -> io::Result<Self> {
+        let len = usize::try_from(file.bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
         check(Call::MapFile)?;
         // SAFETY: a new mapping, which is nobody else's.
-        let base = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, NONE, file, 0) }?;
+        let base = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, NONE, file.file(), 0) }?;
         Ok(Self(Mapping { base: base.expose_provenance(), len }))
     }
 }
@@ -439,7 +439,7 @@ impl Deref for FilePages {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped until this is dropped, and the file stays as it is (`map`).
+        // SAFETY: mapped until this is dropped, and the file stays as it is (`LastingFile`).
         unsafe { std::slice::from_raw_parts(ptr::with_exposed_provenance(self.0.base), self.0.len) }
     }
 }
@@ -452,8 +452,9 @@ pub(crate) struct FilePart {
 }
 
 impl FilePart {
-    /// Maps a part of a file that nobody cuts short or writes meanwhile.
-    pub(crate) fn map(file: &File, part: &Range<usize>) -> io::Result<Self> {
+    /// Maps a part of a file.
+    pub(crate) fn map(file: &LastingFile, part: &Range<usize>) -> io::Result<Self> {
+        let file = file.unchanged().ok_or(io::ErrorKind::NotFound)?;
         let start = part.start % page_size();
         let (offset, len) = (part.start - start, part.len() + start);
         check(Call::MapFile)?;
@@ -475,7 +476,8 @@ impl Deref for FilePart {
 impl DerefMut for FilePart {
     fn deref_mut(&mut self) -> &mut [u8] {
         let Mapping { base, len } = self.pages.0;
-        // SAFETY: mapped until this is dropped, writable, and borrowed by this alone; the file stays as it is (`map`).
+        // SAFETY: mapped until this is dropped, writable, and borrowed by this alone; the file stays as it is
+        // (`LastingFile`).
         let bytes = unsafe { std::slice::from_raw_parts_mut(ptr::with_exposed_provenance_mut(base), len) };
         bytes.get_mut(self.start..).unwrap_or_default()
     }

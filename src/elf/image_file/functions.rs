@@ -11,7 +11,7 @@ use super::unfit::Unfit;
 use crate::elf::elf_abi::{LE, RawSymbol};
 use crate::elf::image_note::{FUNCTION, FUNCTIONS_ROOM, NAMES_START};
 
-/// The names in front of those of functions.
+/// Zeros in [`NAMES_START`].
 const SECTION_NAMES: usize = 4;
 
 /// Functions that follow each other.
@@ -71,7 +71,7 @@ impl<'a> ImageFunctions<'a> {
             && std::str::from_utf8(names).is_ok()
             && memchr_iter(0, names).count() == SECTION_NAMES + self.len();
         let (mut last, mut name) = (0, NAMES_START.len());
-        // As there are as many ends as names, and one before each name, none has an end within it.
+        // Each name begins behind a zero, and there is one zero for each name: none has a zero inside.
         let are_symbols = self.symbols.iter().all(|symbol| {
             let (at, size, start) = (symbol.st_value.get(LE), symbol.st_size.get(LE), symbol.st_name.get(LE) as usize);
             let [info, other, section, _] = FUNCTION;
@@ -79,7 +79,8 @@ impl<'a> ImageFunctions<'a> {
                 && symbol.st_other.0 == other
                 && symbol.st_shndx.get(LE).0 == u16::from(section);
             let is_inside = at >= last && at <= code && size != 0 && size <= code - at;
-            let is_named = start >= name && start < names.len() && names.get(start - 1) == Some(&0);
+            let has_name = names.get(start).is_some_and(|byte| *byte != 0);
+            let is_named = start >= name && has_name && names.get(start - 1) == Some(&0);
             (last, name) = (at, start + 2);
             is_function && is_inside && is_named
         });
@@ -224,6 +225,10 @@ mod tests {
         ] {
             assert!(!sound(&good, names), "{names:?}");
         }
+        let only = [symbol(AT, 0, 8)];
+        assert!(sound(&only, &[NAMES_START, "f\0"].concat()));
+        assert!(!sound(&only, &[NAMES_START, "\0"].concat()));
+        assert!(!sound(&good, &[NAMES_START, "one\0\0"].concat()));
         let mut bytes = names.clone().into_bytes();
         *bytes.get_mut(AT + 1).unwrap() = 0xff;
         assert!(!ImageFunctions { symbols: &good, names: &bytes, end: bytes.len(), code: 0 }.are_sound(32));

@@ -1,4 +1,5 @@
 //! Images in files, whose pages processes share.
+#![allow(unsafe_code, reason = "says which files can be mapped")]
 
 use std::borrow::Cow;
 use std::fs::{File, Metadata};
@@ -9,14 +10,14 @@ use std::path::Path;
 use crate::elf::image_file::LARGE;
 use crate::fault::{Call, check};
 use crate::memory::FilePages;
-use crate::read::{OpenFile, is_scarce};
+use crate::read::{LastingFile, OpenFile, is_scarce};
 use crate::{Error, Result};
 
 /// An image's bytes.
 pub(crate) enum Source<'a> {
     Bytes(Cow<'a, [u8]>),
     /// Pages of a file that nobody but root and this user can change.
-    File(OpenFile, FilePages),
+    File(LastingFile, FilePages),
 }
 
 impl Source<'_> {
@@ -28,12 +29,14 @@ impl Source<'_> {
             let mut file = File::open(path)?;
             let status = file.metadata()?;
             let is_worth = status.is_file() && status.size() >= LARGE && !is_scarce(&file);
-            if is_worth
-                && is_ours(&status)
-                && is_in_our_folder(path)
-                && let Ok(pages) = FilePages::map(&file, status.size())
-            {
-                return Ok(Self::File(OpenFile::new(file, path, &status), pages));
+            if is_worth && is_ours(&status) && is_in_our_folder(path) {
+                // SAFETY: only root and this user may write it, and they replace such files by renaming, as
+                // `JitEngine::add_image_file` demands.
+                let lasting = unsafe { LastingFile::new(OpenFile::new(file, path, &status)) };
+                match FilePages::map(&lasting) {
+                    Ok(pages) => return Ok(Self::File(lasting, pages)),
+                    Err(_) => file = lasting.into_file(),
+                }
             }
             check(Call::ReadObject)?;
             let mut bytes = Vec::new();

@@ -75,7 +75,6 @@ impl Library {
         let wanted: Vec<_> = names.iter().map(|(name, symbol)| (&**name, symbol.kind)).collect();
         let opened = (!wanted.is_empty()).then(|| Exported::open(machine, &wanted)).transpose();
         let exported = opened.or_else(|error| self.without_exports(exports.required, error))?;
-        let names = names.into_iter().map(|(name, symbol)| (name, (symbol.object, symbol.definition))).collect();
         host.to_export = Some(ToExport { objects, names, exported });
         Ok(())
     }
@@ -94,7 +93,7 @@ impl Library {
     pub(super) fn publish_exports(&self, state: &State, code: &CodeRef, host: &mut Host) {
         let Some((exports, names)) = self.exports().zip(host.to_export.take()) else { return };
         let ToExport { objects, names, exported: Some(exported) } = names else { return };
-        let addresses: Vec<_> = names.iter().map(|(name, of)| state.names.address(name, *of)).collect();
+        let addresses: Vec<_> = names.iter().map(|(name, symbol)| state.names.address(name, symbol)).collect();
         exporting::add(code.code());
         exported.keep(Box::new(code.clone()));
         exported.publish(&addresses);

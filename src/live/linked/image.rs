@@ -80,9 +80,8 @@ impl Image {
             _ if is_shown => Names::default(),
             None => Names::add(functions.all()),
             Some(image) => {
-                let file = object.file.as_ref().and_then(|file| file.unchanged());
                 let distance = images::code_distance(image, &linked.definitions).unwrap_or(0);
-                Names::of_image(image, &object.bytes, file, distance)
+                Names::of_image(image, &object.bytes, object.file.as_deref(), distance)
             }
         };
         // SAFETY: by the linker, the code is published; the image owns it.

@@ -10,7 +10,7 @@ use crate::elf::image_file::ImageIndex;
 use crate::live::resolve::object_bytes::ObjectBytes;
 use crate::live::resolve::section_lookup::Lookup;
 use crate::name::Name;
-use crate::read::OpenFile;
+use crate::read::LastingFile;
 
 /// An object and its number in the library.
 pub(crate) type Pending = (u32, Arc<PreparedObject>);
@@ -26,7 +26,7 @@ pub(crate) struct PreparedObject {
     /// Of what was linked before.
     pub(crate) image: Option<Arc<ImageIndex>>,
     /// The file whose bytes these are, as long as it is not changed.
-    pub(crate) file: Option<Box<OpenFile>>,
+    pub(crate) file: Option<Box<LastingFile>>,
     /// Functions of an image that this CPU does not run.
     pub(crate) lacks: Option<Arc<Lacks>>,
     /// The bytes as they came, if the library keeps them.

@@ -108,20 +108,19 @@ impl SymbolTable {
         self.tables.as_ref()?.images.as_deref()
     }
 
-    /// Returns the names that an image defines, if its definition counts.
+    /// Returns the names that an image defines, of which its definition counts.
     pub(crate) fn of_image(&self, object: u32) -> impl Iterator<Item = (&str, Symbol)> {
         let image = self.images().and_then(|images| images.of(object));
         image.into_iter().flat_map(ImageNames::iter).filter(self.those_that_count())
     }
 
-    /// Returns the address of a name's definition that counts.
-    pub(crate) fn address(&self, name: &str, definition: (u32, u32)) -> Option<u64> {
-        let (object, number) = definition;
-        let address = match self.images().and_then(|images| images.of(object)) {
-            Some(image) => image.address(number),
-            None => self.get(name)?.address,
-        };
-        address.filter(|address| *address != 0)
+    /// Returns the address of a name whose definition counts, and which this was before it had one.
+    pub(crate) fn address(&self, name: &str, symbol: &Symbol) -> Option<u64> {
+        match self.images().and_then(|images| images.of(symbol.object)) {
+            // It need not be looked up again.
+            Some(image) => image.address(symbol.definition),
+            None => self.get(name)?.address.filter(|address| *address != 0),
+        }
     }
 
     /// Gives the names of an image their addresses, or takes these away: those of its segments, then that of its
