@@ -22,3 +22,5 @@ mod names_headers;
 pub(crate) use debug_images::{DebugImage, Line, lines_of};
 pub(crate) use jit_interface::debugger_waits;
 pub(crate) use names::{Names, announce};
+#[cfg(test)]
+pub(crate) use names_file::region_bits;

@@ -83,6 +83,22 @@ impl Names {
         Self(Pieces::Own(Box::new(ImageNames::new(image, bytes, file, &code))))
     }
 
+    /// Returns the file that it has of its own, as debuggers read it, and whether that is mapped.
+    #[cfg(test)]
+    pub(crate) fn own_file(&self) -> Option<(&[u8], bool)> {
+        match &self.0 {
+            Pieces::Own(names) => Some(names.shown()),
+            _ => None,
+        }
+    }
+
+    /// Returns how many files there are of regions in these addresses.
+    #[cfg(test)]
+    pub(crate) fn regions(addresses: &std::ops::Range<u64>) -> usize {
+        let of = |region: &&u32| addresses.contains(&(u64::from(**region) << region_bits()));
+        FILES.lock().by_region.keys().filter(of).count()
+    }
+
     fn add_listed(functions: &[Function<'_>]) -> Self {
         let bits = region_bits();
         let region = |function: &Function<'_>| function.address as usize >> bits;
@@ -139,41 +155,6 @@ pub(crate) fn announce() {
     for region in changed.drain(..) {
         if let Some(file) = by_region.get_mut(&region) {
             file.tell();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::elf::image_file::read_image;
-    use crate::elf::{EM_AARCH64, HOST_MACHINE, testing};
-
-    #[test]
-    fn only_an_image_that_fills_a_region_has_a_file_of_its_own() {
-        let region = 1_u64 << region_bits();
-        let regions = || FILES.lock().by_region.len();
-        let before = regions();
-        // No other test has code there.
-        let start = 1 << 46;
-        // Two functions, at the start and at the end of the code.
-        for (at, bytes, own, files) in [
-            (start + region - 64, region + 128, true, 0),
-            (start + region - 64, region + 32, false, 2),
-            (start, 2 * region - 64, false, 2),
-            (start, region - 64, false, 1),
-        ] {
-            let function =
-                |name| format!(".globl {name}\n.type {name},%function\n{name}: .skip 16\n.size {name}, 16\n");
-            let source = format!(".text\n{}.skip {}\n{}", function("f"), bytes - 32, function("g"));
-            let object = if HOST_MACHINE == EM_AARCH64 { testing::asm_arm(&source) } else { testing::asm(&source) };
-            let file = crate::ImageBuilder::new().object("two.o", object).link().unwrap();
-            let (_, image) = read_image(&file, HOST_MACHINE, false).unwrap();
-            let names = Names::of_image(&image, &file, None, at - image.code().unwrap().address);
-            assert_eq!(matches!(names.0, Pieces::Own(_)), own, "{at:x}");
-            assert_eq!(regions() - before, files, "{at:x}");
-            drop(names);
-            assert_eq!(regions(), before);
         }
     }
 }

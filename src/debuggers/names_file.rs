@@ -16,7 +16,7 @@ use crate::room::Room;
 
 /// Returns the binary logarithm of a region's bytes: 64 pages, as objects may have pages of their own, and not more than
 /// a mebibyte. Debuggers read files of some hundred functions fast, and ten thousand files slowly.
-pub(super) fn region_bits() -> u32 {
+pub(crate) fn region_bits() -> u32 {
     (64 * rustix::param::page_size()).min(1 << 20).ilog2()
 }
 

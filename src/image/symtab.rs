@@ -11,6 +11,9 @@ use crate::elf::image_note::{FUNCTION, FUNCTIONS_ROOM, NAMES_START};
 use crate::elf::link_tables::SymbolPlace;
 use crate::elf::{ImageBytes, SYMBOL_SIZE};
 
+#[cfg(test)]
+mod tests;
+
 /// The places of symbols, and of their names.
 #[derive(Clone, Copy)]
 pub(super) struct Symtab {
