@@ -168,24 +168,43 @@ unsafe fn own_locks(data: &[Range<usize>]) -> Vec<(usize, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
     use super::*;
+
+    /// What a callback asks: this thread, and another one that waits for it.
+    struct Questions {
+        answers: Vec<bool>,
+        ask: Sender<()>,
+        answered: Receiver<bool>,
+    }
+
+    unsafe extern "C" fn ask(_: *mut libc::dl_phdr_info, _: usize, questions: *mut c_void) -> c_int {
+        // SAFETY: those below.
+        let questions = unsafe { &mut *questions.cast::<Questions>() };
+        let own = is_iterating();
+        questions.ask.send(()).unwrap();
+        questions.answers.extend([own, questions.answered.recv().unwrap()]);
+        1
+    }
 
     #[test]
     fn callbacks_are_known() {
-        unsafe extern "C" fn ask(_: *mut libc::dl_phdr_info, _: usize, answers: *mut c_void) -> c_int {
-            let own = is_iterating();
-            let other = std::thread::spawn(is_iterating).join().unwrap();
-            // SAFETY: the vector below.
-            unsafe { &mut *answers.cast::<Vec<bool>>() }.extend([own, other]);
-            1
-        }
         for first in [is_iterating, || false] {
             FOUND.store(UNKNOWN, Ordering::Relaxed);
             assert!(!first());
-            let mut answers = Vec::<bool>::new();
+            let ((ask_other, asked), (answer, answered)) = (channel(), channel());
+            let mut questions = Questions { answers: Vec::new(), ask: ask_other, answered };
+            // It is made before the callback has the loader's lock: to make a thread takes another lock of the loader's,
+            // which `dlopen` takes first.
+            let other = std::thread::spawn(move || {
+                asked.recv().unwrap();
+                answer.send(is_iterating()).unwrap();
+            });
             // SAFETY: the callback gets what it expects.
-            unsafe { libc::dl_iterate_phdr(Some(ask), (&raw mut answers).cast()) };
-            assert_eq!(answers, [true, false]);
+            unsafe { libc::dl_iterate_phdr(Some(ask), (&raw mut questions).cast()) };
+            other.join().unwrap();
+            assert_eq!(questions.answers, [true, false]);
             assert!(!is_iterating());
         }
     }
