@@ -1,6 +1,6 @@
 //! Names of libraries and objects.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::ops::Deref;
 
 use crate::sync::Arc;
@@ -63,8 +63,19 @@ impl ShortName {
 
     /// Returns the name of an object or library without one.
     pub(crate) fn of_number(number: u32) -> Self {
+        let mut digits = [0; 10];
+        let (mut start, mut rest) = (digits.len(), number);
+        for digit in digits.iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            (start, rest) = (start - 1, rest / 10);
+            if rest == 0 {
+                break;
+            }
+        }
+        // Every object without a name has its text made: `write!` takes 190 of 49 000 instructions more.
         let mut short = Self { len: 0, bytes: [0; Self::CAPACITY] };
-        let _ = write!(short, "{}", Name::Number(number));
+        short.push("object ");
+        short.push(digits.get(start..).and_then(|digits| str::from_utf8(digits).ok()).unwrap_or_default());
         short
     }
 
@@ -79,13 +90,6 @@ impl ShortName {
     /// Returns the text.
     pub fn as_str(&self) -> &str {
         self.bytes.get(..self.len.into()).and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default()
-    }
-}
-
-impl Write for ShortName {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.push(text);
-        Ok(())
     }
 }
 
@@ -155,6 +159,9 @@ mod tests {
         // The cut is not in the middle of a character.
         let short = ShortName::new(&"é".repeat(100));
         assert_eq!(short, *format!("…{}", "é".repeat(45)));
-        assert_eq!(ShortName::of_number(u32::MAX), *Name::Number(u32::MAX).to_string());
+        for number in [0, 7, 10, 99, 100, 123_456, 1_000_000_000, u32::MAX] {
+            assert_eq!(ShortName::of_number(number), *format!("object {number}"));
+            assert_eq!(Name::Number(number).to_string(), *format!("object {number}"));
+        }
     }
 }
