@@ -27,7 +27,7 @@ pub struct Test {
     pub name: &'static str,
     /// The test itself; it panics when it fails.
     pub run: fn(),
-    /// It measures or changes the process as a whole, or ends it, and gets one of its own.
+    /// It measures, changes or forks the process as a whole, or ends it, and gets one of its own.
     pub alone: bool,
 }
 
