@@ -160,11 +160,11 @@ impl NamesFile {
         self.registered.tell();
     }
 
-    /// Makes room, a quarter as much again as there is at least.
+    /// Makes room, half as much again as there is at least.
     fn grow(&mut self, functions: usize, bytes: usize) {
         let (slots, strings) = (self.slots.capacity(), self.strings.capacity());
-        self.slots.grow(functions.max(slots / 4));
-        self.strings.grow(bytes.max(strings / 4));
+        self.slots.grow(functions.max(slots / 2));
+        self.strings.grow(bytes.max(strings / 2));
         let mut file = empty(&self.slots, &self.strings);
         let before = SYMBOLS_AT + slots * SYMBOL;
         let old = self.registered.file();

@@ -70,7 +70,7 @@ impl Context {
     }
 
     /// Reads an image, which is to be loaded.
-    pub(crate) fn prepare_image(&self, kept_name: Name, source: Source<'_>) -> Result<PreparedObject> {
+    pub(crate) fn prepare_image(&self, kept_name: Name, source: Source<'_>) -> Result<Arc<PreparedObject>> {
         let name = kept_name.text();
         let (bytes, file) = match source {
             Source::Bytes(bytes) => (self.spare.own(bytes), None),
@@ -84,7 +84,7 @@ impl Context {
         object.lacks = (!lacks.is_empty()).then(|| Arc::new(lacks));
         object.original = original;
         object.image = Some(Arc::new(image));
-        Ok(object)
+        Ok(Arc::new(object))
     }
 
     /// Returns whether preparing an object runs code of the engine's user.
@@ -110,7 +110,7 @@ impl Context {
         kept_name: Name,
         bytes: Cow<'_, [u8]>,
         executable_stack: bool,
-    ) -> Result<PreparedObject> {
+    ) -> Result<Arc<PreparedObject>> {
         let name = kept_name.text();
         let span = tracing::debug_span!(target: "slabjit", "slabjit::prepare", object = &*name, bytes = bytes.len());
         let _entered = span.enter();
@@ -123,7 +123,7 @@ impl Context {
         let (bytes, index) = prepared.into_linkable(|bytes| self.spare.own(bytes));
         let mut object = PreparedObject::new(name, kept_name, bytes, index);
         object.original = original;
-        Ok(object)
+        Ok(Arc::new(object))
     }
 
     /// Returns preparation's findings for an object; `find` resolves its undefined names.

@@ -36,7 +36,7 @@ pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange, thread
         objects.iter_mut().for_each(|object| bind_bounds(object, sets));
     }
     let in_batch = objects.len() > 1;
-    let links: Vec<LinkJob> = objects
+    let links: SmallVec<[LinkJob; 1]> = objects
         .into_iter()
         .enumerate()
         .map(|(position, decided)| LinkJob::of_batch(decided, arena, policy, (position, in_batch), sets.clone()))

@@ -110,7 +110,7 @@ impl Dylib {
     pub(crate) fn add_object(&self, tracker: Option<&Tracker>, name: Option<&str>, bytes: &[u8]) -> Result<()> {
         let context = &self.session.layer.context;
         let name = name.map_or_else(|| context.next_object_name(), Name::from);
-        let object = Arc::new(context.prepare(name, bytes.into(), false)?);
+        let object = context.prepare(name, bytes.into(), false)?;
         self.add(tracker, &[Offer::object(&self.session, object)])
     }
 
@@ -188,7 +188,7 @@ impl Dylib {
 
     fn stubs(&self, name: &str, functions: &[DefinedName], stubs: Arc<Stubs>) -> Result<Offer> {
         let bytes = stubs.object(name, functions, first_call())?;
-        let object = Arc::new(self.session.layer.context.prepare(name.into(), bytes.into(), false)?);
+        let object = self.session.layer.context.prepare(name.into(), bytes.into(), false)?;
         Ok(Offer::stubs(&self.session, object, stubs))
     }
 

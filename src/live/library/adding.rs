@@ -5,6 +5,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::Library;
 use super::archive_members::MemberRef;
 use super::state::{KeptObject, State};
@@ -36,10 +38,10 @@ impl Library {
             let objects: Vec<_> = objects.collect();
             let objects = objects.iter().map(|(name, bytes)| (name, bytes.as_ref())).collect();
             let prepare = |(name, bytes): &(&Name, &[u8])| self.prepare((*name).clone(), Cow::Borrowed(bytes));
-            self.prepare_together(objects, |(_, bytes)| bytes.len(), prepare).collect::<Result<Vec<_>>>()?
+            self.prepare_together(objects, |(_, bytes)| bytes.len(), prepare).collect::<Result<_>>()?
         } else {
             let prepare = |(name, bytes): (Name, B)| self.prepare(name, bytes.as_ref().into());
-            objects.map(prepare).collect::<Result<Vec<_>>>()?
+            objects.map(prepare).collect::<Result<_>>()?
         };
         let mut state = self.take_in(prepared)?;
         if !(archives.is_empty() && libraries.is_empty()) {
@@ -58,11 +60,11 @@ impl Library {
     /// Does the same as [`add`](Self::add) with bytes that need not be copied.
     pub(crate) fn add_owned(&self, name: Name, bytes: Vec<u8>) -> Result<()> {
         let object = self.prepare(name, Cow::Owned(bytes))?;
-        self.take_in(vec![object]).map(drop)
+        self.take_in(smallvec![object]).map(drop)
     }
 
     /// Takes prepared objects into the library: all, or none.
-    fn take_in(&self, objects: Vec<PreparedObject>) -> Result<Guard<'_, State>> {
+    fn take_in(&self, objects: SmallVec<[Arc<PreparedObject>; 1]>) -> Result<Guard<'_, State>> {
         let mut state = self.state();
         let code = state.code().ok_or_else(|| self.removed())?;
         state.add(&self.name, &code, objects)?;
@@ -75,8 +77,8 @@ impl Library {
         &self,
         sources: Vec<S>,
         size: impl Fn(&S) -> usize,
-        prepare: impl Fn(&S) -> Result<PreparedObject> + Sync + 'a,
-    ) -> Box<dyn Iterator<Item = Result<PreparedObject>> + 'a> {
+        prepare: impl Fn(&S) -> Result<Arc<PreparedObject>> + Sync + 'a,
+    ) -> Box<dyn Iterator<Item = Result<Arc<PreparedObject>>> + 'a> {
         let threads = self.context.threads_for(sources.len(), sources.iter().map(size).sum());
         if threads <= 1 {
             return Box::new(sources.into_iter().map(move |source| prepare(&source)));
@@ -90,14 +92,14 @@ impl Library {
         Box::new(all.into_iter().map_while(|(_, prepared)| prepared))
     }
 
-    pub(super) fn prepare(&self, kept_name: Name, bytes: Cow<'_, [u8]>) -> Result<PreparedObject> {
+    pub(super) fn prepare(&self, kept_name: Name, bytes: Cow<'_, [u8]>) -> Result<Arc<PreparedObject>> {
         self.context.prepare(kept_name, bytes, self.allows_executable_stack())
     }
 
     /// Reads an image and takes it into the library, which has nothing else.
     pub(crate) fn add_image(&self, name: Name, source: Source<'_>) -> Result<()> {
         let image = self.context.prepare_image(name, source)?;
-        self.take_in(vec![image]).map(drop)
+        self.take_in(smallvec![image]).map(drop)
     }
 
     /// Returns all objects as they came, those of archives included that others need; `None` if they are not kept.
@@ -149,7 +151,7 @@ impl Library {
                 let code = state.code().ok_or_else(|| self.removed())?;
                 // Another thread may have been faster.
                 if !state.has_taken(member) {
-                    state.add(&self.name, &code, vec![object])?;
+                    state.add(&self.name, &code, smallvec![object])?;
                     state.take_member(member);
                 }
             }

@@ -4,6 +4,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use smallvec::smallvec;
+
 use super::name_source::Answers;
 use super::state::State;
 use super::{Library, Link};
@@ -175,7 +177,7 @@ impl Library {
             // Another thread was faster.
             Some(_) => Ok(()),
             None => {
-                state.add(&self.name, &code, vec![object])?;
+                state.add(&self.name, &code, smallvec![object])?;
                 state.take_member(&member);
                 Ok(())
             }

@@ -25,7 +25,7 @@ use crate::live::resolve::decide::{Host, Outside};
 use crate::live::resolve::decided::Decided;
 use crate::live::resolve::imported::Imported;
 use crate::live::resolve::linker_sets::Plan;
-use crate::live::resolve::prepared::Pending;
+use crate::live::resolve::prepared::PendingList;
 use crate::live::tls::{Storage, Turn};
 use crate::live::unwind::Frames;
 use crate::memory::malloc_trim;
@@ -37,7 +37,7 @@ const MOST_MOVES: usize = 16;
 
 /// Waiting objects that were taken to be linked.
 struct Taken {
-    objects: Vec<Pending>,
+    objects: PendingList,
     decided: Vec<Decided>,
     plan: Plan,
     /// Linked libraries that references lead to.
@@ -86,10 +86,13 @@ impl Library {
             // SAFETY: by the caller.
             let answers = unsafe { self.ask_sources()? };
             let mut host = Host::default();
-            let code = self.state().code();
+            let (code, needed) = {
+                let state = self.state();
+                (state.code(), state.needed())
+            };
             if let Some(code) = code {
                 // SAFETY: by the caller.
-                unsafe { self.open_needed(&code)? };
+                unsafe { self.open_needed(&code, &needed)? };
                 self.find_outside(&code, &mut host)?;
             }
             // The claim is given back before `host` is dropped, which takes the dynamic loader's lock.
@@ -117,8 +120,7 @@ impl Library {
     ///
     /// # Safety
     /// Their initialisers may be run.
-    unsafe fn open_needed(&self, code: &LoadedLibrary) -> Result<()> {
-        let needed = self.state().needed();
+    unsafe fn open_needed(&self, code: &LoadedLibrary, needed: &[PathBuf]) -> Result<()> {
         if needed.is_empty() {
             return Ok(());
         }
@@ -139,7 +141,7 @@ impl Library {
         if !opened.is_empty() {
             code.add_shared(opened);
         }
-        self.state().forget_needed(&needed);
+        self.state().forget_needed(needed);
         Ok(())
     }
 
@@ -168,13 +170,12 @@ impl Library {
     /// Looks up the imports of waiting objects in the host, makes storage for their thread-local variables, and has the
     /// dynamic loader learn the names that they export, where that has not been done. No lock is held meanwhile.
     fn find_outside(&self, code: &LoadedLibrary, host: &mut Host) -> Result<()> {
-        self.make_stacks_executable()?;
         self.find_imports_and_storage(code, host)?;
         // The thread with the claim opens them.
         if self.init_lock.is_taken() { Ok(()) } else { self.open_exports(host) }
     }
 
-    /// Does the part of [`find_outside`](Self::find_outside) that concerns imports and thread-local variables.
+    /// Does the part of [`find_outside`](Self::find_outside) that concerns imports, stacks and thread-local variables.
     fn find_imports_and_storage(&self, code: &LoadedLibrary, host: &mut Host) -> Result<()> {
         let mut waited = false;
         loop {
@@ -184,6 +185,7 @@ impl Library {
             };
             if !looked_up {
                 self.look_up_host(code, host);
+                self.make_stacks_executable()?;
                 continue;
             }
             let Some(lacking) = storage else { return Ok(()) };
@@ -253,7 +255,7 @@ impl Library {
     }
 
     /// Links all objects that wait, in one batch, and returns it; none if sources of names were not asked for them all.
-    fn link(&self, code: &CodeRef, host: &mut Host, answers: &Answers) -> Result<Option<Vec<Pending>>> {
+    fn link(&self, code: &CodeRef, host: &mut Host, answers: &Answers) -> Result<Option<PendingList>> {
         self.add_archive_members()?;
         // Storage for thread-local variables moves only if another thread is in the loader at that very moment.
         for _ in 0..MOST_MOVES {
@@ -298,12 +300,13 @@ impl Library {
         // The references are dropped without a lock.
         let mut used = Vec::new();
         loop {
-            // Objects may have been added since the call without the claim.
-            self.find_outside(code, host)?;
-            host.turn = None;
             let mut state = self.state();
             let ready = state.was_looked_up(host) && state.lacking_storage(host).is_none();
             if !ready || !self.can_export(&state, host) {
+                drop(state);
+                // Objects were added since the call without the claim, or storage has moved.
+                self.find_outside(code, host)?;
+                host.turn = None;
                 continue;
             }
             if !self.were_asked(state.pending(), answers) {
@@ -330,7 +333,7 @@ impl Library {
         imports: SmallVec<[Box<[Imported]>; 1]>,
         linked: LinkedBatch,
         host: &mut Host,
-    ) -> Result<Vec<Pending>> {
+    ) -> Result<PendingList> {
         let Taken { objects: batch, plan, used, .. } = batch;
         let LinkedBatch { objects: mut linked, sets } = linked;
         let mut state = self.state();
@@ -380,7 +383,7 @@ impl Library {
     unsafe fn initialise(
         &self,
         code: &CodeRef,
-        batch: Vec<Pending>,
+        batch: PendingList,
         (before, since): (Before, u64),
         host: &mut Host,
     ) -> Result<()> {

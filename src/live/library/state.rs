@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
+use smallvec::SmallVec;
 
 use super::stage::{Before, Stage};
 
@@ -14,7 +15,7 @@ use crate::live::lifetime::loaded_library::{CodeRef, LoadedLibrary};
 use crate::live::linked::linked_object::Linked;
 use crate::live::resolve::decide::{Host, Wanted};
 use crate::live::resolve::linker_sets::Known;
-use crate::live::resolve::prepared::{Pending, PreparedObject};
+use crate::live::resolve::prepared::{Pending, PendingList, PreparedObject};
 use crate::live::resolve::symbol::Symbol;
 use crate::live::resolve::symbol_table::{Journal, Others, SymbolTable};
 use crate::live::tls::Storage;
@@ -36,7 +37,7 @@ pub(super) struct State {
 #[derive(Default)]
 pub(super) struct Work {
     /// Objects that wait to be linked, in the order of their numbers.
-    pub(super) pending: Vec<Pending>,
+    pub(super) pending: PendingList,
     pub(super) archives: Archives,
     /// Shared libraries that are to be opened before the next link.
     pub(super) needed: Vec<PathBuf>,
@@ -82,7 +83,7 @@ impl State {
         self.work.as_ref().map_or(&[], |work| &work.pending)
     }
 
-    pub(super) fn take_pending(&mut self) -> Vec<Pending> {
+    pub(super) fn take_pending(&mut self) -> PendingList {
         let pending = self.work.as_mut().map(|work| std::mem::take(&mut work.pending));
         self.rest();
         pending.unwrap_or_default()
@@ -115,7 +116,12 @@ impl State {
     }
 
     /// Adds all of these objects to those that wait, or none.
-    pub(super) fn add(&mut self, library: &Name, code: &LoadedLibrary, objects: Vec<PreparedObject>) -> Result<()> {
+    pub(super) fn add(
+        &mut self,
+        library: &Name,
+        code: &LoadedLibrary,
+        objects: SmallVec<[Arc<PreparedObject>; 1]>,
+    ) -> Result<()> {
         let (waiting, mut journal) = (self.pending().len(), self.names.journal());
         let kept = self.work.as_ref().map_or(0, |work| work.kept.len());
         let added = objects.into_iter().try_for_each(|object| self.add_one(library, code, object, &mut journal));
@@ -134,7 +140,7 @@ impl State {
         &mut self,
         library: &Name,
         code: &LoadedLibrary,
-        object: PreparedObject,
+        object: Arc<PreparedObject>,
         journal: &mut Journal,
     ) -> Result<()> {
         let number = self.next;
@@ -155,7 +161,7 @@ impl State {
         work.kept.extend(object.original.clone().map(|bytes| (Arc::clone(&object.name), bytes)));
         let contracts = object.image.as_ref().map_or("", |image| image.contracts(&object.bytes));
         work.contracts.extend((!contracts.is_empty()).then(|| contracts.into()));
-        work.pending.push((number, Arc::new(object)));
+        work.pending.push((number, object));
         Ok(())
     }
 
@@ -249,7 +255,7 @@ impl State {
     }
 
     /// Keeps an initialised batch. A nested one may have to be undone with the outer one, which it may refer to.
-    pub(super) fn keep(&mut self, batch: Vec<Pending>, before: Before) {
+    pub(super) fn keep(&mut self, batch: PendingList, before: Before) {
         self.stage.end(before);
         if before != Before::Idle
             && let Some(undo) = self.stage.undo()
@@ -260,7 +266,7 @@ impl State {
 
     /// Hides the names of a failed batch again, and puts its objects back to wait. A nested batch goes alone, the
     /// outermost with all that was linked since. Returns their numbers, and whether an address was given out.
-    pub(super) fn give_up(&mut self, mut batch: Vec<Pending>, before: Before) -> (Vec<u32>, bool) {
+    pub(super) fn give_up(&mut self, mut batch: PendingList, before: Before) -> (Vec<u32>, bool) {
         let taken = self.stage.undo().is_some_and(|undo| undo.taken);
         if let Some(undo) = self.stage.end(before) {
             batch.extend(undo.nested);
@@ -274,7 +280,7 @@ impl State {
     }
 
     /// Puts objects back to the front of those that wait.
-    pub(super) fn restore(&mut self, mut batch: Vec<Pending>) {
+    pub(super) fn restore(&mut self, mut batch: PendingList) {
         self.sets.forget(batch.iter().map(|(number, _)| *number));
         if self.stage.code().is_some() {
             batch.append(&mut self.take_pending());

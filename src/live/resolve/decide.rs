@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
+use smallvec::SmallVec;
 
 use crate::UndefinedSymbol;
 use crate::elf::{Import, SymbolKind, Visibility};
@@ -55,7 +56,8 @@ pub(crate) fn decide(
     batch: &[(u32, Arc<PreparedObject>)],
     used: &mut Vec<CodeRef>,
 ) -> Result<(Vec<Decided>, Plan)> {
-    let dead: Vec<Vec<u32>> = batch.iter().map(|(number, object)| names.dead_sections(*number, object)).collect();
+    let dead: SmallVec<[Vec<u32>; 1]> =
+        batch.iter().map(|(number, object)| names.dead_sections(*number, object)).collect();
     let name_of = |number| outside.code.object_name(number).map_or_else(String::new, |name| name.to_string());
     let plan = Plan::new(library, known, names, batch, &dead, name_of)?;
     let (exports, missing) = Default::default();
@@ -104,7 +106,7 @@ pub(crate) struct Host {
     /// Names that the process has for thread-local variables, though an object takes them for something else.
     mistaken: HashSet<Box<str>>,
     /// Numbers of the objects whose imports were looked up.
-    pub(crate) objects: Vec<u32>,
+    pub(crate) objects: SmallVec<[u32; 1]>,
     /// Storage for thread-local variables of waiting objects.
     pub(crate) storage: Option<Arc<Storage>>,
     /// Unloaded objects. The dynamic loader takes their storage back, which it must not be asked for under a claim.

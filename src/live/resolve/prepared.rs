@@ -4,6 +4,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
+use smallvec::SmallVec;
+
 use crate::cpu::list::Lacks;
 use crate::elf::ObjectIndex;
 use crate::elf::image_file::ImageIndex;
@@ -14,6 +16,9 @@ use crate::read::LastingFile;
 
 /// An object and its number in the library.
 pub(crate) type Pending = (u32, Arc<PreparedObject>);
+
+/// Objects of a library: most have one.
+pub(crate) type PendingList = SmallVec<[Pending; 1]>;
 
 /// An object, prepared and waiting to be linked.
 #[derive(Debug)]
