@@ -7,13 +7,15 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use smallvec::SmallVec;
+
 use crate::elf::image_file::ImageFunctions;
 
 /// Functions of an object, in any order.
 #[derive(Debug, Default)]
 pub(crate) struct FunctionList {
     names: String,
-    all: Vec<Listed>,
+    all: SmallVec<[Listed; 1]>,
 }
 
 /// Functions of an object, sorted by address. Of several names of one function, the shortest comes first.
@@ -26,7 +28,7 @@ pub(crate) struct SortedFunctions<'a> {
 
 #[derive(Debug)]
 enum All<'a> {
-    Listed(Vec<Function<'a>>),
+    Listed(SmallVec<[Function<'a>; 1]>),
     Image(ImageFunctions<'a>),
 }
 
@@ -101,7 +103,7 @@ impl FunctionList {
     pub(crate) fn sorted(&self) -> SortedFunctions<'_> {
         let name = |listed: &Listed| self.names.get(listed.name.clone()).unwrap_or_default();
         let function = |listed: &Listed| Function { name: name(listed), address: listed.address, bytes: listed.bytes };
-        let mut all: Vec<_> = self.all.iter().map(function).collect();
+        let mut all: SmallVec<[Function<'_>; 1]> = self.all.iter().map(function).collect();
         all.sort_unstable_by(|a, b| a.address.cmp(&b.address).then_with(|| order(a).cmp(&order(b))));
         SortedFunctions { frames: 0, all: All::Listed(all) }
     }
@@ -109,7 +111,7 @@ impl FunctionList {
 
 impl Default for SortedFunctions<'_> {
     fn default() -> Self {
-        Self { frames: 0, all: All::Listed(Vec::new()) }
+        Self { frames: 0, all: All::Listed(SmallVec::new()) }
     }
 }
 

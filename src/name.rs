@@ -14,10 +14,28 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    pub(crate) fn text(&self) -> Arc<str> {
+    pub(crate) fn text(&self) -> Text<'_> {
         match self {
-            Self::Given(text) => Arc::clone(text),
-            Self::Number(number) => ShortName::of_number(*number).as_str().into(),
+            Self::Given(text) => Text::Given(text),
+            Self::Number(number) => Text::Number(ShortName::of_number(*number)),
+        }
+    }
+}
+
+/// A name's text, which needs no memory.
+#[derive(Debug)]
+pub(crate) enum Text<'a> {
+    Given(&'a str),
+    Number(ShortName),
+}
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Given(text) => text,
+            Self::Number(text) => text,
         }
     }
 }

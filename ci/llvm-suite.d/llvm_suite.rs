@@ -20,7 +20,6 @@ use crate::link::reach::Reach;
 use crate::live::resolve::object_bytes::SpareBuffer;
 use crate::live::resolve::prepared::PreparedObject;
 use crate::memory::{Arena, ArenaConfig};
-use crate::name::Name;
 use crate::out_of_range::OutOfRange;
 use crate::{Limits, SectionConflicts};
 
@@ -142,7 +141,7 @@ impl Suite {
         let told = |address: usize| (address as u64).wrapping_add(self.displacement) as usize;
         let reach = Reach::new(machine.unwrap_or(0), OutOfRange::Bridge, told(arena.start)..told(arena.end));
         let link = Arc::new(LinkJob {
-            object: Arc::new(PreparedObject::new(name.into(), Name::from(name), bytes, index)),
+            object: Arc::new(PreparedObject::new(name.into(), bytes, index)),
             externals: Vec::new(),
             definitions: Vec::new(),
             dead_sections: Vec::new(),
@@ -207,10 +206,10 @@ fn fatal(error: &dyn std::fmt::Display) -> ! {
 unsafe extern "C" fn checked(object: *mut c_void) -> c_int {
     // SAFETY: as the shim called us.
     let (link, refused) = unsafe { (link(object), (CALLBACKS.checked)(object) != 0) };
-    witness("passes", &link.object.name, "");
+    witness("passes", &link.object.name.text(), "");
     if refused {
         let why = link.state().failure.as_ref().map(ToString::to_string);
-        witness("refused", &link.object.name, &why.unwrap_or_default());
+        witness("refused", &link.object.name.text(), &why.unwrap_or_default());
     }
     0
 }
@@ -236,7 +235,7 @@ unsafe extern "C" fn allocate(
         unsafe { (link(object), (CALLBACKS.allocate)(object, segments.as_ptr(), n, addresses, written, allocation)) };
     let bytes = segments.iter().map(|s| s.content_bytes + s.zero_fill_bytes).sum::<u64>();
     let detail = if result == 0 { format!("{bytes} bytes") } else { "no memory".to_owned() };
-    witness("manager", &link.object.name, &detail);
+    witness("manager", &link.object.name.text(), &detail);
     result
 }
 
@@ -246,9 +245,9 @@ unsafe extern "C" fn commit(object: *mut c_void, allocation: *mut c_void, action
         (CALLBACKS.commit)(object, allocation, actions);
         link(object)
     };
-    witness("linked", &link.object.name, "");
+    witness("linked", &link.object.name.text(), "");
     if let Some(error) = &link.state().failure {
-        witness("contradiction", &link.object.name, &format!("LLVM links what was refused: {error}"));
+        witness("contradiction", &link.object.name.text(), &format!("LLVM links what was refused: {error}"));
     }
 }
 
@@ -258,7 +257,7 @@ unsafe extern "C" fn abandon(object: *mut c_void, allocation: *mut c_void) {
         (CALLBACKS.abandon)(object, allocation);
         link(object)
     };
-    witness("abandoned", &link.object.name, "");
+    witness("abandoned", &link.object.name.text(), "");
 }
 
 unsafe extern "C" fn placed(

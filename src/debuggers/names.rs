@@ -102,7 +102,7 @@ impl Names {
     fn add_listed(functions: &[Function<'_>]) -> Self {
         let bits = region_bits();
         let region = |function: &Function<'_>| function.address as usize >> bits;
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut pieces: SmallVec<[Piece; 1]> = SmallVec::new();
         if functions.is_empty() {
             return Self::default();
         }
@@ -119,7 +119,7 @@ impl Names {
         Self(match *pieces {
             [] => Pieces::None,
             [piece] => Pieces::One(piece),
-            _ => Pieces::Many(pieces.into_boxed_slice()),
+            _ => Pieces::Many(pieces.into_vec().into_boxed_slice()),
         })
     }
 }

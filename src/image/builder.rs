@@ -10,6 +10,7 @@ use super::link::{Options, link};
 #[cfg(doc)]
 use crate::Error;
 use crate::elf::{Archive, HOST_MACHINE, Preparation};
+use crate::name::Name;
 use crate::read::{Contents, read_object};
 use crate::{KernelSignature, Limits, Result};
 
@@ -159,11 +160,12 @@ impl ImageBuilder {
 /// Links objects of a library, prepared as they were for it, with the shared libraries that it was given.
 pub(crate) fn link_kept(
     preparation: Preparation,
-    objects: &[(Arc<str>, Arc<[u8]>)],
+    objects: &[(Name, Arc<[u8]>)],
     libraries: &[PathBuf],
 ) -> Result<Vec<u8>> {
     let inputs = Inputs::of(preparation);
-    let objects: Vec<Input> = objects.iter().map(|(name, bytes)| inputs.prepare(name, bytes)).collect::<Result<_>>()?;
+    let objects: Vec<Input> =
+        objects.iter().map(|(name, bytes)| inputs.prepare(&name.text(), bytes)).collect::<Result<_>>()?;
     link(objects, &Options { libraries, ..Options::default() }, HOST_MACHINE)
 }
 

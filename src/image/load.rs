@@ -25,7 +25,7 @@ pub(crate) struct ImageLoader;
 // tables lie in them, and that the unwind table ends.
 unsafe impl Linker for ImageLoader {
     fn link(&self, batch: Batch<'_>) -> Result<LinkedBatch> {
-        let (mut slabs, mut objects) = (Vec::new(), Vec::new());
+        let (mut slabs, mut objects) = (SmallVec::new(), Vec::new());
         let in_batch = batch.objects.len() > 1;
         for decided in &batch.objects {
             let Some(image) = decided.object.image.as_deref() else {
@@ -40,7 +40,7 @@ unsafe impl Linker for ImageLoader {
                 let are_sound = image.has_sound_references(decided.object.index.machine, &decided.object.bytes);
                 are_sound
                     .then_some(())
-                    .ok_or_else(|| Error::Image(Unfit::REFERENCE.into_error(&decided.object.name)))?;
+                    .ok_or_else(|| Error::Image(Unfit::REFERENCE.into_error(&decided.object.name.text())))?;
             }
             let company = PlacementHints { shares: true, batch: in_batch };
             let blame = |_| BlamedSection { name: "an image's segment".to_owned(), bytes: room.bytes() };

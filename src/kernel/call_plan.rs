@@ -80,8 +80,8 @@ impl<T> CallPlan<T> {
 }
 
 impl Kept {
-    fn names(&self) -> Vec<Arc<str>> {
-        self.libraries.iter().map(|code| code.library().text()).collect()
+    fn names(&self) -> Vec<String> {
+        self.libraries.iter().map(|code| code.library().to_string()).collect()
     }
 }
 

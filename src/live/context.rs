@@ -70,16 +70,16 @@ impl Context {
     }
 
     /// Reads an image, which is to be loaded.
-    pub(crate) fn prepare_image(&self, kept_name: Name, source: Source<'_>) -> Result<Arc<PreparedObject>> {
-        let name = kept_name.text();
+    pub(crate) fn prepare_image(&self, name: Name, source: Source<'_>) -> Result<Arc<PreparedObject>> {
+        let text = name.text();
         let (bytes, file) = match source {
             Source::Bytes(bytes) => (self.spare.own(bytes), None),
             Source::File(file, pages) => (ObjectBytes::of_file(pages), Some(file)),
         };
-        let (mut index, image, lacks) = self.images.read(&name, &bytes)?;
+        let (mut index, image, lacks) = self.images.read(&text, &bytes)?;
         index.debug = self.preparation.kept();
         let original = self.original(&bytes);
-        let mut object = PreparedObject::new(name, kept_name, bytes, index);
+        let mut object = PreparedObject::new(name, bytes, index);
         object.file = file.map(Box::new);
         object.lacks = (!lacks.is_empty()).then(|| Arc::new(lacks));
         object.original = original;
@@ -107,21 +107,21 @@ impl Context {
     /// Prepares an object to be linked.
     pub(crate) fn prepare(
         &self,
-        kept_name: Name,
+        name: Name,
         bytes: Cow<'_, [u8]>,
         executable_stack: bool,
     ) -> Result<Arc<PreparedObject>> {
-        let name = kept_name.text();
-        let span = tracing::debug_span!(target: "slabjit", "slabjit::prepare", object = &*name, bytes = bytes.len());
+        let text = name.text();
+        let span = tracing::debug_span!(target: "slabjit", "slabjit::prepare", object = &*text, bytes = bytes.len());
         let _entered = span.enter();
         let original = self.original(&bytes);
-        let prepared = self.preparation.prepare(&name, bytes)?;
-        prepared.index.check_stack(&name, executable_stack)?;
+        let prepared = self.preparation.prepare(&text, bytes)?;
+        prepared.index.check_stack(&text, executable_stack)?;
         for change in &prepared.changes {
-            tracing::info!(target: "slabjit", object = &*name, %change, "preparation changed the object");
+            tracing::info!(target: "slabjit", object = &*text, %change, "preparation changed the object");
         }
         let (bytes, index) = prepared.into_linkable(|bytes| self.spare.own(bytes));
-        let mut object = PreparedObject::new(name, kept_name, bytes, index);
+        let mut object = PreparedObject::new(name, bytes, index);
         object.original = original;
         Ok(Arc::new(object))
     }

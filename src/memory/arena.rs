@@ -331,11 +331,11 @@ impl Arena {
         Some(span)
     }
 
-    fn exhausted(&self, object: &str, requested: u64, name_section: impl FnOnce(Blame) -> BlamedSection) -> Error {
+    fn exhausted(&self, object: &Name, requested: u64, name_section: impl FnOnce(Blame) -> BlamedSection) -> Error {
         let largest_free = self.state().ranges.largest() as u64;
         let section = name_section(Blame::Largest);
         Error::Memory(MemoryError::ArenaExhausted {
-            object: object.to_owned(),
+            object: object.to_string(),
             requested,
             section: section.name,
             section_bytes: section.bytes,

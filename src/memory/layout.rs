@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::Protection;
 
 /// The largest alignment of a segment: one huge page of x86-64, and of AArch64 with 4 KiB pages.
@@ -64,9 +66,9 @@ pub(super) struct Segment {
 #[derive(Debug)]
 pub(super) struct Layout {
     /// In the order of the requests. Empty ones are at offset 0 and take no room.
-    pub(super) segments: Vec<Segment>,
+    pub(super) segments: SmallVec<[Segment; 3]>,
     /// In the order of addresses, without gaps: padding belongs to the run before it.
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: SmallVec<[Run; 3]>,
     /// Offset of the Finalize-lifetime runs; `size` if there are none.
     pub(super) finalize: usize,
     /// Size of the slab, a multiple of the page size.
@@ -77,18 +79,18 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn new(requests: &[SegmentRequest], page: usize) -> Result<Self, LayoutError> {
-        let mut segments = Vec::with_capacity(requests.len());
+        let mut segments = SmallVec::<[Segment; 3]>::with_capacity(requests.len());
         for (index, request) in requests.iter().enumerate() {
             segments.push(segment(index, request, page)?);
         }
         let inside = |s: &Segment| !s.has_own_mapping();
         let align = segments.iter().filter(|s| inside(s)).map(|s| s.align).max().unwrap_or(page);
 
-        let mut order: Vec<usize> =
+        let mut order: SmallVec<[usize; 3]> =
             (0..requests.len()).filter(|&i| inside(&segments[i]) && segments[i].size > 0).collect();
-        order.sort_by_key(|&i| rank(&requests[i]));
+        order.sort_unstable_by_key(|&i| (rank(&requests[i]), i));
 
-        let mut layout = Self { segments, runs: Vec::new(), finalize: 0, size: 0, align };
+        let mut layout = Self { segments, runs: SmallVec::new(), finalize: 0, size: 0, align };
         let mut previous = None;
         for index in order {
             let (segment, request) = (&mut layout.segments[index], &requests[index]);
@@ -118,7 +120,7 @@ impl Layout {
 
     /// Lays segments out at these offsets, which ascend from 0 by whole pages.
     pub(super) fn fixed(requests: &[SegmentRequest], offsets: &[u64], page: usize) -> Result<Self, LayoutError> {
-        let mut layout = Self { segments: Vec::new(), runs: Vec::new(), finalize: 0, size: 0, align: page };
+        let mut layout = Self { segments: SmallVec::new(), runs: SmallVec::new(), finalize: 0, size: 0, align: page };
         for (index, (request, offset)) in requests.iter().zip(offsets).enumerate() {
             let mut segment = segment(index, request, page)?;
             let start = usize::try_from(*offset).map_err(|_| LayoutError::TooLarge)?;

@@ -42,7 +42,7 @@ pub(crate) struct Placed {
 #[derive(Debug)]
 pub(crate) struct WritableSlab {
     memory: Memory,
-    object: Box<str>,
+    object: Name,
     placements: SmallVec<[Placed; 3]>,
     /// The contents of executable segments.
     code: SmallVec<[Range<usize>; 1]>,
@@ -111,7 +111,7 @@ impl WritableSlab {
     /// `layout`, which was made from `requests`.
     pub(super) fn new(
         arena: Arc<Arena>,
-        object: &str,
+        object: &Name,
         span: Range<usize>,
         ready: bool,
         layout: Layout,
@@ -194,11 +194,11 @@ impl WritableSlab {
             let written = views.iter().find_map(|view| view.written(address)).unwrap_or(address);
             placements.push(Placed { address, written, size: segment.size });
         }
-        Ok(Self { memory: Memory::Own(memory), object: object.into(), placements, code, views })
+        Ok(Self { memory: Memory::Own(memory), object: object.clone(), placements, code, views })
     }
 
     /// Creates a slab in packed memory that was taken for `requests`.
-    pub(super) fn packed(memory: PackedSlab, object: &str, placing: &Placing, requests: &[SegmentRequest]) -> Self {
+    pub(super) fn packed(memory: PackedSlab, object: &Name, placing: &Placing, requests: &[SegmentRequest]) -> Self {
         let arena = memory.arena().range().start;
         let mut addresses = [arena; 3];
         placing.runs.iter(arena).for_each(|run| addresses[run.protection as usize] = run.addresses.start);
@@ -218,7 +218,7 @@ impl WritableSlab {
             Placed { address, written, size: size as usize }
         };
         let placements = requests.iter().map(placed).collect();
-        Self { memory: Memory::Packed(memory), object: object.into(), placements, code, views: Vec::new() }
+        Self { memory: Memory::Packed(memory), object: object.clone(), placements, code, views: Vec::new() }
     }
 
     /// Returns each segment's place, in the order of the requests. An empty segment has an address, but no memory.
@@ -267,7 +267,9 @@ impl WritableSlab {
     }
 
     /// Publishes all slabs of a batch, or none. On failure it returns them, for the caller to drop.
-    pub(crate) fn publish_all(mut slabs: Vec<Self>) -> std::result::Result<Vec<PublishedSlab>, (Error, Vec<Self>)> {
+    pub(crate) fn publish_all(
+        mut slabs: SmallVec<[Self; 1]>,
+    ) -> std::result::Result<SmallVec<[PublishedSlab; 1]>, (Error, SmallVec<[Self; 1]>)> {
         match Self::seal(&mut slabs) {
             Ok(()) => Ok(slabs.into_iter().map(|slab| PublishedSlab { memory: slab.memory }).collect()),
             Err(error) => Err((error, slabs)),
@@ -326,13 +328,13 @@ impl WritableSlab {
 }
 
 /// Replaces pages for code by memory with two views.
-fn code_view(object: &str, mapping: &Mapping, code: Range<usize>) -> Result<CodeView> {
+fn code_view(object: &Name, mapping: &Mapping, code: Range<usize>) -> Result<CodeView> {
     let memory = SharedMemory::create(code.len()).map_err(|e| failed(object, "memfd_create", e))?;
     CodeView::map(mapping, code, &memory).map_err(|e| failed(object, "mmap", e))
 }
 
-fn failed(object: &str, call: &'static str, source: io::Error) -> Error {
-    Error::Memory(MemoryError::System { call, object: object.to_owned(), source })
+fn failed(object: &Name, call: &'static str, source: io::Error) -> Error {
+    Error::Memory(MemoryError::System { call, object: object.to_string(), source })
 }
 
 impl SlabRange {
@@ -346,7 +348,7 @@ impl SlabRange {
 }
 
 impl Memory {
-    fn ranges(&self) -> Vec<SlabRange> {
+    fn ranges(&self) -> SmallVec<[SlabRange; 3]> {
         match self {
             Self::Packed(packed) => packed.ranges().collect(),
             Self::Own(own) => {
@@ -456,7 +458,7 @@ impl PublishedSlab {
     /// Returns all ranges with their protection: contiguous pages in the arena in the order of addresses, then those
     /// outside; or the packed runs, in the same order.
     pub(crate) fn ranges(&self) -> Vec<SlabRange> {
-        self.memory.ranges()
+        self.memory.ranges().into_vec()
     }
 
     /// Returns the range of its code in the arena.

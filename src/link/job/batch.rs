@@ -36,7 +36,7 @@ pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange, thread
         objects.iter_mut().for_each(|object| bind_bounds(object, sets));
     }
     let in_batch = objects.len() > 1;
-    let links: SmallVec<[LinkJob; 1]> = objects
+    let mut links: SmallVec<[LinkJob; 1]> = objects
         .into_iter()
         .enumerate()
         .map(|(position, decided)| LinkJob::of_batch(decided, arena, policy, (position, in_batch), sets.clone()))
@@ -45,7 +45,7 @@ pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange, thread
     // Not collected in place: an allocation that shrinks for each object leaves holes in malloc's heap, which add up
     // (`cargo bench --bench load -- --rss Packed`).
     let mut linked: Vec<Linked> = Vec::with_capacity(links.len());
-    linked.extend(links.into_iter().map(|mut link| std::mem::take(&mut link.state.get_mut().linked)));
+    linked.extend(links.iter_mut().map(|link| std::mem::take(&mut link.state.get_mut().linked)));
     if let Some(sets) = &sets
         && let Some(mut slab) = sets.take_published()
     {

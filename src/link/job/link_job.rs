@@ -25,6 +25,7 @@ use crate::live::tls::{self, Storage, Variables};
 use crate::memory::{
     Arena, Blame, BlamedSection, Lifetime, PlacementHints, Protection, PublishedSlab, SegmentRequest, WritableSlab,
 };
+use crate::name::Text;
 use crate::out_of_range::OutOfRange;
 use crate::{DebugInfo, Error, LinkError, ObjectError, Result};
 
@@ -98,7 +99,7 @@ impl LinkJob {
     /// Builds the object's graph, which asks this job.
     pub(in crate::link) fn graph(&self) -> Result<BoundGraph<'_>> {
         let object = &self.object;
-        let graph = Graph::new(&object.name, &object.bytes)
+        let graph = Graph::new(&object.name.text(), &object.bytes)
             .map_err(|message| Error::Link(LinkError::Failed { object: object.name.to_string(), message }))?;
         let retain = !object.index.arrays.is_empty() || !object.index.retain.is_empty() || self.storage.is_some();
         let locate = object.index.debug != DebugInfo::Names;
@@ -235,8 +236,8 @@ impl LinkJob {
 }
 
 impl LinkHost for LinkJob {
-    fn name(&self) -> &str {
-        &self.object.name
+    fn name(&self) -> Text<'_> {
+        self.object.name.text()
     }
 
     fn bytes(&self) -> &[u8] {
@@ -321,7 +322,7 @@ impl LinkHost for LinkJob {
 
     unsafe fn publish(all: &[&Self]) -> Result<()> {
         let mut links = SmallVec::<[&Self; 1]>::with_capacity(all.len());
-        let mut slabs = Vec::with_capacity(all.len() + 1);
+        let mut slabs = SmallVec::new();
         for link in all {
             let mut state = link.state();
             if let Some(storage) = &link.storage {

@@ -9,6 +9,7 @@ use crate::elf::relocations::Kind;
 use crate::link::llvm::actions::Actions;
 use crate::link::reach::{Block, Edge};
 use crate::live::resolve::linker_sets::Room;
+use crate::name::Text;
 use crate::{Error, Result};
 
 /// The decision about a symbol.
@@ -27,7 +28,7 @@ pub(in crate::link) enum Answer<'a> {
 /// asked on any of the threads that link, and share nothing that is not behind a lock.
 pub(in crate::link) trait LinkHost: Sized + Sync {
     /// Returns the object's name, for messages.
-    fn name(&self) -> &str;
+    fn name(&self) -> Text<'_>;
 
     /// Returns the bytes that the graph was made from.
     fn bytes(&self) -> &[u8];

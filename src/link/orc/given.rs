@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::lazy::Stubs;
 use crate::live::resolve::prepared::PreparedObject;
-use crate::name::DefinedName;
+use crate::name::{DefinedName, Text};
 use crate::{Error, LinkError, Result};
 
 /// An object that is made when one of its names is needed.
@@ -51,10 +51,10 @@ impl Given {
         }
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(super) fn name(&self) -> Text<'_> {
         match self {
-            Self::Prepared(object) | Self::Stubs(object, _) => &object.name,
-            Self::Deferred(deferred) => &deferred.name,
+            Self::Prepared(object) | Self::Stubs(object, _) => object.name.text(),
+            Self::Deferred(deferred) => Text::Given(&deferred.name),
         }
     }
 

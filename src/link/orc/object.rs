@@ -34,8 +34,8 @@ pub(super) struct OrcObject {
 
 /// Prepares an object that ORC has emitted.
 pub(super) fn prepare(context: &Context, name: &str, bytes: &[u8]) -> Result<Arc<PreparedObject>> {
-    let kept_name = if name.is_empty() { context.next_object_name() } else { Name::Given(name.into()) };
-    context.prepare(kept_name, bytes.into(), false)
+    let name = if name.is_empty() { context.next_object_name() } else { Name::Given(name.into()) };
+    context.prepare(name, bytes.into(), false)
 }
 
 impl OrcObject {

@@ -15,6 +15,7 @@ use crate::name::DefinedName;
 
 pub(super) struct Offer {
     pub(super) given: Given,
+    name: String,
     /// Their texts are those of what is given.
     names: Vec<shim::slabjit_named>,
     /// The name that stands for its initialisers, or nothing.
@@ -53,7 +54,7 @@ impl Offer {
             // No name of an object's has a NUL byte.
             true => format!("initialisers\0{}", session.next_number()),
         };
-        Self { given, names, initialiser }
+        Self { name: given.name().to_owned(), given, names, initialiser }
     }
 
     /// Returns how many names LLVM keeps for it, as far as that is known.
@@ -68,8 +69,8 @@ impl Offer {
         shim::slabjit_object {
             bytes: bytes.cast(),
             len,
-            name: self.given.name().as_ptr().cast(),
-            name_len: self.given.name().len(),
+            name: self.name.as_ptr().cast(),
+            name_len: self.name.len(),
             names: self.names.as_ptr(),
             n: self.names.len(),
             initialiser: self.initialiser.as_ptr().cast(),

@@ -15,6 +15,7 @@ use crate::link::llvm::link_host::{Answer, LinkHost};
 use crate::link::reach::{Block, Edge};
 use crate::live::resolve::linker_sets::Room;
 use crate::memory::{Placed, SegmentRequest, WritableSlab};
+use crate::name::Text;
 use crate::{Error, LinkError};
 
 /// Returns whether an object of this size is compared: up to `SLABJIT_COMPARE_GRAPHS` bytes are.
@@ -34,12 +35,12 @@ pub(in crate::link) fn compare<H: LinkHost>(
 ) {
     let longer = !branches.is_empty();
     let twin = Twin { job, requests, placements: slab.placements().to_vec(), longer, written: Mutex::default() };
-    let graph = Graph::new(job.name(), job.bytes())
+    let graph = Graph::new(&job.name(), job.bytes())
         .map(|graph| graph.bind(&twin, Asks { retain: false, indirect: false, locate: false }));
     let batch = Batch::begin();
     let linked = graph.is_ok_and(|graph| batch.link(graph)) && batch.end();
     let written = twin.written.lock();
-    let Some(theirs) = written.as_ref().filter(|_| linked) else { fail(job.name(), "JITLink refuses it") };
+    let Some(theirs) = written.as_ref().filter(|_| linked) else { fail(&job.name(), "JITLink refuses it") };
     for (segment, request) in requests.iter().enumerate() {
         let (contents, size) = (request.content_bytes as usize, slab.placements()[segment].size);
         let (Some(ours), Some(theirs)) = (slab.contents_mut(segment), theirs.get(segment)) else { continue };
@@ -50,7 +51,7 @@ pub(in crate::link) fn compare<H: LinkHost>(
             |at: usize| branches.iter().any(|(of, field)| *of == segment && (*field..field + 4).contains(&at));
         if let Some(at) = (0..compared).find(|at| ours.get(*at) != theirs.get(*at) && !is_branch(*at)) {
             let (ours, theirs) = (ours.get(at..(at + 16).min(size)), theirs.get(at..at + 16));
-            fail(job.name(), &format!("{request:?} differs at {at:#x}: {ours:02x?}, JITLink writes {theirs:02x?}"));
+            fail(&job.name(), &format!("{request:?} differs at {at:#x}: {ours:02x?}, JITLink writes {theirs:02x?}"));
         }
     }
 }
@@ -71,7 +72,7 @@ struct Twin<'a, H> {
 }
 
 impl<H: LinkHost> LinkHost for Twin<'_, H> {
-    fn name(&self) -> &str {
+    fn name(&self) -> Text<'_> {
         self.job.name()
     }
 
@@ -115,7 +116,7 @@ impl<H: LinkHost> LinkHost for Twin<'_, H> {
             let same = segments.iter().position(|s| (s.writable != 0, s.executable != 0) == (writable, executable));
             let Some(same) = same.filter(|same| self.longer || told(&segments[*same]) == wanted) else {
                 let theirs: Vec<_> = segments.iter().map(told).collect();
-                fail(self.name(), &format!("it has {wanted:?}, for JITLink {theirs:?}"));
+                fail(&self.name(), &format!("it has {wanted:?}, for JITLink {theirs:?}"));
             };
             let bytes = (segments[same].content_bytes + segments[same].zero_fill_bytes) as usize + 16;
             let mut words = vec![0_u64; bytes.max(placed.size + 16).div_ceil(8)];
@@ -123,7 +124,7 @@ impl<H: LinkHost> LinkHost for Twin<'_, H> {
             memory.push(words);
         }
         if segments.len() != self.requests.len() && !self.longer {
-            fail(self.name(), &format!("it has {} segments, for JITLink {}", self.requests.len(), segments.len()));
+            fail(&self.name(), &format!("it has {} segments, for JITLink {}", self.requests.len(), segments.len()));
         }
         // GOT entries, near the rest.
         for (address, written) in addresses.iter_mut().zip(written).filter(|(_, written)| **written == 0) {
@@ -203,6 +204,6 @@ impl<H: LinkHost> LinkHost for Twin<'_, H> {
             Error::Link(LinkError::Failed { message, .. }) => message.clone(),
             other => other.to_string(),
         };
-        fail(self.name(), &message);
+        fail(&self.name(), &message);
     }
 }

@@ -92,8 +92,8 @@ impl Library {
         Box::new(all.into_iter().map_while(|(_, prepared)| prepared))
     }
 
-    pub(super) fn prepare(&self, kept_name: Name, bytes: Cow<'_, [u8]>) -> Result<Arc<PreparedObject>> {
-        self.context.prepare(kept_name, bytes, self.allows_executable_stack())
+    pub(super) fn prepare(&self, name: Name, bytes: Cow<'_, [u8]>) -> Result<Arc<PreparedObject>> {
+        self.context.prepare(name, bytes, self.allows_executable_stack())
     }
 
     /// Reads an image and takes it into the library, which has nothing else.

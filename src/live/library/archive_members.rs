@@ -197,14 +197,13 @@ mod tests {
     use super::*;
     use crate::elf::testing::{X86, gcc, prepare, run};
     use crate::live::resolve::object_bytes::SpareBuffer;
-    use crate::name::Name;
     use crate::read::Contents;
 
     fn object(source: &str) -> PreparedObject {
         let bytes = gcc(&[], source);
         let prepared = prepare(X86, &bytes).unwrap();
         let (index, bytes) = (prepared.index, SpareBuffer::new(0).own(prepared.bytes));
-        PreparedObject::new("user.o".into(), Name::Number(0), bytes, index)
+        PreparedObject::new("user.o".into(), bytes, index)
     }
 
     /// Makes an archive, and replaces a name of its index, if one is given.

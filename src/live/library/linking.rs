@@ -366,11 +366,11 @@ impl Library {
         // No lock is held: subscribers may do what they like.
         for (object, slab, bridges) in told {
             if bridges > 0 {
-                tracing::debug!(target: "slabjit", object = &*object.name, bridges, "references were bridged");
+                tracing::debug!(target: "slabjit", object = &*object.name.text(), bridges, "references were bridged");
             }
             if let Some(slab) = slab {
                 let bytes: usize = slab.iter().map(ExactSizeIterator::len).sum();
-                tracing::debug!(target: "slabjit", object = &*object.name, ?slab, bytes, "linked");
+                tracing::debug!(target: "slabjit", object = &*object.name.text(), ?slab, bytes, "linked");
             }
         }
         Ok(batch)

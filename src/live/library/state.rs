@@ -48,7 +48,7 @@ pub(super) struct Work {
 }
 
 /// An object's name, and its bytes as they came.
-pub(crate) type KeptObject = (Arc<str>, Arc<[u8]>);
+pub(crate) type KeptObject = (Name, Arc<[u8]>);
 
 /// Objects for whose thread-local variables there is no storage yet.
 pub(super) struct Lacking {
@@ -158,7 +158,7 @@ impl State {
         }
         self.next += 1;
         let work = self.work.get_or_insert_default();
-        work.kept.extend(object.original.clone().map(|bytes| (Arc::clone(&object.name), bytes)));
+        work.kept.extend(object.original.clone().map(|bytes| (object.name.clone(), bytes)));
         let contracts = object.image.as_ref().map_or("", |image| image.contracts(&object.bytes));
         work.contracts.extend((!contracts.is_empty()).then(|| contracts.into()));
         work.pending.push((number, object));

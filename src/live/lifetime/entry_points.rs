@@ -28,7 +28,7 @@ pub(crate) fn entry_points<const N: usize>(
         zero_fill_bytes: 0,
         outside: false,
     };
-    let slab = arena.allocate(&library.text(), &[request], PlacementHints::ALONE, |_| BlamedSection {
+    let slab = arena.allocate(library, &[request], PlacementHints::ALONE, |_| BlamedSection {
         name: name.to_owned(),
         bytes: bytes as u64,
     })?;

@@ -72,7 +72,7 @@ impl Image {
         };
         functions.frames = linked.frames;
         if let Some(allocation) = &mut linked.allocation {
-            allocation.slab_mut().belong_to(library, &object.kept_name, &functions);
+            allocation.slab_mut().belong_to(library, &object.name, &functions);
         }
         // An image's debug information has its own addresses, which debuggers could not move.
         let is_shown = object.index.debug == DebugInfo::Full && object.image.is_none();
@@ -99,7 +99,7 @@ impl Image {
         // A fuzzer's objects are linked, and never run.
         let arrays = if cfg!(slabjit_fuzzing) { InitFini::default() } else { arrays };
         Self {
-            object: object.kept_name.clone(),
+            object: object.name.clone(),
             number,
             batch,
             bridges: linked.bridges,

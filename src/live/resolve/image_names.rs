@@ -112,7 +112,7 @@ impl ImageNames {
     pub(super) fn new(object: u32, prepared: &PreparedObject, image: &Arc<ImageIndex>) -> Self {
         Self {
             object,
-            object_name: prepared.kept_name.clone(),
+            object_name: prepared.name.clone(),
             image: Arc::clone(image),
             lacks: prepared.lacks.clone(),
             tables: prepared.bytes.keep(image.export_tables.span()),

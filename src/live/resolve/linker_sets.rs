@@ -63,7 +63,7 @@ impl Known {
         for &section in object.sets().iter().filter(|section| dead.binary_search(section).is_err()) {
             let set = object.index.section_name(section);
             if let Some(&reader) = self.get(set).and_then(|known| known.readers.first()) {
-                return Err(late(library, &object.name, set, name_of(reader), LinkerSetUse::ReadBounds));
+                return Err(late(library, object.name.to_string(), set, name_of(reader), LinkerSetUse::ReadBounds));
             }
         }
         Ok(())
@@ -109,9 +109,9 @@ impl Known {
     }
 }
 
-fn late(library: &Name, object: &str, set: &str, other: String, done: LinkerSetUse) -> Error {
+fn late(library: &Name, object: String, set: &str, other: String, done: LinkerSetUse) -> Error {
     let (library, section) = (library.to_string(), set.to_owned());
-    Error::Link(LinkError::LateForLinkerSet { object: object.to_owned(), library, section, other, done })
+    Error::Link(LinkError::LateForLinkerSet { object, library, section, other, done })
 }
 
 // ---- the sets of a batch ----
@@ -285,7 +285,7 @@ fn place(
         let object = batch.iter().find(|(n, _)| *n == number);
         object.map_or_else(String::new, |(_, object)| object.name.to_string())
     };
-    let late = |object: u32, other: u32, done| Err(late(library, &object_of(object), &set.name, name_of(other), done));
+    let late = |object: u32, other: u32, done| Err(late(library, object_of(object), &set.name, name_of(other), done));
     let linked = known.and_then(|known| Some((*known.objects.first()?, known)));
     if let (Some(first), Some(&reader)) = (set.pieces.first(), known.and_then(|known| known.readers.first())) {
         return late(first.number, reader, LinkerSetUse::ReadBounds);
@@ -429,8 +429,8 @@ impl Memory {
                 outside: false,
             })
             .collect();
-        let object = batch.first().map_or("", |decided| &*decided.object.name);
-        let slab = arena.allocate(object, &requests, PlacementHints { shares: true, batch: false }, |blame| {
+        let object = batch.first().map_or_else(|| "".into(), |decided| decided.object.name.clone());
+        let slab = arena.allocate(&object, &requests, PlacementHints { shares: true, batch: false }, |blame| {
             let of = |(at, range): &(usize, Range<u64>)| {
                 let name = plan.sets.get(*at).map_or_else(String::new, |set| set.name.to_string());
                 BlamedSection { name, bytes: range.end - range.start }

@@ -23,9 +23,7 @@ pub(crate) type PendingList = SmallVec<[Pending; 1]>;
 /// An object, prepared and waiting to be linked.
 #[derive(Debug)]
 pub(crate) struct PreparedObject {
-    pub(crate) name: Arc<str>,
-    /// The same name, for objects that outlive the link.
-    pub(crate) kept_name: Name,
+    pub(crate) name: Name,
     pub(crate) bytes: ObjectBytes,
     pub(crate) index: ObjectIndex,
     /// Of what was linked before.
@@ -42,22 +40,10 @@ pub(crate) struct PreparedObject {
 }
 
 impl PreparedObject {
-    pub(crate) fn new(name: Arc<str>, kept_name: Name, bytes: ObjectBytes, index: ObjectIndex) -> Self {
+    pub(crate) fn new(name: Name, bytes: ObjectBytes, index: ObjectIndex) -> Self {
         let lookup = Lookup::new(&index);
         let (definitions, imports) = Default::default();
-        Self {
-            name,
-            kept_name,
-            bytes,
-            index,
-            image: None,
-            file: None,
-            lacks: None,
-            original: None,
-            definitions,
-            imports,
-            lookup,
-        }
+        Self { name, bytes, index, image: None, file: None, lacks: None, original: None, definitions, imports, lookup }
     }
 
     pub(crate) fn definition_named(&self, name: &str) -> Option<usize> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::hash_map::EntryRef;
 use hashbrown::{HashMap, HashTable};
+use smallvec::SmallVec;
 
 use crate::cpu::list::Lack;
 use crate::elf::image_file::ImageIndex;
@@ -34,7 +35,7 @@ const HASH_ABOVE: usize = 8;
 
 #[derive(Debug, Default)]
 pub(crate) struct SymbolTable {
-    symbols: Vec<(Box<str>, Symbol)>,
+    symbols: SmallVec<[(Box<str>, Symbol); 1]>,
     /// Tables that most libraries do without.
     tables: Option<Box<Tables>>,
 }
@@ -293,7 +294,7 @@ impl SymbolTable {
         if group_of.is_empty() {
             return Ok(());
         }
-        let found = discarded_reference(&object.name, &object.bytes, |section| group_of.contains_key(&section))?;
+        let found = discarded_reference(&object.name.text(), &object.bytes, |section| group_of.contains_key(&section))?;
         let Some((group, found)) = found.and_then(|found| Some((group_of.get(&found.target)?, found))) else {
             return Ok(());
         };

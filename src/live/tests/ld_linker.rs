@@ -76,7 +76,7 @@ unsafe impl Linker for LdLinker {
         let mut slabs = Vec::new();
         let mut images = Vec::new();
         for decided in &batch.objects {
-            let bytes = self.original(&decided.object.name);
+            let bytes = self.original(&decided.object.name.text());
             let trial = Image::link(&bytes, TRIAL);
             let sizes = trial.sizes();
             let requests: Vec<_> = PROTECTIONS
@@ -104,7 +104,7 @@ unsafe impl Linker for LdLinker {
         for ((decided, image), slab) in batch.objects.iter().zip(&images).zip(&slabs) {
             linked.push(finish(decided, image, slab, &exports));
         }
-        let slabs = WritableSlab::publish_all(slabs).map_err(|(error, _)| error)?;
+        let slabs = WritableSlab::publish_all(slabs.into()).map_err(|(error, _)| error)?;
         for (linked, slab) in linked.iter_mut().zip(slabs) {
             linked.allocation = Some(Allocation::new(slab, None));
         }

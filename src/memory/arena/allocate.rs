@@ -8,6 +8,7 @@ use crate::memory::layout::{Layout, LayoutError, MAX_ALIGNMENT, SegmentRequest};
 use crate::memory::map_count::{self, TooMany};
 use crate::memory::packed::{self, PackedMode, PackedSlab};
 use crate::memory::slab::WritableSlab;
+use crate::name::Name;
 use crate::{Error, MemoryError, ObjectError, Result};
 
 impl Arena {
@@ -16,7 +17,7 @@ impl Arena {
     /// `name_section` is called at most once, and only to write an error.
     pub(crate) fn allocate(
         self: &Arc<Self>,
-        object: &str,
+        object: &Name,
         segments: &[SegmentRequest],
         company: PlacementHints,
         name_section: impl FnOnce(Blame) -> BlamedSection,
@@ -54,7 +55,7 @@ impl Arena {
     /// Takes a slab for segments that keep their distances: at these offsets, which ascend from 0 by whole pages.
     pub(crate) fn allocate_at(
         self: &Arc<Self>,
-        object: &str,
+        object: &Name,
         segments: &[SegmentRequest],
         offsets: &[u64],
         name_section: impl FnOnce(Blame) -> BlamedSection,
@@ -81,7 +82,7 @@ impl Arena {
 
     fn no_layout(
         &self,
-        object: &str,
+        object: &Name,
         segments: &[SegmentRequest],
         error: LayoutError,
         name_section: impl FnOnce(Blame) -> BlamedSection,
@@ -89,13 +90,13 @@ impl Arena {
         match error {
             LayoutError::TooLarge => self.exhausted(object, u64::MAX, name_section),
             LayoutError::Alignment { segment } => Error::Memory(MemoryError::UnsupportedAlignment {
-                object: object.to_owned(),
+                object: object.to_string(),
                 section: name_section(Blame::Alignment { segment }).name,
                 alignment: segments.get(segment).map_or(0, |s| s.alignment),
                 limit: MAX_ALIGNMENT,
             }),
             LayoutError::Malformed { segment } => Error::Object(ObjectError::Malformed {
-                object: object.to_owned(),
+                object: object.to_string(),
                 section: Some(name_section(Blame::Alignment { segment }).name),
                 offset: None,
                 problem: "its alignment is not a power of two".to_owned(),
@@ -106,7 +107,7 @@ impl Arena {
     /// Packs an object. Returns `None` if there is no room.
     fn pack(
         self: &Arc<Self>,
-        object: &str,
+        object: &Name,
         wanted: [packed::Wanted; 3],
         segments: &[SegmentRequest],
     ) -> Option<WritableSlab> {
@@ -129,7 +130,7 @@ impl Arena {
     }
 }
 
-fn mapping_limit(object: &str, TooMany { mappings, limit }: TooMany) -> Error {
-    let (object, mappings, limit) = (object.to_owned(), mappings as u64, limit as u64);
+fn mapping_limit(object: &Name, TooMany { mappings, limit }: TooMany) -> Error {
+    let (object, mappings, limit) = (object.to_string(), mappings as u64, limit as u64);
     Error::Memory(MemoryError::MappingLimit { object, mappings, limit })
 }

@@ -8,14 +8,15 @@ const COUNT: usize = 4;
 
 fn member(arena: &Arc<Arena>, number: usize, segments: &[SegmentRequest]) -> Result<WritableSlab> {
     let company = PlacementHints { shares: true, batch: true };
-    arena.allocate(&format!("{number}.o"), segments, company, |_| BlamedSection::default())
+    arena.allocate(&(*format!("{number}.o")).into(), segments, company, |_| BlamedSection::default())
 }
 
 fn batch(arena: &Arc<Arena>, segments: &[SegmentRequest]) -> Vec<WritableSlab> {
     (0..COUNT).map(|number| member(arena, number, segments).unwrap()).collect()
 }
 
-fn belonging(mut slabs: Vec<PublishedSlab>) -> Vec<PublishedSlab> {
+fn belonging(slabs: impl IntoIterator<Item = PublishedSlab>) -> Vec<PublishedSlab> {
+    let mut slabs: Vec<_> = slabs.into_iter().collect();
     slabs.iter_mut().for_each(|slab| slab.belong_to(&"library".into(), &"object".into(), &Default::default()));
     slabs
 }
@@ -38,7 +39,7 @@ fn neighbours_are_protected_by_one_call() {
                 contents.push((placed.address, segment.protection, seed as u8 + 1));
             }
         }
-        let (published, calls) = fault::with(|_, _| false, || WritableSlab::publish_all(slabs));
+        let (published, calls) = fault::with(|_, _| false, || WritableSlab::publish_all(slabs.into()));
         let published = published.unwrap();
         assert_eq!(counted(&calls, Call::Protect), protections, "{calls:?}");
         let told = usize::from(cfg!(target_arch = "aarch64"));
@@ -86,7 +87,7 @@ fn all_are_published_or_none() {
     let mut refused = 0;
     for failing in 0.. {
         let slabs = batch(&arena, &small_object());
-        let (result, calls) = fault::with(move |index, _| index == failing, || WritableSlab::publish_all(slabs));
+        let (result, calls) = fault::with(move |index, _| index == failing, || WritableSlab::publish_all(slabs.into()));
         match result.map_err(|(error, _)| error) {
             Ok(published) => {
                 assert!(calls.len() <= failing || calls[failing] == Call::SyncCores, "{calls:?}");
@@ -110,7 +111,7 @@ fn all_are_published_or_none() {
 #[test]
 fn pages_that_do_not_go_together_go_one_by_one() {
     let arena = arena(8 * MIB);
-    let load = || belonging(WritableSlab::publish_all(batch(&arena, &small_object())).unwrap());
+    let load = || belonging(WritableSlab::publish_all(batch(&arena, &small_object()).into()).unwrap());
     let published = load();
     // Fails all ways to take the first range away.
     let ((), calls) = fault::with(|index, _| index < 3, || PublishedSlab::give_back(published));
@@ -134,7 +135,7 @@ fn only_neighbours_go_together() {
     slabs.push(member(&arena, 10, &large).unwrap());
     slabs.push(member(&arena, 11, &[SegmentRequest { outside: true, ..small_object()[0] }]).unwrap());
     slabs.extend(batch(&arena, &small_object()));
-    let mut published = belonging(WritableSlab::publish_all(slabs).unwrap());
+    let mut published = belonging(WritableSlab::publish_all(slabs.into()).unwrap());
     // A hole.
     let alive = published.remove(1);
     let address = alive.span().start;
@@ -149,12 +150,12 @@ fn only_neighbours_go_together() {
 #[test]
 fn what_goes_together_rests_and_is_known() {
     let arena = resting_arena(8 * MIB, MIB);
-    let mut published = WritableSlab::publish_all(batch(&arena, &small_object())).unwrap();
+    let mut published = WritableSlab::publish_all(batch(&arena, &small_object()).into()).unwrap();
     for (number, slab) in published.iter_mut().enumerate() {
         slab.belong_to(&"library".into(), &format!("{number}.o").as_str().into(), &Default::default());
     }
     let spans: Vec<_> = published.iter().map(PublishedSlab::span).collect();
-    PublishedSlab::give_back(published);
+    PublishedSlab::give_back(published.into_vec());
     for (number, span) in spans.iter().enumerate() {
         let known = arena.occupant(span.start + 1).unwrap();
         assert_eq!((&*known.object, known.start), (&*format!("{number}.o"), span.start));

@@ -41,7 +41,7 @@ fn stock_unmap(at: usize, page: usize) {
 
 fn slab(arena: &Arc<Arena>) -> PublishedSlab {
     let slab = arena
-        .allocate("bench.o", &small_object(), PlacementHints { shares: true, batch: false }, |_| {
+        .allocate(&"bench.o".into(), &small_object(), PlacementHints { shares: true, batch: false }, |_| {
             BlamedSection::default()
         })
         .unwrap();

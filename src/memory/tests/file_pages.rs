@@ -21,7 +21,7 @@ fn show(arena: &Arc<Arena>, file: &std::fs::File) -> Result<(WritableSlab, bool)
     let segments =
         [zeros(Protection::Read, 2), zeros(Protection::ReadExecute, 2), segment(Protection::ReadWrite, page)];
     let offsets = [0, 2 * page, 7 * page];
-    let mut slab = arena.allocate_at("test.so", &segments, &offsets, |_| BlamedSection::default())?;
+    let mut slab = arena.allocate_at(&"test.so".into(), &segments, &offsets, |_| BlamedSection::default())?;
     let shown = slab.show_file(0, file, page).and_then(|()| slab.show_file(1, file, 3 * page)).is_ok();
     Ok((slab, shown))
 }
@@ -91,7 +91,8 @@ fn distances_are_whole_pages_that_ascend() {
     let arena = arena(8 * MIB);
     let page = arena.page() as u64;
     let segments = [segment(Protection::Read, 10), segment(Protection::ReadWrite, page + 1)];
-    let at = |offsets: [u64; 2]| arena.allocate_at("test.so", &segments, &offsets, |_| BlamedSection::default());
+    let at =
+        |offsets: [u64; 2]| arena.allocate_at(&"test.so".into(), &segments, &offsets, |_| BlamedSection::default());
     for offsets in [[page, 2 * page], [0, page + page / 2], [0, 0]] {
         assert!(matches!(at(offsets), Err(Error::Object(_))), "{offsets:?}");
     }

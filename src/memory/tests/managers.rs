@@ -17,7 +17,7 @@ fn one_function() -> [SegmentRequest; 2] {
 fn manager_time(arena: &Arc<Arena>, live: usize, count: usize) -> [f64; 2] {
     let load = || {
         let company = PlacementHints { shares: true, batch: false };
-        let slab = arena.allocate("bench.o", &one_function(), company, |_| BlamedSection::default()).unwrap();
+        let slab = arena.allocate(&"bench.o".into(), &one_function(), company, |_| BlamedSection::default()).unwrap();
         slab.placements().iter().for_each(|placed| write(placed.written, &[1; 100]));
         let mut slab = slab.publish().unwrap();
         slab.belong_to(&"library".into(), &"bench.o".into(), &Default::default());

@@ -158,7 +158,7 @@ fn small_object() -> [SegmentRequest; 3] {
 }
 
 fn allocate(arena: &Arc<Arena>, segments: &[SegmentRequest]) -> Result<WritableSlab> {
-    arena.allocate("test.o", segments, PlacementHints { shares: true, batch: false }, |blame| BlamedSection {
+    arena.allocate(&"test.o".into(), segments, PlacementHints { shares: true, batch: false }, |blame| BlamedSection {
         name: format!("{blame:?}"),
         bytes: 7,
     })

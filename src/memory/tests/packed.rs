@@ -193,7 +193,7 @@ fn some_have_a_slab_of_their_own() {
     let packed = allocate(&arena, &[code(SMALL as u64)]).unwrap().publish().unwrap();
     assert_eq!(packed.ranges()[0].addresses.len(), SMALL);
     let name = |_| BlamedSection::default();
-    let alone = arena.allocate("test.o", &[code(10)], PlacementHints::ALONE, name).unwrap().publish().unwrap();
+    let alone = arena.allocate(&"test.o".into(), &[code(10)], PlacementHints::ALONE, name).unwrap().publish().unwrap();
     assert_eq!(alone.ranges()[0].addresses.len(), os::page_size());
 }
 
