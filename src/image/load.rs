@@ -25,7 +25,7 @@ pub(crate) struct ImageLoader;
 // tables lie in them, and that the unwind table ends.
 unsafe impl Linker for ImageLoader {
     fn link(&self, batch: Batch<'_>) -> Result<LinkedBatch> {
-        let (mut slabs, mut objects) = (SmallVec::new(), Vec::new());
+        let (mut slabs, mut objects) = (SmallVec::new(), SmallVec::<[Linked; 1]>::new());
         let in_batch = batch.objects.len() > 1;
         for decided in &batch.objects {
             let Some(image) = decided.object.image.as_deref() else {

@@ -72,11 +72,12 @@ impl Context {
     /// Reads an image, which is to be loaded.
     pub(crate) fn prepare_image(&self, name: Name, source: Source<'_>) -> Result<Arc<PreparedObject>> {
         let text = name.text();
+        let text = &*text;
         let (bytes, file) = match source {
             Source::Bytes(bytes) => (self.spare.own(bytes), None),
             Source::File(file, pages) => (ObjectBytes::of_file(pages), Some(file)),
         };
-        let (mut index, image, lacks) = self.images.read(&text, &bytes)?;
+        let (mut index, image, lacks) = self.images.read(text, &bytes)?;
         index.debug = self.preparation.kept();
         let original = self.original(&bytes);
         let mut object = PreparedObject::new(name, bytes, index);
@@ -112,13 +113,14 @@ impl Context {
         executable_stack: bool,
     ) -> Result<Arc<PreparedObject>> {
         let text = name.text();
-        let span = tracing::debug_span!(target: "slabjit", "slabjit::prepare", object = &*text, bytes = bytes.len());
+        let text = &*text;
+        let span = tracing::debug_span!(target: "slabjit", "slabjit::prepare", object = text, bytes = bytes.len());
         let _entered = span.enter();
         let original = self.original(&bytes);
-        let prepared = self.preparation.prepare(&text, bytes)?;
-        prepared.index.check_stack(&text, executable_stack)?;
+        let prepared = self.preparation.prepare(text, bytes)?;
+        prepared.index.check_stack(text, executable_stack)?;
         for change in &prepared.changes {
-            tracing::info!(target: "slabjit", object = &*text, %change, "preparation changed the object");
+            tracing::info!(target: "slabjit", object = text, %change, "preparation changed the object");
         }
         let (bytes, index) = prepared.into_linkable(|bytes| self.spare.own(bytes));
         let mut object = PreparedObject::new(name, bytes, index);

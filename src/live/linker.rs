@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::linked::linked_object::Linked;
 use super::resolve::decided::Decided;
 use super::resolve::linker_sets::{Memory, Plan};
@@ -34,7 +36,7 @@ pub(crate) struct Batch<'a> {
 /// The result of linking a batch.
 pub(crate) struct LinkedBatch {
     /// The linked objects, in the order of the batch; published, and not initialised.
-    pub(crate) objects: Vec<Linked>,
+    pub(crate) objects: SmallVec<[Linked; 1]>,
     /// The memory of the linker sets that the objects put together.
     pub(crate) sets: Option<Arc<Memory>>,
 }

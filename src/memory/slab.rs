@@ -56,6 +56,9 @@ pub(crate) struct PublishedSlab {
     memory: Memory,
 }
 
+/// The slabs of a batch: most have one.
+pub(crate) type Many<S> = SmallVec<[S; 1]>;
+
 /// The memory of a slab in either state.
 #[derive(Debug)]
 enum Memory {
@@ -267,9 +270,7 @@ impl WritableSlab {
     }
 
     /// Publishes all slabs of a batch, or none. On failure it returns them, for the caller to drop.
-    pub(crate) fn publish_all(
-        mut slabs: SmallVec<[Self; 1]>,
-    ) -> std::result::Result<SmallVec<[PublishedSlab; 1]>, (Error, SmallVec<[Self; 1]>)> {
+    pub(crate) fn publish_all(mut slabs: Many<Self>) -> std::result::Result<Many<PublishedSlab>, (Error, Many<Self>)> {
         match Self::seal(&mut slabs) {
             Ok(()) => Ok(slabs.into_iter().map(|slab| PublishedSlab { memory: slab.memory }).collect()),
             Err(error) => Err((error, slabs)),

@@ -36,15 +36,20 @@ pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange, thread
         objects.iter_mut().for_each(|object| bind_bounds(object, sets));
     }
     let in_batch = objects.len() > 1;
-    let mut links: SmallVec<[LinkJob; 1]> = objects
-        .into_iter()
-        .enumerate()
-        .map(|(position, decided)| LinkJob::of_batch(decided, arena, policy, (position, in_batch), sets.clone()))
-        .collect();
-    link_all(&links, threads.for_work(links.len(), bytes))?;
+    let job = |(position, decided)| LinkJob::of_batch(decided, arena, policy, (position, in_batch), sets.clone());
+    // Jobs are large: one by itself stays where it is made.
+    let (mut one, mut many);
+    let links = if in_batch {
+        many = objects.into_iter().enumerate().map(job).collect::<Vec<_>>();
+        &mut many[..]
+    } else {
+        one = objects.pop().map(|decided| job((0, decided)));
+        one.as_mut_slice()
+    };
+    link_all(links, threads.for_work(links.len(), bytes))?;
     // Not collected in place: an allocation that shrinks for each object leaves holes in malloc's heap, which add up
     // (`cargo bench --bench load -- --rss Packed`).
-    let mut linked: Vec<Linked> = Vec::with_capacity(links.len());
+    let mut linked = SmallVec::<[Linked; 1]>::with_capacity(links.len());
     linked.extend(links.iter_mut().map(|link| std::mem::take(&mut link.state.get_mut().linked)));
     if let Some(sets) = &sets
         && let Some(mut slab) = sets.take_published()

@@ -160,25 +160,25 @@ impl LinkJob {
         }
         let decisions = Decisions { object, externals, definitions, dead_sections };
         let plain = Plain::new(decisions, &mut self.reach());
-        let write = |plain: Plain<'_>| -> Result<_> {
-            let requests = plain.requests();
-            let mut slab = self.slab(&requests)?;
-            #[cfg(slabjit_faults)]
-            let branches = plain.branches();
-            let linked = plain.write(&mut slab);
-            #[cfg(slabjit_faults)]
-            if let Some(linked) = linked.as_ref().filter(|_| compare::is_wanted(object.bytes.len())) {
-                self.compare(&requests, &mut slab, linked, &branches);
-            }
-            Ok(linked.map(|linked| (slab, linked)))
-        };
-        let Some((slab, linked)) = plain.map(write).transpose()?.flatten() else {
+        let Some(plain) = plain else {
             self.reach().restart();
             return Ok(false);
         };
+        let requests = plain.requests();
+        let mut slab = self.slab(&requests)?;
+        #[cfg(slabjit_faults)]
+        let branches = plain.branches();
+        let Some(linked) = plain.write(&mut slab) else {
+            self.reach().restart();
+            return Ok(false);
+        };
+        #[cfg(slabjit_faults)]
+        if compare::is_wanted(object.bytes.len()) {
+            self.compare(&requests, &mut slab, &linked, &branches);
+        }
         let mut state = self.state();
-        state.writable = Some(slab);
         state.linked = linked;
+        state.writable = Some(slab);
         Ok(true)
     }
 

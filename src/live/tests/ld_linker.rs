@@ -108,7 +108,7 @@ unsafe impl Linker for LdLinker {
         for (linked, slab) in linked.iter_mut().zip(slabs) {
             linked.allocation = Some(Allocation::new(slab, None));
         }
-        Ok(LinkedBatch { objects: linked, sets: None })
+        Ok(LinkedBatch { objects: linked.into(), sets: None })
     }
 }
 

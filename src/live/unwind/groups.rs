@@ -42,8 +42,9 @@ unsafe extern "C" {
 /// The size of merged groups: neighbours are merged where groups would have fewer than half of it on average.
 const SOME: usize = 8;
 /// The number of changes after which groups around the last one are merged.
-const CHANGES: usize = 64;
-/// The largest size of a group. One of at least half of it is sorted when it is made; others by the next throw.
+const CHANGES: usize = MOST / 2;
+/// The largest size of a group. Of groups of at least half of it, all but one that may soon grow are sorted when they
+/// are made; others by the next throw.
 const MOST: usize = 256;
 
 /// Returns how many past groups bar a section from a group of `members`: notes stay until the section goes, and among
@@ -61,6 +62,8 @@ pub(super) struct Groups {
     members: usize,
     /// The number of additions and removals.
     changes: usize,
+    /// The start of the large group that was not sorted.
+    unsorted: Option<u64>,
 }
 
 /// Neighbours, by ascending addresses.
@@ -97,7 +100,7 @@ impl Member {
 
 impl Groups {
     pub(super) const fn new() -> Self {
-        Self { by_code: BTreeMap::new(), members: 0, changes: 0 }
+        Self { by_code: BTreeMap::new(), members: 0, changes: 0, unsorted: None }
     }
 
     /// Registers a section.
@@ -230,10 +233,22 @@ impl Groups {
         for (range, registered) in before {
             registered.end(merged.members.get_mut(range).unwrap_or_default());
         }
-        if total >= MOST / 2 {
-            merged.sort();
-        }
         self.put(merged);
+        if total >= MOST / 2 {
+            self.sort(run.first().copied(), total);
+        }
+    }
+
+    /// Sorts the large group that was registered last, unless it may soon be merged once more.
+    fn sort(&mut self, last: Option<u64>, members: usize) {
+        let is_full = members > MOST - SOME;
+        // To find one that was registered earlier, libgcc sorts all that came later.
+        let other = self.unsorted.take().filter(|other| Some(*other) != last && self.by_code.contains_key(other));
+        if let Some(group) = other.or(last.filter(|_| is_full)).and_then(|first| self.by_code.get(&first)) {
+            group.sort();
+        } else {
+            self.unsorted = last;
+        }
     }
 
     /// Divides a group in halves, and so on, until some members are by themselves, and takes those out. Halves, so that
@@ -294,7 +309,8 @@ impl Group {
         code.get(..self.members.len()).is_some_and(|code| code.iter().copied().eq(starts))
     }
 
-    /// Has libgcc sort the group now, which was registered last, so that a throw need not do it for all groups at once.
+    /// Has libgcc sort the group now, and those that were registered later, so that a throw need not do it for all groups
+    /// at once.
     fn sort(&self) {
         let Some(member) = self.members.first() else { return };
         let code = member.code.addresses.start as *const c_void;
