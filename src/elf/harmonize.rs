@@ -12,6 +12,7 @@ use crate::elf::elf_abi::{
     SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHF_WRITE, SHF_X86_64_LARGE, SHT_NOBITS, SHT_NULL, SectionHeader, field,
 };
 use crate::elf::elf_view::{View, flag_letters, in_message, lossy};
+use crate::elf::survey::is_reserved;
 use crate::{Error, ObjectError, Result, SectionConflicts};
 
 pub(crate) const NAME: &str = "harmonizer";
@@ -60,11 +61,6 @@ pub(crate) fn prepare(view: &View<'_>, policy: SectionConflicts, report: &mut Ob
         rename(view, &renames, &mut patch, report)?;
     }
     Ok((!patch.is_empty()).then_some(patch))
-}
-
-/// Returns whether JITLink keeps a section of its own under this name.
-fn is_reserved(name: &[u8]) -> bool {
-    name.starts_with(b"$__") || name == b".common"
 }
 
 /// Returns whether the runtime, a debugger or the object itself finds the section by its name, so that it must keep it.

@@ -267,7 +267,7 @@ impl Preparation {
                         done.tls_commons = Some(section);
                         patch
                     }),
-                Step::Harmonize => harmonize::prepare(view, self.conflicts, report)?,
+                Step::Harmonize if has.odd_names => harmonize::prepare(view, self.conflicts, report)?,
                 _ => None,
             };
             if change.is_some() {

@@ -1,7 +1,8 @@
 //! A survey of an object's sections, which tells the steps of preparation whether they have work.
 
 use crate::elf::elf_abi::{
-    SHF_ALLOC, SHF_COMPRESSED, SHT_CREL, SHT_NOBITS, SHT_NOTE, SHT_REL, SHT_RELA, SHT_SYMTAB, SectionHeader,
+    SHF_ALLOC, SHF_COMPRESSED, SHT_CREL, SHT_NOBITS, SHT_NOTE, SHT_REL, SHT_RELA, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
+    SectionHeader,
 };
 
 /// Sections by their features, before validation.
@@ -23,18 +24,24 @@ pub(crate) struct Survey {
     pub contents: bool,
     /// Index of the last symbol table, or 0.
     pub symbols: u32,
+    /// Section indices of symbols, where 16 bits are too few.
+    pub extended: bool,
+    /// Sections that may have the same name, names that are JITLink's, or names that cannot be read.
+    pub odd_names: bool,
 }
 
 impl Survey {
-    /// Surveys sections, each with the beginning of its name.
+    /// Surveys sections, each with its name: the beginning of one that is very long, empty if it cannot be read.
     pub(crate) fn of<'a>(sections: impl Iterator<Item = (u32, SectionHeader, &'a [u8])>) -> Self {
-        let mut has = Self::default();
+        let (mut has, mut seen) = (Self::default(), Seen::default());
         for (index, header, name) in sections {
+            has.odd_names |= name.is_empty() || seen.has_seen(name) || is_reserved(name);
             match header.kind {
                 SHT_CREL => has.crel = true,
                 SHT_REL => has.rel = true,
                 SHT_RELA => has.rela = true,
                 SHT_SYMTAB => has.symbols = index,
+                SHT_SYMTAB_SHNDX => has.extended = true,
                 _ => has.fragments |= name == b".init" || name == b".fini",
             }
             if has.unwind_table == 0 && name == b".eh_frame" {
@@ -48,5 +55,62 @@ impl Survey {
             }
         }
         has
+    }
+}
+
+/// Returns whether JITLink keeps a section of its own under this name.
+pub(crate) fn is_reserved(name: &[u8]) -> bool {
+    name.starts_with(b"$__") || name == b".common"
+}
+
+/// Names by a few of their bytes: few objects have two of the same.
+#[derive(Default)]
+struct Seen([u64; 16]);
+
+impl Seen {
+    /// Returns whether the same name may have come before.
+    fn has_seen(&mut self, name: &[u8]) -> bool {
+        let byte = |at: usize| name.get(at).map_or(0, |byte| usize::from(*byte));
+        let (second, middle, last) = (byte(1), byte(name.len() / 2), byte(name.len().wrapping_sub(1)));
+        let hash = name.len() + 31 * second + 97 * middle + 389 * last;
+        let (word, bit) = (&mut self.0[hash / 64 % 16], 1 << (hash % 64));
+        let seen = *word & bit != 0;
+        *word |= bit;
+        seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::elf::elf_view::View;
+    use crate::elf::testing::gcc;
+
+    #[test]
+    fn a_name_that_came_before_is_seen() {
+        let text: String = ('a'..='z').cycle().take(80).collect();
+        let mut seen = Seen::default();
+        let names = || (0..80).flat_map(|len| (0..80 - len).step_by(7).map(move |from| (from, len)));
+        for (from, len) in names() {
+            seen.has_seen(&text.as_bytes()[from..from + len]);
+        }
+        for (from, len) in names() {
+            assert!(seen.has_seen(&text.as_bytes()[from..from + len]), "{from} {len}");
+        }
+    }
+
+    #[test]
+    fn ordinary_names_are_not_odd() {
+        let has_odd_names = |source: &str| {
+            let bytes = gcc(&["-fno-common"], source);
+            View::parse("test.o", &bytes, u64::MAX).unwrap().has.odd_names
+        };
+        let ordinary = "int zero; int one = 1; int f(int a) { return a + zero + one; }";
+        assert!(!has_odd_names(ordinary));
+        for section in [".text,\\\"awx\\\",@progbits", ".common,\\\"aw\\\"", "$__GOT,\\\"aw\\\""] {
+            let odd = format!("{ordinary} __asm__(\".pushsection {section},unique,1; .quad 1; .popsection\");");
+            let odd = if section.starts_with(".text") { odd } else { odd.replace(",unique,1", "") };
+            assert!(has_odd_names(&odd), "{section}");
+        }
     }
 }

@@ -88,7 +88,8 @@ pub(crate) fn symbol_table<'a>(view: &View<'a>, report: &mut ObjectReport) -> Re
         }
         tables = Tables { symtab: index, symbols, strings, extended: None, ..Tables::default() };
     }
-    for (index, header) in view.sections().filter(|(_, header)| header.kind == SHT_SYMTAB_SHNDX) {
+    let extended = view.has.extended.then(|| view.sections()).into_iter().flatten();
+    for (index, header) in extended.filter(|(_, header)| header.kind == SHT_SYMTAB_SHNDX) {
         let contents = view.contents(index, &header)?;
         let fits = header.link == tables.symtab
             && tables.symtab != 0
