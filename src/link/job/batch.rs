@@ -47,10 +47,8 @@ pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange, thread
         one.as_mut_slice()
     };
     link_all(links, threads.for_work(links.len(), bytes))?;
-    // Not collected in place: an allocation that shrinks for each object leaves holes in malloc's heap, which add up
-    // (`cargo bench --bench load -- --rss Packed`).
-    let mut linked = SmallVec::<[Linked; 1]>::with_capacity(links.len());
-    linked.extend(links.iter_mut().map(|link| std::mem::take(&mut link.state.get_mut().linked)));
+    let take = |link: &mut LinkJob| std::mem::take(&mut link.state.get_mut().linked);
+    let mut linked: SmallVec<[Linked; 1]> = links.iter_mut().map(take).collect();
     if let Some(sets) = &sets
         && let Some(mut slab) = sets.take_published()
     {

@@ -109,7 +109,7 @@ impl Groups {
         self.divide_at(code);
         self.by_code.insert(code, Group::register(vec![member]));
         self.members += 1;
-        self.changed(code);
+        self.changed(code, 1);
     }
 
     /// Registers sections: neighbours without another between them as groups.
@@ -131,13 +131,14 @@ impl Groups {
             {
                 group.push(next);
             }
-            self.members += group.len();
+            let added = group.len();
+            self.members += added;
             let group = Group::register(group);
-            if group.members.len() >= MOST / 2 {
+            if added >= MOST / 2 {
                 group.sort();
             }
             self.by_code.insert(first, group);
-            self.changed(first);
+            self.changed(first, added);
         }
     }
 
@@ -158,7 +159,7 @@ impl Groups {
         let at = group.members.binary_search_by_key(&code, |member| member.code.addresses.start).ok()?;
         let removed = self.split(first, at..at + 1);
         self.members -= 1;
-        self.changed(code);
+        self.changed(code, 1);
         removed
     }
 
@@ -177,18 +178,19 @@ impl Groups {
             registered.end(&mut members);
             self.members -= members.len();
             removed.append(&mut members);
-            self.changed(first);
+            self.changed(first, 1);
         }
         removed
     }
 
-    /// Counts an addition or removal at an address.
-    fn changed(&mut self, code: u64) {
-        self.changes = self.changes.wrapping_add(1);
+    /// Counts so many additions, or a removal, at an address.
+    fn changed(&mut self, code: u64, members: usize) {
+        let before = self.changes / CHANGES;
+        self.changes = self.changes.wrapping_add(members);
         if self.by_code.len() > self.members / (SOME / 2) + 2 * SOME {
             self.merge(code, SOME);
         }
-        if self.changes.is_multiple_of(CHANGES) {
+        if self.changes / CHANGES != before {
             self.merge(code, MOST);
         }
     }
@@ -239,16 +241,15 @@ impl Groups {
         }
     }
 
-    /// Sorts the large group that was registered last, unless it may soon be merged once more.
+    /// Sorts the large group that was registered last, unless it may soon be merged once more, and the one before that
+    /// was left so.
     fn sort(&mut self, last: Option<u64>, members: usize) {
         let is_full = members > MOST - SOME;
-        // To find one that was registered earlier, libgcc sorts all that came later.
-        let other = self.unsorted.take().filter(|other| Some(*other) != last && self.by_code.contains_key(other));
-        if let Some(group) = other.or(last.filter(|_| is_full)).and_then(|first| self.by_code.get(&first)) {
-            group.sort();
-        } else {
-            self.unsorted = last;
+        let before = self.unsorted.take().filter(|before| Some(*before) != last);
+        for group in before.into_iter().chain(last.filter(|_| is_full)) {
+            self.by_code.get(&group).into_iter().for_each(Group::sort);
         }
+        self.unsorted = last.filter(|_| !is_full);
     }
 
     /// Divides a group in halves, and so on, until some members are by themselves, and takes those out. Halves, so that

@@ -263,6 +263,16 @@ fn neighbours_are_in_few_groups() {
     let mut groups = Groups::new();
     (0..SLOTS).for_each(|slot| groups.add_all(smallvec![code.member(slot, false)]));
     assert!(groups.len() <= SLOTS / 128, "{}", groups.len());
+    // The same of batches, most of which are too small to be sorted by themselves.
+    for batch in [20, 50, 100, 200] {
+        let mut groups = Groups::new();
+        for first in (0..SLOTS).step_by(batch) {
+            groups.add_all((first..SLOTS.min(first + batch)).map(|slot| code.member(slot, false)).collect());
+        }
+        assert!(groups.len() <= SLOTS / 96, "{} of batches of {batch}", groups.len());
+        (0..SLOTS).for_each(|slot| drop(groups.remove(code.at(slot))));
+        groups.assert_sound(0);
+    }
     let few =
         |groups: &Groups, members: usize| assert!(groups.len() <= members / 4 + 24, "{} of {members}", groups.len());
     // Every third one, and then one after the other.
