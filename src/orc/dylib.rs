@@ -212,7 +212,7 @@ impl Dylib {
     }
 
     /// Has a function lead to another one, for all calls from now on, also by code that is linked already and on other
-    /// threads: one that was added [lazily](Self::add_module_lazily), which is not compiled any more if it was not
+    /// threads: one that was added lazily (`add_module_lazily`), which is not compiled any more if it was not
     /// called, or [as a stub](Self::define_stub). The other one is kept as long as the stub leads there. Returns what
     /// keeps the code that it led to before.
     ///
