@@ -1,6 +1,7 @@
 //! A range of which parts are taken and given back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// A range of which parts are taken and given back.
 #[derive(Debug)]
@@ -11,12 +12,14 @@ pub(crate) struct Room {
     /// Free parts before that: lengths by start, and the same by length. None begins where another ends.
     holes: BTreeMap<usize, usize>,
     by_len: BTreeSet<(usize, usize)>,
+    /// The one that grew last is in neither: neighbours are often given back one after the other.
+    growing: Range<usize>,
 }
 
 impl Room {
     /// Returns a range whose first part is taken for good, and another is free.
     pub(crate) fn new(taken: usize, free: usize) -> Self {
-        Self { capacity: taken + free, used: taken, holes: BTreeMap::new(), by_len: BTreeSet::new() }
+        Self { capacity: taken + free, used: taken, holes: BTreeMap::new(), by_len: BTreeSet::new(), growing: 0..0 }
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -34,6 +37,7 @@ impl Room {
 
     /// Takes a part, of the smallest hole that has room.
     pub(crate) fn take(&mut self, len: usize) -> Option<usize> {
+        self.stop_growing();
         if let Some(&(found, at)) = self.by_len.range((len, 0)..).next() {
             self.forget(at, found);
             if found > len {
@@ -47,12 +51,20 @@ impl Room {
 
     /// Gives a part back.
     pub(crate) fn give(&mut self, at: usize, len: usize) {
-        let (mut start, mut end) = (at, at + len);
-        if let Some((&before, &len)) = self.holes.range(..at).next_back()
-            && before + len == at
-        {
-            self.forget(before, len);
-            start = before;
+        let Range { mut start, mut end } = at..at + len;
+        if self.growing.end == start {
+            start = std::mem::take(&mut self.growing).start;
+        } else {
+            if self.growing.start == end {
+                end = std::mem::take(&mut self.growing).end;
+            }
+            self.stop_growing();
+            if let Some((&before, &len)) = self.holes.range(..at).next_back()
+                && before + len == at
+            {
+                self.forget(before, len);
+                start = before;
+            }
         }
         if let Some(&len) = self.holes.get(&end) {
             self.forget(end, len);
@@ -61,6 +73,13 @@ impl Room {
         if end == self.used {
             self.used = start;
         } else {
+            self.growing = start..end;
+        }
+    }
+
+    fn stop_growing(&mut self) {
+        let Range { start, end } = std::mem::take(&mut self.growing);
+        if start != end {
             self.note(start, end - start);
         }
     }
@@ -73,5 +92,59 @@ impl Room {
     fn forget(&mut self, at: usize, len: usize) {
         self.holes.remove(&at);
         self.by_len.remove(&(len, at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::SmallRng;
+    use rand::{Rng as _, SeedableRng as _};
+
+    use super::*;
+
+    /// Parts never overlap, the smallest hole that has room is taken, and what is given back is whole again.
+    #[test]
+    fn parts_are_taken_and_given_back_in_any_order() {
+        const CAPACITY: usize = 300;
+        let mut random = SmallRng::seed_from_u64(3);
+        let (mut room, mut taken, mut parts) = (Room::new(1, CAPACITY - 1), [false; CAPACITY], Vec::new());
+        taken[0] = true;
+        let holes = |taken: &[bool], used: usize| {
+            let all = taken[..used].chunk_by(|one, next| one == next);
+            all.filter(|run| !run[0]).map(<[bool]>::len).collect::<Vec<_>>()
+        };
+        for round in 0..20_000 {
+            let used = taken.iter().rposition(|taken| *taken).map_or(0, |last| last + 1);
+            assert_eq!(room.used(), used);
+            // More is taken for a while, and then less: any part, or some that were taken one after the other, either way.
+            if parts.is_empty() || random.random_bool(if round / 100 % 2 == 0 { 0.8 } else { 0.6 }) {
+                let len = random.random_range(1..12);
+                let smallest = holes(&taken, used).into_iter().filter(|hole| *hole >= len).min();
+                let Some(at) = room.take(len) else {
+                    assert!(smallest.is_none() && used + len > CAPACITY);
+                    continue;
+                };
+                match smallest {
+                    Some(hole) => {
+                        assert!(!taken[at..at + len].contains(&true) && (at == 0 || taken[at - 1]));
+                        assert!(taken[at..].iter().take_while(|taken| !**taken).count() == hole);
+                    }
+                    None => assert_eq!(at, used),
+                }
+                taken[at..at + len].fill(true);
+                parts.push((at, len));
+            } else {
+                let first = random.random_range(0..parts.len());
+                let given = first..parts.len().min(first + random.random_range(1..5));
+                let mut given: Vec<_> = parts.drain(given).collect();
+                if random.random_bool(0.5) {
+                    given.reverse();
+                }
+                for (at, len) in given {
+                    room.give(at, len);
+                    taken[at..at + len].fill(false);
+                }
+            }
+        }
     }
 }
