@@ -12,7 +12,7 @@ pub(crate) struct Room {
     /// Free parts before that: lengths by start, and the same by length. None begins where another ends.
     holes: BTreeMap<usize, usize>,
     by_len: BTreeSet<(usize, usize)>,
-    /// The one that grew last is in neither: neighbours are often given back one after the other.
+    /// The hole that changed last, which is in neither map: neighbours are often given back one after the other.
     growing: Range<usize>,
 }
 
@@ -116,7 +116,8 @@ mod tests {
         for round in 0..20_000 {
             let used = taken.iter().rposition(|taken| *taken).map_or(0, |last| last + 1);
             assert_eq!(room.used(), used);
-            // More is taken for a while, and then less: any part, or some that were taken one after the other, either way.
+            // More is taken for a while, and then less. Some that were taken one after the other are given back so, or in
+            // the opposite order.
             if parts.is_empty() || random.random_bool(if round / 100 % 2 == 0 { 0.8 } else { 0.6 }) {
                 let len = random.random_range(1..12);
                 let smallest = holes(&taken, used).into_iter().filter(|hole| *hole >= len).min();

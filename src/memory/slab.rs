@@ -57,7 +57,7 @@ pub(crate) struct PublishedSlab {
 }
 
 /// The slabs of a batch: most have one.
-pub(crate) type Many<S> = SmallVec<[S; 1]>;
+type Slabs<S> = SmallVec<[S; 1]>;
 
 /// The memory of a slab in either state.
 #[derive(Debug)]
@@ -270,7 +270,9 @@ impl WritableSlab {
     }
 
     /// Publishes all slabs of a batch, or none. On failure it returns them, for the caller to drop.
-    pub(crate) fn publish_all(mut slabs: Many<Self>) -> std::result::Result<Many<PublishedSlab>, (Error, Many<Self>)> {
+    pub(crate) fn publish_all(
+        mut slabs: Slabs<Self>,
+    ) -> std::result::Result<Slabs<PublishedSlab>, (Error, Slabs<Self>)> {
         match Self::seal(&mut slabs) {
             Ok(()) => Ok(slabs.into_iter().map(|slab| PublishedSlab { memory: slab.memory }).collect()),
             Err(error) => Err((error, slabs)),

@@ -795,8 +795,8 @@ fn programs_are_called_back() {
     let run = |limited: bool| {
         let program = env!("CARGO_BIN_EXE_slabjit");
         let mut command = if limited {
-            // No file may have bytes, memory files included. A shell sets the limit: `pre_exec` would make the child with
-            // `fork`, whose handlers other tests count.
+            // No file may have bytes, memory files included. A shell sets the limit. `pre_exec` would make the child
+            // with `fork`, and other tests count the handlers that run then.
             let mut shell = std::process::Command::new("sh");
             shell.args(["-c", "ulimit -f 0 && exec \"$@\"", "sh", program]);
             shell

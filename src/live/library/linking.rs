@@ -222,7 +222,8 @@ impl Library {
         // SAFETY: by the caller.
         let result = unsafe { self.run_batch(host, answers) };
         if result.is_err() && host.storage.as_ref().is_some_and(|storage| storage.is_fixed()) {
-            // The next thread to claim the library needs the room that goes with `host`. This one may have a turn already.
+            // The next thread to claim the library needs the room that goes with `host`. This thread may have a turn, and
+            // would wait for itself.
             host.turn = None;
             host.turn = Turn::wait();
         }

@@ -40,7 +40,6 @@ pub(crate) struct PreparedObject {
 }
 
 impl PreparedObject {
-    #[inline]
     pub(crate) fn new(name: Name, bytes: ObjectBytes, index: ObjectIndex) -> Self {
         let lookup = Lookup::new(&index);
         let (definitions, imports) = Default::default();

@@ -43,8 +43,8 @@ unsafe extern "C" {
 const SOME: usize = 8;
 /// The number of changes after which groups around the last one are merged.
 const CHANGES: usize = MOST / 2;
-/// The largest size of a group. Of groups of at least half of it, all but one that may soon grow are sorted when they
-/// are made; others by the next throw.
+/// The largest size of a group. A group of at least half of it is sorted when it is made, unless it is the last one and
+/// may soon grow. The next throw sorts the others.
 const MOST: usize = 256;
 
 /// Returns how many past groups bar a section from a group of `members`: notes stay until the section goes, and among
@@ -310,8 +310,7 @@ impl Group {
         code.get(..self.members.len()).is_some_and(|code| code.iter().copied().eq(starts))
     }
 
-    /// Has libgcc sort the group now, and those that were registered later, so that a throw need not do it for all groups
-    /// at once.
+    /// Has libgcc sort the group now, and those that were registered later: a throw would do it for all groups at once.
     fn sort(&self) {
         let Some(member) = self.members.first() else { return };
         let code = member.code.addresses.start as *const c_void;
