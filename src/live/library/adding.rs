@@ -44,11 +44,11 @@ impl Library {
             objects.map(prepare).collect::<Result<_>>()?
         };
         let mut state = self.take_in(prepared)?;
-        if !(archives.is_empty() && libraries.is_empty()) {
+        if !archives.is_empty() {
             let work = state.work.get_or_insert_default();
             archives.into_iter().for_each(|archive| work.archives.add(Arc::new(archive)));
-            work.needed.extend_from_slice(libraries);
         }
+        state.need(libraries);
         Ok(())
     }
 

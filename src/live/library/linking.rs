@@ -88,6 +88,7 @@ impl Library {
             let mut host = Host::default();
             let (code, needed) = {
                 let state = self.state();
+                host.needs = state.needs;
                 (state.code(), state.needed())
             };
             if let Some(code) = code {
@@ -213,7 +214,7 @@ impl Library {
         runtime::executable_stack::enable(object.index.machine).map_err(refused)
     }
 
-    /// Returns false if objects were added that sources of names were not asked for.
+    /// Returns false if objects were added that sources of names were not asked for, or that need shared libraries.
     ///
     /// # Safety
     /// As for [`make_ready`](Self::make_ready); this thread has the claim.
@@ -256,7 +257,8 @@ impl Library {
         result
     }
 
-    /// Links all objects that wait, in one batch, and returns it; none if sources of names were not asked for them all.
+    /// Links all objects that wait, in one batch, and returns it; none if sources of names were not asked for them all, or
+    /// what they need was not opened.
     fn link(&self, code: &CodeRef, host: &mut Host, answers: &Answers) -> Result<Option<PendingList>> {
         self.add_archive_members()?;
         // Storage for thread-local variables moves only if another thread is in the loader at that very moment.
@@ -311,7 +313,7 @@ impl Library {
                 host.turn = None;
                 continue;
             }
-            if !self.were_asked(state.pending(), answers) {
+            if state.needs != host.needs || !self.were_asked(state.pending(), answers) {
                 return Ok(None);
             }
             let linked = |name: &str| self.linked_export(name, answers);

@@ -27,6 +27,8 @@ pub(super) struct State {
     pub(super) work: Option<Box<Work>>,
     /// The number of the next object.
     pub(super) next: u32,
+    /// How often shared libraries were added to those that are to be opened before the next link.
+    pub(super) needs: u32,
     pub(super) names: SymbolTable,
     /// Linker sets of linked objects.
     pub(super) sets: Known,
@@ -71,7 +73,7 @@ impl State {
     /// Returns the state of a library without objects.
     pub(super) fn new(code: CodeRef) -> Self {
         let (names, sets) = Default::default();
-        Self { work: None, next: 0, names, sets, stage: Stage::Idle { code } }
+        Self { work: None, next: 0, needs: 0, names, sets, stage: Stage::Idle { code } }
     }
 
     /// Returns the library's code, unless it was removed.
@@ -157,6 +159,7 @@ impl State {
             self.sets.admit(library, &object, &dead, name_of)?;
         }
         self.next += 1;
+        self.needs += u32::from(object.image.as_ref().is_some_and(|image| !image.needed.is_empty()));
         let work = self.work.get_or_insert_default();
         work.kept.extend(object.original.clone().map(|bytes| (object.name.clone(), bytes)));
         let contracts = object.image.as_ref().map_or("", |image| image.contracts(&object.bytes));
@@ -184,6 +187,14 @@ impl State {
         let of_images = images.flat_map(|image| image.needed.iter().map(PathBuf::from));
         let of_objects = self.work.iter().flat_map(|work| &work.needed);
         of_images.chain(of_objects.cloned()).collect()
+    }
+
+    /// Adds shared libraries to those that are to be opened before the next link.
+    pub(super) fn need(&mut self, libraries: &[PathBuf]) {
+        if !libraries.is_empty() {
+            self.work.get_or_insert_default().needed.extend_from_slice(libraries);
+            self.needs += 1;
+        }
     }
 
     /// Forgets shared libraries that were opened.

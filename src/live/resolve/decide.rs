@@ -107,6 +107,8 @@ pub(crate) struct Host {
     mistaken: HashSet<Box<str>>,
     /// Numbers of the objects whose imports were looked up.
     pub(crate) objects: SmallVec<[u32; 1]>,
+    /// How often the library had been given shared libraries to be opened, when they were.
+    pub(crate) needs: u32,
     /// Storage for thread-local variables of waiting objects.
     pub(crate) storage: Option<Arc<Storage>>,
     /// Unloaded objects. The dynamic loader takes their storage back, which it must not be asked for under a claim.
