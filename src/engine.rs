@@ -103,12 +103,12 @@ impl JitEngine {
     }
 
     /// Prepares an object and puts it into a library of its own, which runs nothing: it is linked and initialised when
-    /// something is first asked of it. The bytes are copied.
+    /// something is first asked of it. The bytes are copied, unless they are a `Vec` that is given away.
     ///
     /// # Errors
     /// Problems that preparation finds; nothing is kept then.
     pub fn add_object(&self, bytes: impl AsRef<[u8]>) -> Result<Library> {
-        self.alone(self.context.next_object_name(), bytes.as_ref())
+        self.alone(self.context.next_object_name(), bytes)
     }
 
     /// Does the same as [`add_object`](Self::add_object), with a name for errors, traces and the library.
@@ -116,7 +116,7 @@ impl JitEngine {
     /// # Errors
     /// As for [`add_object`](Self::add_object).
     pub fn add_object_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<Library> {
-        self.alone(name.into(), bytes.as_ref())
+        self.alone(name.into(), bytes)
     }
 
     /// Prepares objects and puts all of them into one library: see [`Library::add_objects`].
@@ -129,7 +129,7 @@ impl JitEngine {
         Ok(library)
     }
 
-    fn alone(&self, name: Name, bytes: &[u8]) -> Result<Library> {
+    fn alone(&self, name: Name, bytes: impl AsRef<[u8]>) -> Result<Library> {
         let library = Library::alone(&self.context, name.clone());
         library.add(name, bytes)?;
         Ok(library)
@@ -141,11 +141,7 @@ impl JitEngine {
     /// As for [`add_object`](Self::add_object); [`Error::Io`] if the file cannot be read.
     pub fn add_object_file(&self, path: impl AsRef<Path>) -> Result<Library> {
         let path = path.as_ref();
-        let bytes = self.context.read(path)?;
-        let name = Name::from(&*path.display().to_string());
-        let library = Library::alone(&self.context, name.clone());
-        library.add_owned(name, bytes)?;
-        Ok(library)
+        self.alone(path.display().to_string().as_str().into(), self.context.read(path)?)
     }
 
     /// Loads an image, which [`ImageBuilder`](crate::ImageBuilder) has made, as a library of its own. This needs no

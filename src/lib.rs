@@ -119,6 +119,7 @@ mod file;
 mod file_limit;
 mod fork_guard;
 mod functions;
+mod given_bytes;
 mod guarded;
 mod hints;
 mod image;

@@ -111,7 +111,7 @@ impl Library {
         self.inner.name()
     }
 
-    /// Prepares an object and adds it. The bytes are copied; nothing runs yet.
+    /// Prepares an object and adds it. The bytes are copied, unless they are a `Vec` that is given away; nothing runs yet.
     ///
     /// # Errors
     /// Problems that preparation finds; [`LinkError::DuplicateDefinition`](crate::LinkError::DuplicateDefinition) if
@@ -121,7 +121,7 @@ impl Library {
     /// section of a linker set that objects of the library have read;
     /// [`LibraryError::Removed`](crate::LibraryError::Removed). The library is as before then.
     pub fn add_object(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
-        self.add(self.inner.next_object_name(), bytes.as_ref())
+        self.add(self.inner.next_object_name(), bytes)
     }
 
     /// Does the same as [`add_object`](Self::add_object), with a name for errors and traces.
@@ -129,7 +129,7 @@ impl Library {
     /// # Errors
     /// As for [`add_object`](Self::add_object).
     pub fn add_object_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
-        self.add(name.into(), bytes.as_ref())
+        self.add(name.into(), bytes)
     }
 
     /// Prepares objects and adds all of them, or none. They may refer to each other in any order. Whenever several
@@ -146,11 +146,7 @@ impl Library {
         self.inner.add_image(name, source)
     }
 
-    pub(crate) fn add_owned(&self, name: Name, bytes: Vec<u8>) -> Result<()> {
-        self.inner.add_owned(name, bytes)
-    }
-
-    pub(crate) fn add(&self, name: Name, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn add(&self, name: Name, bytes: impl AsRef<[u8]>) -> Result<()> {
         self.inner.add([(name, bytes)])
     }
 
@@ -160,7 +156,7 @@ impl Library {
     /// As for [`add_object`](Self::add_object); [`Error::Io`] if the file cannot be read.
     pub fn add_object_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        self.add_owned(path.display().to_string().as_str().into(), self.inner.read(path)?)
+        self.add(path.display().to_string().as_str().into(), self.inner.read(path)?)
     }
 
     /// Links the library's objects once more, into an image, and writes it. Nothing of what has run is in it: variables

@@ -8,6 +8,7 @@ use std::path::Path;
 use inkwell::module::Module;
 
 use super::compiler::Compiler;
+use crate::given_bytes::Given;
 #[cfg(feature = "inkwell")]
 use crate::ir::{self, OptLevel};
 use crate::link::Dylib as Inner;
@@ -53,13 +54,14 @@ impl Dylib {
         self.inner.name()
     }
 
-    /// Prepares an object, and has it linked when one of its names is needed. The bytes are copied.
+    /// Prepares an object, and has it linked when one of its names is needed. The bytes are copied, unless
+    /// they are a `Vec` that is given away.
     ///
     /// # Errors
     /// Problems that preparation finds; [`LinkError::Failed`](crate::LinkError::Failed) if it defines a name that the
     /// dylib has already. Nothing is kept then.
     pub fn add_object(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.add_object(None, None, bytes.as_ref())
+        self.inner.add_object(None, None, Given::new(bytes).take())
     }
 
     /// Does the same as [`add_object`](Self::add_object), with a name for errors and traces.
@@ -67,7 +69,7 @@ impl Dylib {
     /// # Errors
     /// As for [`add_object`](Self::add_object).
     pub fn add_object_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.add_object(None, Some(name), bytes.as_ref())
+        self.inner.add_object(None, Some(name), Given::new(bytes).take())
     }
 
     /// Does the same as [`add_object`](Self::add_object) with a file, named by its path.

@@ -7,6 +7,7 @@ use inkwell::module::Module;
 
 use super::dylib::Dylib;
 use crate::Result;
+use crate::given_bytes::Given;
 #[cfg(feature = "inkwell")]
 use crate::ir::{self, OptLevel};
 use crate::link::Tracker as Inner;
@@ -30,7 +31,7 @@ impl Tracker {
     /// # Errors
     /// As for [`Dylib::add_object`].
     pub fn add_object(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
-        self.dylib.inner.add_object(Some(&self.inner), None, bytes.as_ref())
+        self.dylib.inner.add_object(Some(&self.inner), None, Given::new(bytes).take())
     }
 
     /// Does the same as [`Dylib::add_object_named`]; the object is removed with this.
@@ -38,7 +39,7 @@ impl Tracker {
     /// # Errors
     /// As for [`Dylib::add_object`].
     pub fn add_object_named(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
-        self.dylib.inner.add_object(Some(&self.inner), Some(name), bytes.as_ref())
+        self.dylib.inner.add_object(Some(&self.inner), Some(name), Given::new(bytes).take())
     }
 
     /// Does the same as [`Dylib::add_module`]; the module is removed with this.

@@ -93,10 +93,11 @@ EXPORTED LLVMErrorRef slabjit_stock_initialize(LLVMOrcLLJITRef Jit, LLVMOrcJITDy
   return wrap(Down ? JIT.deinitialize(JD) : JIT.initialize(JD));
 }
 
-/// Gives MCJIT an object in place of a module to compile. The bytes are copied. The caller owns the error.
+/// Gives MCJIT an object in place of a module to compile. The bytes are not copied, and stay as long as the engine. The
+/// caller owns the error.
 EXPORTED LLVMErrorRef slabjit_stock_mcjit_add_object(LLVMExecutionEngineRef Engine, const char *Bytes,
                                                      size_t Size) noexcept {
-  auto Buffer = MemoryBuffer::getMemBufferCopy(StringRef(Bytes, Size), "object");
+  auto Buffer = MemoryBuffer::getMemBuffer(StringRef(Bytes, Size), "object", /*RequiresNullTerminator=*/false);
   auto Object = object::ObjectFile::createObjectFile(Buffer->getMemBufferRef());
   if (!Object)
     return wrap(Object.takeError());

@@ -8,11 +8,12 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use slabjit::llvm_sys::core::LLVMCreateMemoryBufferWithMemoryRangeCopy;
+use slabjit::llvm_sys::core::{LLVMCreateMemoryBufferWithMemoryRange, LLVMCreateMemoryBufferWithMemoryRangeCopy};
 use slabjit::llvm_sys::error::{LLVMDisposeErrorMessage, LLVMErrorRef, LLVMGetErrorMessage};
 use slabjit::llvm_sys::orc2::ee::LLVMOrcCreateRTDyldObjectLinkingLayerWithSectionMemoryManager;
 use slabjit::llvm_sys::orc2::lljit::*;
 use slabjit::llvm_sys::orc2::*;
+use slabjit::llvm_sys::prelude::LLVMMemoryBufferRef;
 use slabjit::llvm_sys::target::{LLVM_InitializeNativeAsmPrinter, LLVM_InitializeNativeTarget};
 
 /// What was said to the sessions' reporters: the error of a look-up says less.
@@ -121,6 +122,39 @@ impl Lljit {
         dylib: LLVMOrcJITDylibRef,
         objects: impl IntoIterator<Item = &'b [u8]>,
     ) -> Result<Tracker, String> {
+        let copy = |bytes: &[u8], name: &[u8; 24]| {
+            // SAFETY: plain use of the C API.
+            unsafe {
+                LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), name.as_ptr().cast())
+            }
+        };
+        self.add_buffers(dylib, objects, copy)
+    }
+
+    /// Does the same, and copies nothing.
+    ///
+    /// # Safety
+    /// The bytes stay as they are until the objects are linked.
+    pub unsafe fn add_lent<'b>(
+        &self,
+        dylib: LLVMOrcJITDylibRef,
+        objects: impl IntoIterator<Item = &'b [u8]>,
+    ) -> Result<Tracker, String> {
+        let refer = |bytes: &[u8], name: &[u8; 24]| {
+            // SAFETY: by the caller.
+            unsafe {
+                LLVMCreateMemoryBufferWithMemoryRange(bytes.as_ptr().cast(), bytes.len(), name.as_ptr().cast(), 0)
+            }
+        };
+        self.add_buffers(dylib, objects, refer)
+    }
+
+    fn add_buffers<'b>(
+        &self,
+        dylib: LLVMOrcJITDylibRef,
+        objects: impl IntoIterator<Item = &'b [u8]>,
+        buffer: impl Fn(&[u8], &[u8; 24]) -> LLVMMemoryBufferRef,
+    ) -> Result<Tracker, String> {
         // ORC calls the initialisers of an object by its name, and two of one name clash.
         static ADDED: AtomicUsize = AtomicUsize::new(0);
         // SAFETY: plain use of the C API.
@@ -132,12 +166,9 @@ impl Lljit {
                 *digit = b'0' + (number % 10) as u8;
                 number /= 10;
             }
+            let buffer = buffer(bytes, &name);
             // SAFETY: plain use of the C API; the buffer is consumed.
-            unsafe {
-                let buffer =
-                    LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), name.as_ptr().cast());
-                check(LLVMOrcLLJITAddObjectFileWithRT(self.0, tracker, buffer))?;
-            }
+            unsafe { check(LLVMOrcLLJITAddObjectFileWithRT(self.0, tracker, buffer))? };
         }
         Ok(Tracker(tracker))
     }

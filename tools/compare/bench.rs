@@ -72,7 +72,7 @@ impl<'a> Bench<'a> {
         let (side, live) = (&self.side, &mut self.live);
         let (cost, ()) = Cost::of(count, || {
             for number in first..first + count {
-                let loaded = object(kind, workload, number).and_then(|object| side.load(&object));
+                let loaded = object(kind, workload, number).and_then(|mut object| side.load(&mut object));
                 live.push(loaded.map_err(|error| format!("stopped at {} objects: {error}", live.len()))?);
             }
             Ok(())
@@ -99,15 +99,15 @@ impl<'a> Bench<'a> {
             return Err("from Python, measured with one thread only".into());
         }
         let count = self.share(self.workload.per_round, SLOW.0);
-        let objects = self.objects(count)?;
+        let mut objects = self.objects(count)?;
         let side = &*self.side;
-        let all = |objects: &[Object]| side.load_each(objects);
+        let all = |objects: &mut [Object]| side.load_each(objects);
         // Making threads takes as long as loading twenty objects, and is not what is measured.
         let ready = &Barrier::new(threads + 1);
         let (load, loaded) = match threads {
-            1 => self.cost_of(count, || all(&objects))?,
+            1 => self.cost_of(count, || all(&mut objects))?,
             _ => thread::scope(|scope| {
-                let mut parts = objects.chunks(count.div_ceil(threads));
+                let mut parts = objects.chunks_mut(count.div_ceil(threads));
                 let one = |_| {
                     let part = parts.next().unwrap_or_default();
                     scope.spawn(move || {
@@ -135,8 +135,8 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// What went wrong.
     pub fn batch(&mut self, count: usize) -> Result<Sample, String> {
-        let objects = self.objects(count)?;
-        let (load, loaded) = self.cost_of(count, || self.side.load_together(&objects))?;
+        let mut objects = self.objects(count)?;
+        let (load, loaded) = self.cost_of(count, || self.side.load_together(&mut objects))?;
         let (unload, ()) = self.cost_of(count, || self.side.unload(loaded))?;
         Ok(Sample { load, unload })
     }

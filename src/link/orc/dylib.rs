@@ -1,6 +1,7 @@
 //! Dylibs: namespaces of a session, the objects that are added to them, and look-ups.
 #![allow(unsafe_code, reason = "FFI to LLVM")]
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -107,10 +108,10 @@ impl Dylib {
     }
 
     /// Prepares an object and gives it to ORC, which has it linked when one of its names is looked up.
-    pub(crate) fn add_object(&self, tracker: Option<&Tracker>, name: Option<&str>, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn add_object(&self, tracker: Option<&Tracker>, name: Option<&str>, bytes: Cow<'_, [u8]>) -> Result<()> {
         let context = &self.session.layer.context;
         let name = name.map_or_else(|| context.next_object_name(), Name::from);
-        let object = context.prepare(name, bytes.into(), false)?;
+        let object = context.prepare(name, bytes, false)?;
         self.add(tracker, &[Offer::object(&self.session, object)])
     }
 
@@ -126,7 +127,7 @@ impl Dylib {
             let Some(id) = index.get(asked) else { return Ok(None) };
             let (member, bytes) = archive.member(*id)?;
             let is_new = taken.lock().insert(*id);
-            match dylib.add_object(None, Some(member), &bytes) {
+            match dylib.add_object(None, Some(member), bytes) {
                 // Another thread may have added it meanwhile, for another name.
                 Err(Error::Link(LinkError::Failed { .. })) if !is_new => Ok(None),
                 added => added.map(|()| None),

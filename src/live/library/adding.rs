@@ -13,6 +13,7 @@ use super::state::{KeptObject, State};
 use crate::Result;
 use crate::elf::{Archive, Preparation};
 use crate::fork_guard::Guard;
+use crate::given_bytes::Given;
 use crate::live::images::Source;
 use crate::live::resolve::prepared::PreparedObject;
 use crate::name::Name;
@@ -33,15 +34,14 @@ impl Library {
         archives: Vec<Archive>,
         libraries: &[PathBuf],
     ) -> Result<()> {
-        let objects = objects.into_iter();
+        let objects = objects.into_iter().map(|(name, bytes)| (name, Given::new(bytes)));
         let prepared = if self.context.threads_for(usize::MAX, 0) > 1 {
-            let objects: Vec<_> = objects.collect();
-            let objects = objects.iter().map(|(name, bytes)| (name, bytes.as_ref())).collect();
-            let prepare = |(name, bytes): &(&Name, &[u8])| self.prepare((*name).clone(), Cow::Borrowed(bytes));
+            let mut objects: Vec<_> = objects.collect();
+            let objects = objects.iter_mut().map(|(name, bytes)| (name.clone(), bytes.take())).collect();
+            let prepare = |(name, bytes): (Name, Cow<'_, [u8]>)| self.prepare(name, bytes);
             self.prepare_together(objects, |(_, bytes)| bytes.len(), prepare).collect::<Result<_>>()?
         } else {
-            let prepare = |(name, bytes): (Name, B)| self.prepare(name, bytes.as_ref().into());
-            objects.map(prepare).collect::<Result<_>>()?
+            objects.map(|(name, mut bytes)| self.prepare(name, bytes.take())).collect::<Result<_>>()?
         };
         let mut state = self.take_in(prepared)?;
         if !archives.is_empty() {
@@ -52,15 +52,9 @@ impl Library {
         Ok(())
     }
 
-    /// Reads a file for [`add_owned`](Self::add_owned).
+    /// Reads an object's file.
     pub(crate) fn read(&self, path: &Path) -> Result<Vec<u8>> {
         self.context.read(path)
-    }
-
-    /// Does the same as [`add`](Self::add) with bytes that need not be copied.
-    pub(crate) fn add_owned(&self, name: Name, bytes: Vec<u8>) -> Result<()> {
-        let object = self.prepare(name, Cow::Owned(bytes))?;
-        self.take_in(smallvec![object]).map(drop)
     }
 
     /// Takes prepared objects into the library: all, or none.
@@ -77,16 +71,17 @@ impl Library {
         &self,
         sources: Vec<S>,
         size: impl Fn(&S) -> usize,
-        prepare: impl Fn(&S) -> Result<Arc<PreparedObject>> + Sync + 'a,
+        prepare: impl Fn(S) -> Result<Arc<PreparedObject>> + Sync + 'a,
     ) -> Box<dyn Iterator<Item = Result<Arc<PreparedObject>>> + 'a> {
         let threads = self.context.threads_for(sources.len(), sources.iter().map(size).sum());
         if threads <= 1 {
-            return Box::new(sources.into_iter().map(move |source| prepare(&source)));
+            return Box::new(sources.into_iter().map(prepare));
         }
-        let mut all: Vec<_> = sources.into_iter().map(|source| (source, None)).collect();
+        let mut all: Vec<_> = sources.into_iter().map(|source| (Some(source), None)).collect();
         // What is not there ends the objects.
         let _ = Threads::each(threads, &mut all, |(source, prepared)| {
-            let is_error = prepared.insert(prepare(source)).is_err();
+            *prepared = source.take().map(&prepare);
+            let is_error = prepared.as_ref().is_some_and(Result::is_err);
             if is_error { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         Box::new(all.into_iter().map_while(|(_, prepared)| prepared))
@@ -140,7 +135,7 @@ impl Library {
             if wanted.is_empty() {
                 return Ok(());
             }
-            let prepare = |member: &&MemberRef| {
+            let prepare = |member: &MemberRef| {
                 let (name, bytes) = member.read()?;
                 self.prepare(name.into(), bytes)
             };

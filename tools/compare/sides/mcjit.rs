@@ -21,15 +21,15 @@ struct Mcjit {
     kept: Mutex<Vec<Engine>>,
 }
 
-/// With the context of its one module, which is empty.
-struct Engine(LLVMExecutionEngineRef, LLVMContextRef);
+/// With the context of its one module, which is empty, and the bytes of its objects.
+struct Engine(LLVMExecutionEngineRef, LLVMContextRef, Vec<Vec<u8>>);
 
 // SAFETY: used under a lock.
 unsafe impl Send for Engine {}
 
 impl Default for Engine {
     fn default() -> Self {
-        Self(ptr::null_mut(), ptr::null_mut())
+        Self(ptr::null_mut(), ptr::null_mut(), Vec::new())
     }
 }
 
@@ -86,15 +86,15 @@ impl Engine {
 }
 
 impl Side for Mcjit {
-    fn load(&self, object: &Object) -> Result<Loaded, String> {
+    fn load(&self, object: &mut Object) -> Result<Loaded, String> {
         let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         engine.add(object)?;
         engine.loaded(object)
     }
 
-    fn load_together(&self, objects: &[Object]) -> Result<Vec<Loaded>, String> {
+    fn load_together(&self, objects: &mut [Object]) -> Result<Vec<Loaded>, String> {
         let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
-        objects.iter().try_for_each(|object| engine.add(object))?;
+        objects.iter_mut().try_for_each(|object| engine.add(object))?;
         objects.iter().map(|object| engine.loaded(object)).collect()
     }
 
@@ -110,12 +110,15 @@ impl Side for Mcjit {
 }
 
 impl Engine {
-    fn add(&mut self, object: &Object) -> Result<(), String> {
+    fn add(&mut self, object: &mut Object) -> Result<(), String> {
         if self.0.is_null() {
             self.make()?;
         }
-        // SAFETY: there is an engine, and the bytes are copied.
-        unsafe { check(slabjit_stock_mcjit_add_object(self.0, object.bytes.as_ptr().cast(), object.bytes.len())) }
+        let bytes = std::mem::take(&mut object.bytes);
+        // SAFETY: there is an engine, and the bytes are kept as long as it.
+        unsafe { check(slabjit_stock_mcjit_add_object(self.0, bytes.as_ptr().cast(), bytes.len()))? };
+        self.2.push(bytes);
+        Ok(())
     }
 
     /// Links all that was added.

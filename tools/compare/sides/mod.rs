@@ -63,16 +63,16 @@ pub trait Hold: Send {
 
 /// A way to load objects, from as many threads as one likes.
 pub trait Side: Send + Sync {
-    /// From bytes to the first call.
-    fn load(&self, object: &Object) -> Result<Loaded, String>;
+    /// From bytes to the first call. The bytes may be taken, so that nobody has to copy them.
+    fn load(&self, object: &mut Object) -> Result<Loaded, String>;
 
     /// The same for several, one by one.
-    fn load_each(&self, objects: &[Object]) -> Result<Vec<Loaded>, String> {
-        objects.iter().map(|object| self.load(object)).collect()
+    fn load_each(&self, objects: &mut [Object]) -> Result<Vec<Loaded>, String> {
+        objects.iter_mut().map(|object| self.load(object)).collect()
     }
 
     /// The same for objects that are loaded, and unloaded, together.
-    fn load_together(&self, objects: &[Object]) -> Result<Vec<Loaded>, String>;
+    fn load_together(&self, objects: &mut [Object]) -> Result<Vec<Loaded>, String>;
 
     /// Objects that were loaded since the last `unload` or `keep`.
     fn unload(&self, loaded: Vec<Loaded>) -> Result<(), String> {

@@ -127,16 +127,16 @@ impl Orcjit {
 }
 
 impl Side for Orcjit {
-    fn load(&self, object: &Object) -> Result<Loaded, String> {
-        let loaded = self.load_each(std::slice::from_ref(object))?.pop();
+    fn load(&self, object: &mut Object) -> Result<Loaded, String> {
+        let loaded = self.load_each(std::slice::from_mut(object))?.pop();
         loaded.ok_or_else(|| "nothing was loaded".into())
     }
 
-    fn load_each(&self, objects: &[Object]) -> Result<Vec<Loaded>, String> {
+    fn load_each(&self, objects: &mut [Object]) -> Result<Vec<Loaded>, String> {
         self.loaded("each", objects)
     }
 
-    fn load_together(&self, objects: &[Object]) -> Result<Vec<Loaded>, String> {
+    fn load_together(&self, objects: &mut [Object]) -> Result<Vec<Loaded>, String> {
         self.loaded("together", objects)
     }
 

@@ -26,14 +26,14 @@ fn engine(builder: JitEngineBuilder) -> Result<Box<dyn Side>, String> {
 }
 
 impl Side for Ours {
-    fn load(&self, object: &Object) -> Result<Loaded, String> {
+    fn load(&self, object: &mut Object) -> Result<Loaded, String> {
         let say = |error: slabjit::Error| error.to_string();
-        let library = self.0.add_object(&object.bytes).map_err(say)?;
+        let library = self.0.add_object(std::mem::take(&mut object.bytes)).map_err(say)?;
         loaded(object, library)
     }
 
-    fn load_together(&self, objects: &[Object]) -> Result<Vec<Loaded>, String> {
-        let library = self.0.add_objects(objects.iter().map(|object| &object.bytes));
+    fn load_together(&self, objects: &mut [Object]) -> Result<Vec<Loaded>, String> {
+        let library = self.0.add_objects(objects.iter_mut().map(|object| std::mem::take(&mut object.bytes)));
         let library = library.map_err(|error| error.to_string())?;
         objects.iter().map(|object| loaded(object, library.clone())).collect()
     }

@@ -44,18 +44,18 @@ fn first_of(names: Vec<String>) -> Result<Box<dyn Side>, String> {
 }
 
 impl Side for Shared {
-    fn load(&self, object: &Object) -> Result<Loaded, String> {
-        let loaded = self.load_together(std::slice::from_ref(object))?.pop();
+    fn load(&self, object: &mut Object) -> Result<Loaded, String> {
+        let loaded = self.load_together(std::slice::from_mut(object))?.pop();
         loaded.ok_or_else(|| "nothing was loaded".into())
     }
 
-    fn load_together(&self, objects: &[Object]) -> Result<Vec<Loaded>, String> {
+    fn load_together(&self, objects: &mut [Object]) -> Result<Vec<Loaded>, String> {
         let file = |extension: &str| {
             let number = self.count.fetch_add(1, Ordering::Relaxed);
             self.folder.path().join(format!("{number}.{extension}"))
         };
         let (inputs, output) = (objects.iter().map(|_| file("o")).collect::<Vec<_>>(), file("so"));
-        for (input, object) in inputs.iter().zip(objects) {
+        for (input, object) in inputs.iter().zip(&*objects) {
             std::fs::write(input, &object.bytes).map_err(|error| error.to_string())?;
         }
         // The table for what is thrown in it, as compilers have it; and references inside it stay there, as with the

@@ -24,8 +24,9 @@ pub fn lljit(linker: Linker) -> Result<Box<dyn Side>, String> {
 }
 
 impl Side for Stock {
-    fn load(&self, object: &Object) -> Result<Loaded, String> {
-        let tracker = self.0.add(self.0.main(), &object.bytes)?;
+    fn load(&self, object: &mut Object) -> Result<Loaded, String> {
+        // SAFETY: it is linked below.
+        let tracker = unsafe { self.0.add_lent(self.0.main(), [&*object.bytes]) }?;
         if let Some(initialiser) = &object.initialiser {
             let address = self.0.look_up(initialiser)?;
             // SAFETY: initialisers take nothing and return nothing, and have not run yet.
@@ -36,8 +37,9 @@ impl Side for Stock {
         loaded.ok_or_else(|| "nothing was loaded".into())
     }
 
-    fn load_together(&self, objects: &[Object]) -> Result<Vec<Loaded>, String> {
-        let tracker = self.0.add_all(self.0.main(), objects.iter().map(|object| &*object.bytes))?;
+    fn load_together(&self, objects: &mut [Object]) -> Result<Vec<Loaded>, String> {
+        // SAFETY: they are linked below.
+        let tracker = unsafe { self.0.add_lent(self.0.main(), objects.iter().map(|object| &*object.bytes)) }?;
         let names: Vec<&CStr> = objects.iter().map(|object| &*object.entry).collect();
         let addresses = self.0.look_up_all(&names)?;
         Self::loaded(objects, &addresses, tracker)
