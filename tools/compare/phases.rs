@@ -257,11 +257,8 @@ pub fn large(options: &Options, show: &mut impl FnMut(Table)) -> Result<(), Stri
     };
     let (functions, live, times) = if options.quick { (500, 1000, 2) } else { (15_000, 20_000, 20) };
 
-    let mut runners = Runner::all(|kind| {
-        let mut child = start(kind)?;
-        child.live(functions)?;
-        Ok(child)
-    });
+    let mut runners = Runner::all(start);
+    in_turns(&mut runners, functions);
     let calls = alternate(&mut runners, options, |child| child.calls(times));
     let what = format!("one call, round robin over {functions} functions");
     show(Table::new("large/calls".into(), &workload.title, &what, measured(&runners, calls)));
@@ -292,6 +289,21 @@ pub fn large(options: &Options, show: &mut impl FnMut(Table)) -> Result<(), Stri
     show(Table::new("large/more".into(), &workload.title, &what, more).driven_to_the_end());
     end(runners);
     Ok(())
+}
+
+/// Loads so many objects that stay, a few by each side in turn: the first process gets the pages that others have left
+/// scattered, the last one neighbours, and a call there takes a half or a third of the time.
+fn in_turns(runners: &mut [Runner<Child>], count: usize) {
+    const TURNS: usize = 50;
+    let sides = runners.len();
+    for at in (0..TURNS).flat_map(|turn| (0..sides).map(move |k| (turn + k) % sides)) {
+        let state = &mut runners[at].state;
+        if let Ok(child) = state
+            && let Err(error) = child.live(count / TURNS)
+        {
+            *state = Err(error);
+        }
+    }
 }
 
 /// Loads so many more objects that stay. A side that cannot does no more.
