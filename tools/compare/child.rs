@@ -1,5 +1,6 @@
-//! A side in a process of its own, for what does not fit into one beside the others: it does what lines on its standard
-//! input say, and answers each with a line of JSON. So repetitions of several of them still alternate.
+//! A side in a process of its own, as a program has one linker: what others leave in the unwinder's lists, in malloc and
+//! in the kernel's tables would be counted. It does what lines on its standard input say, and answers each with a line of
+//! JSON. So repetitions of several of them still alternate.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -34,19 +35,19 @@ pub struct Live {
     pub memory: Memory,
 }
 
-/// `compare --child SIDE WORKLOAD`, where the workload is in a file: commands `live COUNT`, `round`, `calls TIMES` and
-/// `unload` on standard input. What cannot be answered is the answer.
+/// `compare --child SIDE WORKLOAD [PYTHON]`, where the workload is in a file: commands `prepare`, `live COUNT`,
+/// `round THREADS`, `batch COUNT`, `calls TIMES` and `unload` on standard input. What cannot be answered is the answer.
 ///
 /// # Errors
 /// If there is nobody to tell.
-pub fn be(side: &str, workload: &str, heap: Heap) -> Result<(), String> {
-    if let Err(error) = answer_all(side, workload, heap) {
+pub fn be(side: &str, workload: &str, python: Option<&Path>, heap: Heap) -> Result<(), String> {
+    if let Err(error) = answer_all(side, workload, python, heap) {
         println!("{}", json(Err::<(), _>(error))?);
     }
     std::process::exit(0)
 }
 
-fn answer_all(side: &str, workload: &str, heap: Heap) -> Result<(), String> {
+fn answer_all(side: &str, workload: &str, python: Option<&Path>, heap: Heap) -> Result<(), String> {
     if heap == Heap::One {
         share_one_heap();
     }
@@ -54,7 +55,7 @@ fn answer_all(side: &str, workload: &str, heap: Heap) -> Result<(), String> {
     let workload: Workload = std::fs::read(workload)
         .map_err(|error| error.to_string())
         .and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()))?;
-    let mut bench = Bench::new(kind, &workload, None)?;
+    let mut bench = Bench::new(kind, &workload, python)?;
     // What is not unloaded leaves nothing for later ones to use again. Large objects warm up by themselves, and may
     // have names that clash.
     if workload.per_round > 1 {
@@ -65,8 +66,10 @@ fn answer_all(side: &str, workload: &str, heap: Heap) -> Result<(), String> {
         let (command, number) = line.split_once(' ').unwrap_or((&line, "0"));
         let number = number.parse().map_err(|_| "not a number")?;
         let answer = match command {
+            "prepare" => bench.prepare().and_then(json),
             "live" => live(&mut bench, number).and_then(json),
-            "round" => bench.round(1).and_then(json),
+            "round" => bench.round(number).and_then(json),
+            "batch" => bench.batch(number).and_then(json),
             "calls" => bench.calls(number).and_then(json),
             "unload" => bench.unload_live().and_then(json),
             _ => Err(format!("unknown command {command}")),
@@ -89,14 +92,14 @@ fn json(value: impl Serialize) -> Result<serde_json::Value, String> {
     serde_json::to_value(value).map_err(|error| error.to_string())
 }
 
-/// How a child is started.
+/// How a child is started; if need be with the Python that is given.
 ///
 /// # Errors
 /// If this program is not found.
-pub fn command(side: &str, workload: &Path, heap: Heap) -> Result<Command, String> {
+pub fn command(side: &str, workload: &Path, python: Option<&Path>, heap: Heap) -> Result<Command, String> {
     let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
     let child = if heap == Heap::One { "--child-with-one-heap" } else { "--child" };
-    command.args([child, side]).arg(workload);
+    command.args([child, side]).arg(workload).args(python);
     Ok(command)
 }
 
@@ -150,9 +153,19 @@ impl Child {
         self.ask(&format!("live {count}"))
     }
 
-    /// One repetition.
-    pub fn round(&mut self) -> Result<Sample, String> {
-        self.ask("round")
+    /// Loads what stays before the first repetition.
+    pub fn prepare(&mut self) -> Result<(), String> {
+        self.ask("prepare")
+    }
+
+    /// One repetition, by so many threads.
+    pub fn round(&mut self, threads: usize) -> Result<Sample, String> {
+        self.ask(&format!("round {threads}"))
+    }
+
+    /// One repetition of so many objects that are loaded and unloaded together.
+    pub fn batch(&mut self, count: usize) -> Result<Sample, String> {
+        self.ask(&format!("batch {count}"))
     }
 
     /// Calls all that stays.

@@ -21,7 +21,7 @@ fn total(side: &str, workload: &Path, objects: usize) -> Result<f64, String> {
     // Code may come to lie where other code was.
     valgrind.args(["--quiet", "--tool=callgrind", "--smc-check=all-non-file"]);
     valgrind.arg(format!("--callgrind-out-file={}", counts.path().display()));
-    under(valgrind, &command(side, workload, Heap::Usual)?, |child| child.live(objects).map(drop))?;
+    under(valgrind, &command(side, workload, None, Heap::Usual)?, |child| child.live(objects).map(drop))?;
     let text = std::fs::read_to_string(counts.path()).map_err(|error| error.to_string())?;
     let line = text.lines().find_map(|line| line.strip_prefix("summary: "));
     line.and_then(|count| count.trim().parse().ok()).ok_or_else(|| "valgrind counted nothing".into())

@@ -1,15 +1,14 @@
 //! Loading, calling and unloading objects with this crate, beside what else there is, of the same LLVM:
 //! `cargo run --release -p slabjit-tools --bin compare`.
 //!
-//! Repetitions of all sides alternate in one process; each side's first warms up. Ratios are those of one repetition to
-//! the one of stock LLJIT (JITLink, in-process memory manager) beside it: the median, and what it lies between; below 1
-//! is better. What does not fit into one process (20 000 live objects, 15 000 functions) alternates in processes of
-//! their own. So are memory, system calls (by strace) and, for small objects, instructions (by valgrind's callgrind)
-//! counted.
+//! Each side has a process of its own, as a program has one linker. Their repetitions alternate; each side's first warms
+//! up. Ratios are those of one repetition to the one of stock LLJIT (JITLink, in-process memory manager) before or after
+//! it: the median, and what it lies between; below 1 is better. In more processes, memory, system calls (by strace) and,
+//! for small objects, instructions (by valgrind's callgrind) are counted.
 //!
-//! `--python PATH` adds apache-tvm-ffi-orcjit, which has an LLVM of its own, if that Python has it: "from Python", in a
-//! process of its own that measures itself, with Python's own part; of small objects only, whose functions have its
-//! convention, and with one thread.
+//! `--python PATH` adds apache-tvm-ffi-orcjit, which has an LLVM of its own, if that Python has it: "from Python", which
+//! measures itself, with Python's own part; of small objects only, whose functions have its convention, and with one
+//! thread.
 //!
 //! `--json` prints one document for machines; `--plot FILE` draws the tables; `--page FILE DOCUMENT...` writes a page of
 //! such documents, and measures nothing; `--quick` is for CI, and checks that answers are right; `--only WORKLOAD` takes one (small, cpp, kernels, one-section, many-sections, merged,
@@ -44,8 +43,10 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
-        ["--child", side, workload] => child::be(side, workload, Heap::Usual).map(|()| true),
-        ["--child-with-one-heap", side, workload] => child::be(side, workload, Heap::One).map(|()| true),
+        [child @ ("--child" | "--child-with-one-heap"), side, workload, ref python @ ..] => {
+            let heap = if child == "--child" { Heap::Usual } else { Heap::One };
+            child::be(side, workload, python.first().map(Path::new), heap).map(|()| true)
+        }
         ["--page", page, ref documents @ ..] => page::write(Path::new(page), documents).map(|()| true),
         _ => Options::parse(&words).and_then(|options| run(&options)),
     };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::bench::{Bench, Sample};
+use crate::bench::Sample;
 use crate::child::{Child, Heap, command};
 use crate::codegen;
 use crate::instructions;
@@ -122,7 +122,7 @@ fn measured<T>(runners: &[Runner<T>], costs: Vec<Vec<Cost>>) -> Vec<Measured> {
     runners.iter().zip(costs).map(of).collect()
 }
 
-/// Loading and unloading by one thread, and of small objects by several, with all sides in this process.
+/// Loading and unloading by one thread, and of small objects by several.
 ///
 /// # Errors
 /// If nothing can be measured.
@@ -131,12 +131,13 @@ pub fn beside(workload: &Workload, options: &Options, show: &mut impl FnMut(Tabl
     write(workload, file.path())?;
 
     let mut runners = Runner::all(|kind| {
-        let mut bench = Bench::new(kind, workload, options.python.as_deref())?;
-        bench.prepare()?;
-        Ok(bench)
+        let mut child =
+            command(kind.name, file.path(), options.python.as_deref(), Heap::Usual).and_then(Child::start)?;
+        child.prepare()?;
+        Ok(child)
     });
     let live = if workload.live == 0 { String::new() } else { format!(", {} live", workload.live) };
-    let samples = alternate(&mut runners, options, |bench| bench.round(1));
+    let samples = alternate(&mut runners, options, |child| child.round(1));
     let key = |what: &str| format!("{}/{what}", workload.name);
     let pick = |of: fn(&Sample) -> Cost| samples.iter().map(|s| s.iter().map(of).collect()).collect();
     let mut load = measured(&runners, pick(|s| s.load));
@@ -162,14 +163,15 @@ pub fn beside(workload: &Workload, options: &Options, show: &mut impl FnMut(Tabl
     if workload.name == "small" {
         small(workload, &live, &mut runners, options, show)?;
     }
-    runners.iter_mut().filter_map(|runner| runner.state.as_mut().ok()).try_for_each(Bench::unload_live)
+    end(runners);
+    Ok(())
 }
 
 /// More about small objects.
 fn small(
     workload: &Workload,
     live: &str,
-    runners: &mut [Runner<Bench>],
+    runners: &mut [Runner<Child>],
     options: &Options,
     show: &mut impl FnMut(Table),
 ) -> Result<(), String> {
@@ -189,7 +191,7 @@ fn small(
         vec![code],
     ));
     let batch = workload.per_round.max(workload.live);
-    let samples = alternate(runners, options, |bench| bench.batch(batch));
+    let samples = alternate(runners, options, |child| child.batch(batch));
     let pick = |of: fn(&Sample) -> Cost| samples.iter().map(|s| s.iter().map(of).collect()).collect();
     let together = |what: &str| format!("{what}, {batch} together{live}");
     let title = &workload.title.replace(" one by one", "");
@@ -201,7 +203,7 @@ fn small(
     ));
     show(Table::new("batch/unload".into(), title, &together("unload"), measured(runners, pick(|s| s.unload))));
     for threads in 2..=if options.quick { 2 } else { 4 } {
-        let samples = alternate(runners, options, |bench| bench.round(threads));
+        let samples = alternate(runners, options, |child| child.round(threads));
         let load = samples.iter().map(|s| s.iter().map(|sample| sample.load).collect()).collect();
         let what = format!("from bytes to the first call, {threads} threads{live}");
         show(Table::new(format!("small/{threads}-threads"), &workload.title, &what, measured(runners, load)));
@@ -222,7 +224,7 @@ fn extra(kind: &'static Kind, workload: &Workload, file: &Path, options: &Option
     if (kind.make)(options.python.as_deref()).is_err() {
         return extra;
     }
-    let memory = command(kind.name, file, Heap::One).and_then(Child::start).and_then(|mut child| {
+    let memory = command(kind.name, file, None, Heap::One).and_then(Child::start).and_then(|mut child| {
         let live = child.live(count);
         child.end();
         live
@@ -253,7 +255,7 @@ pub fn large(options: &Options, show: &mut impl FnMut(Table)) -> Result<(), Stri
     let start = |kind: &Kind| match (kind.is_slow, kind.is_python) {
         (true, _) => Err("one linker process for each object".to_owned()),
         (_, true) => Err("from Python, measured beside the others only".to_owned()),
-        _ => command(kind.name, file.path(), Heap::One).and_then(Child::start),
+        _ => command(kind.name, file.path(), None, Heap::One).and_then(Child::start),
     };
     let (functions, live, times) = if options.quick { (500, 1000, 2) } else { (15_000, 20_000, 20) };
 
@@ -272,7 +274,7 @@ pub fn large(options: &Options, show: &mut impl FnMut(Table)) -> Result<(), Stri
         &format!("from bytes to the first call, from none to {live}"),
         first,
     ));
-    let samples = alternate(&mut runners, options, Child::round);
+    let samples = alternate(&mut runners, options, |child| child.round(1));
     let pick = |of: fn(&Sample) -> Cost| samples.iter().map(|s| s.iter().map(of).collect()).collect();
     let what = format!("from bytes to the first call, {live} live");
     show(Table::new("large/load".into(), &workload.title, &what, measured(&runners, pick(|s| s.load))));

@@ -25,7 +25,7 @@ fn total(side: &str, workload: &Path, body: &mut dyn FnMut(&mut Child) -> Result
     let summary = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
     let mut strace = Command::new("strace");
     strace.args(["-f", "-c", "-o"]).arg(summary.path());
-    under(strace, &command(side, workload, Heap::Usual)?, body)?;
+    under(strace, &command(side, workload, None, Heap::Usual)?, body)?;
     let text = std::fs::read_to_string(summary.path()).map_err(|error| error.to_string())?;
     let line = text.lines().rev().find(|line| line.ends_with(" total"));
     let calls = line.and_then(|line| line.split_whitespace().nth(3)).and_then(|calls| calls.parse().ok());
