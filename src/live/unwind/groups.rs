@@ -252,22 +252,21 @@ impl Groups {
         self.unsorted = last.filter(|_| !is_full);
     }
 
-    /// Divides a group in halves, and so on, until some members are by themselves, and takes those out. Halves, so that
-    /// each member's group changes only a few times until it is by itself, too.
+    /// Divides a group in halves, and so on, until a member is by itself, and takes it out; none if `out` is empty. Halves,
+    /// so that each member's group changes only a few times until it is by itself, too.
     fn split(&mut self, first: u64, out: Range<usize>) -> Option<Member> {
-        let Group { mut members, registered } = self.by_code.remove(&first)?;
-        let sizes = halves(members.len(), &out);
-        let mut removed = members.split_off(out.start);
-        let mut rest = members;
-        rest.extend(removed.split_off(out.len()));
-        let mut pieces = Vec::with_capacity(sizes.len());
+        let Group { members: mut rest, registered } = self.by_code.remove(&first)?;
+        let sizes = halves(rest.len(), &out);
+        let mut removed = if out.is_empty() { None } else { Some(rest.remove(out.start)) };
+        let mut pieces = SmallVec::<[Group; 16]>::new();
         for size in sizes.into_iter().rev() {
-            let piece = rest.split_off(rest.len() - size);
+            let behind = rest.len() - size;
+            let piece = if behind == 0 { std::mem::take(&mut rest) } else { rest.split_off(behind) };
             pieces.push(Group::register(piece));
         }
         registered.end(pieces.iter_mut().flat_map(|piece| &mut piece.members).chain(&mut removed));
         pieces.into_iter().for_each(|piece| self.put(piece));
-        removed.pop()
+        removed
     }
 
     fn put(&mut self, group: Group) {
@@ -277,9 +276,9 @@ impl Groups {
     }
 }
 
-/// Returns the sizes of the remaining parts of `len` members when some, one or none, are taken out.
-fn halves(len: usize, out: &Range<usize>) -> Vec<usize> {
-    let (mut left, mut right) = (Vec::new(), Vec::new());
+/// Returns the sizes of the remaining parts of `len` members when one or none is taken out.
+fn halves(len: usize, out: &Range<usize>) -> SmallVec<[usize; 16]> {
+    let (mut left, mut right) = <(SmallVec<[usize; 16]>, SmallVec<[usize; 16]>)>::default();
     let mut within = 0..len;
     while within != *out && !within.is_empty() {
         let middle = within.start + within.len() / 2;
