@@ -14,9 +14,10 @@ use rustix::process::{Resource, getrlimit};
 use crate::fault::{Call, check};
 use crate::{Error, Result};
 
-/// The contents of a file. `open` and `read` name the calls.
+/// The contents of a file of proc(5), which does not say its size. `open` and `read` name the calls.
 pub(crate) fn read(path: &Path, calls: [Call; 2]) -> io::Result<Vec<u8>> {
-    read_into(path, calls, |_| Vec::new())
+    // From an empty buffer, it would be read 32 bytes at first, then twice as many each time.
+    read_into(path, calls, |_| Vec::with_capacity(16 << 10))
 }
 
 /// The same, in a buffer for the file, which is empty.
