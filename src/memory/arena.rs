@@ -428,16 +428,16 @@ impl Arena {
     }
 
     pub(super) fn count_slab_gone(&self) {
-        let (idle, trims) = {
-            let mut state = self.state();
-            state.stats.slabs -= 1;
-            let left = state.stats.slabs;
-            (left == 0, state.peak.is_past(left))
-        };
-        if idle {
+        let left = self.state().one_goes();
+        self.give_back_after(left);
+    }
+
+    /// Gives back what is kept for other slabs, if so few of them are left.
+    fn give_back_after(&self, left: Remaining) {
+        if left.none {
             self.give_ready_back();
         }
-        if trims {
+        if left.few {
             malloc_trim::trim();
         }
     }
@@ -476,7 +476,22 @@ fn halving(
     }
 }
 
+/// How many slabs there are after one has gone.
+#[derive(Clone, Copy)]
+struct Remaining {
+    none: bool,
+    /// Half as many as there were, of many.
+    few: bool,
+}
+
 impl State {
+    /// Counts a slab that goes.
+    fn one_goes(&mut self) -> Remaining {
+        self.stats.slabs -= 1;
+        let left = self.stats.slabs;
+        Remaining { none: left == 0, few: self.peak.is_past(left) }
+    }
+
     /// Takes the front of the prepared pages for a slab.
     fn carve(&mut self, len: usize) -> Option<(Range<usize>, Option<Protection>)> {
         let start = self.ready.start;

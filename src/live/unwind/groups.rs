@@ -10,7 +10,8 @@
 //!   group, they are registered, the highest first, and then it is deregistered. At each moment, the entry that is
 //!   found first for an address has it, or none is found first that has not.
 //! - It reads its notes on the entry it has found after it has unlocked them. So an object keeps all notes that it was
-//!   ever found by ([`Member::past`]): a thread that unwinds its code keeps the object.
+//!   ever found by ([`Member::past`]): a thread that unwinds its code keeps the object. Where it is removed, there is no
+//!   such thread.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -175,7 +176,7 @@ impl Groups {
             };
             code = code.get(group.members.len()..).unwrap_or_default();
             let Some(Group { mut members, registered }) = self.by_code.remove(&first) else { continue };
-            registered.end(&mut members);
+            registered.end([]);
             self.members -= members.len();
             removed.append(&mut members);
             self.changed(first, 1);
@@ -257,14 +258,14 @@ impl Groups {
     fn split(&mut self, first: u64, out: Range<usize>) -> Option<Member> {
         let Group { members: mut rest, registered } = self.by_code.remove(&first)?;
         let sizes = halves(rest.len(), &out);
-        let mut removed = if out.is_empty() { None } else { Some(rest.remove(out.start)) };
+        let removed = if out.is_empty() { None } else { Some(rest.remove(out.start)) };
         let mut pieces = SmallVec::<[Group; 16]>::new();
         for size in sizes.into_iter().rev() {
             let behind = rest.len() - size;
             let piece = if behind == 0 { std::mem::take(&mut rest) } else { rest.split_off(behind) };
             pieces.push(Group::register(piece));
         }
-        registered.end(pieces.iter_mut().flat_map(|piece| &mut piece.members).chain(&mut removed));
+        registered.end(pieces.iter_mut().flat_map(|piece| &mut piece.members));
         pieces.into_iter().for_each(|piece| self.put(piece));
         removed
     }
@@ -354,7 +355,7 @@ impl Registered {
         Self { notes, begin: 0, array }
     }
 
-    /// Deregisters it; a thread that still reads the notes may find its members.
+    /// Deregisters it. The members that stay keep its notes.
     fn end<'a>(self, members: impl IntoIterator<Item = &'a mut Member>) {
         let begin = if self.array.is_empty() { self.begin as *const c_void } else { self.array.as_ptr().cast() };
         // SAFETY: it was registered; the sections are still there, as they go only after they were removed.

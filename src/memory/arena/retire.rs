@@ -14,7 +14,7 @@ use crate::memory::quarantine::{self, Rested, Resting};
 use crate::memory::warm::Taken;
 
 impl Arena {
-    /// Overwrites a packed object. Its addresses rest if it was recorded, and then become free.
+    /// Overwrites a packed object, and counts that it goes. Its addresses rest if it was recorded, and then become free.
     pub(in crate::memory) fn retire_packed(
         &self,
         runs: PackedRuns,
@@ -22,13 +22,29 @@ impl Arena {
         record: Option<RecordId>,
         inherited: bool,
     ) {
-        // No fork comes between the check and the action.
-        let _pass = ForkGuard::take();
-        if let Some(record) = record {
-            self.mark_removed(record);
-        }
+        let left = {
+            // No fork comes between the check and the action.
+            let _pass = ForkGuard::take();
+            if let Some(record) = record {
+                self.mark_removed(record);
+            }
+            let mut state = self.state();
+            let left = state.one_goes();
+            self.retire_runs(state, runs, epoch, record, inherited);
+            left
+        };
+        self.give_back_after(left);
+    }
+
+    fn retire_runs(
+        &self,
+        mut state: Guard<'_, State>,
+        runs: PackedRuns,
+        epoch: u32,
+        record: Option<RecordId>,
+        inherited: bool,
+    ) {
         let generation = record.map_or(0, |record| self.history.generation(record));
-        let mut state = self.state();
         state.stats.slab_bytes -= runs.bytes();
         let Some(packing) = &mut state.packing else { return };
         let (mut clean, mut writes) = (true, false);

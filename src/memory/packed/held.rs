@@ -73,6 +73,5 @@ impl Drop for PackedSlab {
         self.end_write();
         let inherited = self.generation != fork_guard::generation();
         self.arena.retire_packed(self.runs, self.epoch, self.record, inherited);
-        self.arena.count_slab_gone();
     }
 }
