@@ -103,7 +103,7 @@ impl JitEngine {
     }
 
     /// Prepares an object and puts it into a library of its own, which runs nothing: it is linked and initialised when
-    /// something is first asked of it. The bytes are copied, unless they are a `Vec` that is given away.
+    /// something is first asked of it. The bytes are copied, unless a `Vec<u8>` is passed by value.
     ///
     /// # Errors
     /// Problems that preparation finds; nothing is kept then.

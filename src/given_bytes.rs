@@ -1,8 +1,8 @@
-//! Bytes of an object as a caller gives them: a `Vec` that is given away need not be copied.
+//! Bytes of an object as a caller passes them: a `Vec` that is passed by value need not be copied.
 
 use std::borrow::Cow;
 
-/// Bytes of any type.
+/// Bytes in a `Vec`, or of any other type.
 pub(crate) struct Given<B>(Result<Vec<u8>, B>);
 
 impl<B: AsRef<[u8]>> Given<B> {

@@ -111,7 +111,7 @@ impl Library {
         self.inner.name()
     }
 
-    /// Prepares an object and adds it. The bytes are copied, unless they are a `Vec` that is given away; nothing runs yet.
+    /// Prepares an object and adds it; nothing runs yet. The bytes are copied, unless a `Vec<u8>` is passed by value.
     ///
     /// # Errors
     /// Problems that preparation finds; [`LinkError::DuplicateDefinition`](crate::LinkError::DuplicateDefinition) if

@@ -54,8 +54,8 @@ impl Dylib {
         self.inner.name()
     }
 
-    /// Prepares an object, and has it linked when one of its names is needed. The bytes are copied, unless
-    /// they are a `Vec` that is given away.
+    /// Prepares an object, and has it linked when one of its names is needed. The bytes are copied,
+    /// unless a `Vec<u8>` is passed by value.
     ///
     /// # Errors
     /// Problems that preparation finds; [`LinkError::Failed`](crate::LinkError::Failed) if it defines a name that the
