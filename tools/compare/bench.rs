@@ -158,7 +158,7 @@ impl<'a> Bench<'a> {
         if sum == expected { Ok(cost) } else { Err(format!("WRONG ANSWER: the sum is {sum}, not {expected}")) }
     }
 
-    /// Unloads what stays. Unwind tables of one side make others' exceptions, and their unloading, slower.
+    /// Unloads what stays.
     ///
     /// # Errors
     /// What went wrong.

@@ -141,7 +141,9 @@ impl Child {
 
     fn ask<T: DeserializeOwned>(&mut self, command: &str) -> Result<T, String> {
         let mut line = String::new();
-        let said = writeln!(self.commands, "{command}").and_then(|()| self.answers.read_line(&mut line));
+        // One that has ended before has said why.
+        let _ = writeln!(self.commands, "{command}");
+        let said = self.answers.read_line(&mut line);
         if said.is_err() || line.is_empty() {
             return Err(format!("the process has ended: {:?}", self.process.wait()));
         }

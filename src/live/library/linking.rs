@@ -222,7 +222,7 @@ impl Library {
         host.turn = None;
         // SAFETY: by the caller.
         let result = unsafe { self.run_batch(host, answers) };
-        if result.is_err() && host.storage.as_ref().is_some_and(|storage| storage.is_fixed()) {
+        if !matches!(result, Ok(true)) && host.storage.as_ref().is_some_and(|storage| storage.is_fixed()) {
             // The next thread to claim the library needs the room that goes with `host`. This thread may have a turn, and
             // would wait for itself.
             host.turn = None;

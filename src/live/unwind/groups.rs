@@ -265,6 +265,8 @@ impl Groups {
             let piece = if behind == 0 { std::mem::take(&mut rest) } else { rest.split_off(behind) };
             pieces.push(Group::register(piece));
         }
+        // The first has the memory of all.
+        pieces.last_mut().into_iter().for_each(|first| first.members.shrink_to(2 * first.members.len()));
         registered.end(pieces.iter_mut().flat_map(|piece| &mut piece.members));
         pieces.into_iter().for_each(|piece| self.put(piece));
         removed
