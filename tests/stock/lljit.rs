@@ -13,7 +13,6 @@ use slabjit::llvm_sys::error::{LLVMDisposeErrorMessage, LLVMErrorRef, LLVMGetErr
 use slabjit::llvm_sys::orc2::ee::LLVMOrcCreateRTDyldObjectLinkingLayerWithSectionMemoryManager;
 use slabjit::llvm_sys::orc2::lljit::*;
 use slabjit::llvm_sys::orc2::*;
-use slabjit::llvm_sys::prelude::LLVMMemoryBufferRef;
 use slabjit::llvm_sys::target::{LLVM_InitializeNativeAsmPrinter, LLVM_InitializeNativeTarget};
 
 /// What was said to the sessions' reporters: the error of a look-up says less.
@@ -113,25 +112,11 @@ impl Lljit {
 
     /// Adds an object, of which the bytes are copied.
     pub fn add(&self, dylib: LLVMOrcJITDylibRef, bytes: &[u8]) -> Result<Tracker, String> {
-        self.add_all(dylib, [bytes])
+        // SAFETY: they are copied.
+        unsafe { self.add_all(dylib, [bytes], true) }
     }
 
-    /// Adds objects that are removed together.
-    pub fn add_all<'b>(
-        &self,
-        dylib: LLVMOrcJITDylibRef,
-        objects: impl IntoIterator<Item = &'b [u8]>,
-    ) -> Result<Tracker, String> {
-        let copy = |bytes: &[u8], name: &[u8; 24]| {
-            // SAFETY: plain use of the C API.
-            unsafe {
-                LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), name.as_ptr().cast())
-            }
-        };
-        self.add_buffers(dylib, objects, copy)
-    }
-
-    /// Does the same, and copies nothing.
+    /// Adds objects that are removed together, of which LLVM refers to the bytes.
     ///
     /// # Safety
     /// The bytes stay as they are until the objects are linked.
@@ -140,20 +125,17 @@ impl Lljit {
         dylib: LLVMOrcJITDylibRef,
         objects: impl IntoIterator<Item = &'b [u8]>,
     ) -> Result<Tracker, String> {
-        let refer = |bytes: &[u8], name: &[u8; 24]| {
-            // SAFETY: by the caller.
-            unsafe {
-                LLVMCreateMemoryBufferWithMemoryRange(bytes.as_ptr().cast(), bytes.len(), name.as_ptr().cast(), 0)
-            }
-        };
-        self.add_buffers(dylib, objects, refer)
+        // SAFETY: by the caller.
+        unsafe { self.add_all(dylib, objects, false) }
     }
 
-    fn add_buffers<'b>(
+    /// # Safety
+    /// As for [`add_lent`](Self::add_lent), unless the bytes are copied.
+    unsafe fn add_all<'b>(
         &self,
         dylib: LLVMOrcJITDylibRef,
         objects: impl IntoIterator<Item = &'b [u8]>,
-        buffer: impl Fn(&[u8], &[u8; 24]) -> LLVMMemoryBufferRef,
+        copies: bool,
     ) -> Result<Tracker, String> {
         // ORC calls the initialisers of an object by its name, and two of one name clash.
         static ADDED: AtomicUsize = AtomicUsize::new(0);
@@ -166,9 +148,15 @@ impl Lljit {
                 *digit = b'0' + (number % 10) as u8;
                 number /= 10;
             }
-            let buffer = buffer(bytes, &name);
-            // SAFETY: plain use of the C API; the buffer is consumed.
-            unsafe { check(LLVMOrcLLJITAddObjectFileWithRT(self.0, tracker, buffer))? };
+            let (start, name) = (bytes.as_ptr().cast(), name.as_ptr().cast());
+            // SAFETY: by the caller, the bytes last; the buffer is consumed.
+            unsafe {
+                let buffer = match copies {
+                    true => LLVMCreateMemoryBufferWithMemoryRangeCopy(start, bytes.len(), name),
+                    false => LLVMCreateMemoryBufferWithMemoryRange(start, bytes.len(), name, 0),
+                };
+                check(LLVMOrcLLJITAddObjectFileWithRT(self.0, tracker, buffer))?;
+            }
         }
         Ok(Tracker(tracker))
     }

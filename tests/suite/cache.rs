@@ -17,8 +17,7 @@ use crate::target::{by_qemu, not_under_qemu};
 common::tests![
     an_object_comes_from_the_cache,
     an_image_comes_from_the_cache,
-    objects_that_cannot_be_an_image_are_linked,
-    libraries_that_come_while_others_are_opened;
+    objects_that_cannot_be_an_image_are_linked;
     alone: file_size_limit, full_disk, read_only_disk, descriptors_are_closed, many_processes_at_once, others_damage_files;
     parts: worker
 ];
@@ -118,46 +117,6 @@ fn objects_that_cannot_be_an_image_are_linked() {
     library.add_linked(&image.linked).unwrap_err();
     assert_eq!((library.symbols(), library.undefined_symbols().unwrap().len()), (vec!["twice".to_owned()], 0));
     drop(library);
-    engine.finish();
-}
-
-/// Objects with a shared library are added by another thread while the initialiser of an earlier one runs.
-fn libraries_that_come_while_others_are_opened() {
-    let folder = temporary().join("opened");
-    fs::create_dir_all(&folder).unwrap();
-    let [started, go] = ["started", "go"].map(|name| folder.join(name));
-    let slow = format!(
-        "#include <fcntl.h>
-        #include <unistd.h>
-        int of_slow(void) {{ return 1; }}
-        __attribute__((constructor)) static void wait_for_other(void) {{
-            close(creat({started:?}, 0600));
-            for (int i = 0; i < 6000 && access({go:?}, F_OK); i++) usleep(10000);
-        }}"
-    );
-    let with = |name: &str, source: &str, of_library: &str| {
-        let object = compile(&format!("opened_{name}_library.c"), of_library, &["-fPIC"]);
-        let library = link_shared(&format!("libopened_{name}.so"), &[&object], &[]);
-        let object = compile_bytes(&format!("opened_{name}.c"), source, &[]);
-        Linked::Objects(ImageBuilder::new().object(name, object).shared_library(library))
-    };
-    let first = with("first", "int of_slow(void); int first(void) { return of_slow() + 1; }", &slow);
-    let second =
-        with("second", "int of_late(void); int second(void) { return of_late(); }", "int of_late(void) { return 7; }");
-    let engine = Checked::new();
-    let library = engine.add_linked(&first).unwrap();
-    std::thread::scope(|scope| {
-        let called = scope.spawn(|| call(&library, "first"));
-        while !started.exists() {
-            assert!(!called.is_finished(), "the library was not opened");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        library.add_linked(&second).unwrap();
-        File::create(&go).unwrap();
-        assert_eq!(called.join().unwrap(), 2);
-    });
-    assert_eq!(call(&library, "second"), 7);
-    freed(&library);
     engine.finish();
 }
 

@@ -4,16 +4,18 @@
 use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use crate::common::{self, Checked, call, compile, compile_bytes, freed, int, link_shared, tool};
+use crate::common::{self, Checked, call, compile, compile_bytes, freed, int, link_shared, temporary, tool};
 use crate::target::by_arch;
-use slabjit::{Error, Library, LibraryError, LinkError, Provider, UndefinedSymbol};
+use slabjit::{Error, ImageBuilder, Library, LibraryError, LinkError, Linked, Provider, UndefinedSymbol};
 
 common::tests![
     imports_say_who_provides_them,
     imports_of_what_failed_are_gone,
     runtimes_that_define_one_name_differently_stay_apart,
     shared_libraries_in_search_paths,
+    libraries_that_come_while_others_are_opened,
     what_is_missing_is_named_with_who_exports_it,
     versions_of_shared_libraries,
     versions_of_objects,
@@ -183,6 +185,46 @@ fn shared_libraries_in_search_paths() {
     // What is in none of them is the dynamic loader's to find.
     drop(build("libm.so.6").unwrap());
     assert!(matches!(build("libnowhere.so"), Err(Error::Library(LibraryError::SharedLibrary { .. }))));
+    engine.finish();
+}
+
+/// Objects with a shared library are added by another thread while the initialiser of an earlier one runs.
+fn libraries_that_come_while_others_are_opened() {
+    let folder = temporary().join("opened");
+    std::fs::create_dir_all(&folder).unwrap();
+    let [started, go] = ["started", "go"].map(|name| folder.join(name));
+    let slow = format!(
+        "#include <fcntl.h>
+        #include <unistd.h>
+        int of_slow(void) {{ return 1; }}
+        __attribute__((constructor)) static void wait_for_other(void) {{
+            close(creat({started:?}, 0600));
+            for (int i = 0; i < 6000 && access({go:?}, F_OK); i++) usleep(10000);
+        }}"
+    );
+    let with = |name: &str, source: &str, of_library: &str| {
+        let object = compile(&format!("opened_{name}_library.c"), of_library, &["-fPIC"]);
+        let library = link_shared(&format!("libopened_{name}.so"), &[&object], &[]);
+        let object = compile_bytes(&format!("opened_{name}.c"), source, &[]);
+        Linked::Objects(ImageBuilder::new().object(name, object).shared_library(library))
+    };
+    let first = with("first", "int of_slow(void); int first(void) { return of_slow() + 1; }", &slow);
+    let second =
+        with("second", "int of_late(void); int second(void) { return of_late(); }", "int of_late(void) { return 7; }");
+    let engine = Checked::new();
+    let library = engine.add_linked(&first).unwrap();
+    std::thread::scope(|scope| {
+        let called = scope.spawn(|| call(&library, "first"));
+        while !started.exists() {
+            assert!(!called.is_finished(), "the library was not opened");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        library.add_linked(&second).unwrap();
+        std::fs::File::create(&go).unwrap();
+        assert_eq!(called.join().unwrap(), 2);
+    });
+    assert_eq!(call(&library, "second"), 7);
+    freed(&library);
     engine.finish();
 }
 

@@ -1,6 +1,6 @@
-//! A side in a process of its own, as a program has one linker: what others leave in the unwinder's lists, in malloc and
-//! in the kernel's tables would be counted. It does what lines on its standard input say, and answers each with a line of
-//! JSON. So repetitions of several of them still alternate.
+//! A side in a process of its own. A program has one linker: beside others, a side would pay for what they leave in the
+//! unwinder's lists, in malloc and in the kernel's tables. It does what lines on its standard input say, and answers
+//! each with a line of JSON. So repetitions of several of them still alternate.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -1,14 +1,14 @@
 //! Loading, calling and unloading objects with this crate, beside what else there is, of the same LLVM:
 //! `cargo run --release -p slabjit-tools --bin compare`.
 //!
-//! Each side has a process of its own, as a program has one linker. Their repetitions alternate; each side's first warms
-//! up. Ratios are those of one repetition to the one of stock LLJIT (JITLink, in-process memory manager) before or after
-//! it: the median, and what it lies between; below 1 is better. In more processes, memory, system calls (by strace) and,
-//! for small objects, instructions (by valgrind's callgrind) are counted.
+//! Each side has a process of its own, as a program has one linker. Their repetitions alternate; each side's first
+//! warms up. Ratios are those of one repetition to the one of stock LLJIT (JITLink, in-process memory manager) in the
+//! same turn: the median, and what it lies between; below 1 is better. In more processes, memory, system calls (by
+//! strace) and, for small objects, instructions (by valgrind's callgrind) are counted.
 //!
-//! `--python PATH` adds apache-tvm-ffi-orcjit, which has an LLVM of its own, if that Python has it: "from Python", which
-//! measures itself, with Python's own part; of small objects only, whose functions have its convention, and with one
-//! thread.
+//! `--python PATH` adds apache-tvm-ffi-orcjit, which has an LLVM of its own, if that Python has it: "from Python",
+//! which measures itself, with Python's own part; of small objects only, whose functions have its convention, and with
+//! one thread.
 //!
 //! `--json` prints one document for machines; `--plot FILE` draws the tables; `--page FILE DOCUMENT...` writes a page of
 //! such documents, and measures nothing; `--quick` is for CI, and checks that answers are right; `--only WORKLOAD` takes one (small, cpp, kernels, one-section, many-sections, merged,

@@ -293,8 +293,8 @@ pub fn large(options: &Options, show: &mut impl FnMut(Table)) -> Result<(), Stri
     Ok(())
 }
 
-/// Loads so many objects that stay, a few by each side in turn: the first process gets the pages that others have left
-/// scattered, the last one neighbours, and a call there takes a half or a third of the time.
+/// Loads so many objects that stay, a few by each side in turn. Otherwise, the first process would get pages that
+/// others have left scattered, and calls there would take two to three times as long.
 fn in_turns(runners: &mut [Runner<Child>], count: usize) {
     const TURNS: usize = 50;
     let sides = runners.len();

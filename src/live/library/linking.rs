@@ -257,8 +257,8 @@ impl Library {
         result
     }
 
-    /// Links all objects that wait, in one batch, and returns it; none if sources of names were not asked for them all, or
-    /// what they need was not opened.
+    /// Links all objects that wait, in one batch, and returns it; none if sources of names were not asked for them all,
+    /// or what they need was not opened.
     fn link(&self, code: &CodeRef, host: &mut Host, answers: &Answers) -> Result<Option<PendingList>> {
         self.add_archive_members()?;
         // Storage for thread-local variables moves only if another thread is in the loader at that very moment.

@@ -10,8 +10,8 @@
 //!   group, they are registered, the highest first, and then it is deregistered. At each moment, the entry that is
 //!   found first for an address has it, or none is found first that has not.
 //! - It reads its notes on the entry it has found after it has unlocked them. So an object keeps all notes that it was
-//!   ever found by ([`Member::past`]): a thread that unwinds its code keeps the object. Where it is removed, there is no
-//!   such thread.
+//!   ever found by ([`Member::past`]): a thread that unwinds its code keeps the object. An object that is removed needs
+//!   none: no thread unwinds its code.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -47,6 +47,8 @@ const CHANGES: usize = MOST / 2;
 /// The largest size of a group. A group of at least half of it is sorted when it is made, unless it is the last one and
 /// may soon grow. The next throw sorts the others.
 const MOST: usize = 256;
+/// The most pieces that a group is divided into: one on each side for each time it is halved.
+const MOST_PIECES: usize = 2 * MOST.ilog2() as usize;
 
 /// Returns how many past groups bar a section from a group of `members`: notes stay until the section goes, and among
 /// neighbours that come and go all the time their number would grow without limit.
@@ -253,20 +255,22 @@ impl Groups {
         self.unsorted = last.filter(|_| !is_full);
     }
 
-    /// Divides a group in halves, and so on, until a member is by itself, and takes it out; none if `out` is empty. Halves,
-    /// so that each member's group changes only a few times until it is by itself, too.
+    /// Divides a group in halves, and so on, until a member is by itself, and takes it out; none if `out` is empty.
+    /// Halves, so that each member's group changes only a few times until it is by itself, too.
     fn split(&mut self, first: u64, out: Range<usize>) -> Option<Member> {
         let Group { members: mut rest, registered } = self.by_code.remove(&first)?;
         let sizes = halves(rest.len(), &out);
         let removed = if out.is_empty() { None } else { Some(rest.remove(out.start)) };
-        let mut pieces = SmallVec::<[Group; 16]>::new();
+        let mut pieces = SmallVec::<[Group; MOST_PIECES]>::new();
         for size in sizes.into_iter().rev() {
             let behind = rest.len() - size;
             let piece = if behind == 0 { std::mem::take(&mut rest) } else { rest.split_off(behind) };
             pieces.push(Group::register(piece));
         }
         // The first has the memory of all.
-        pieces.last_mut().into_iter().for_each(|first| first.members.shrink_to(2 * first.members.len()));
+        if let Some(Group { members, .. }) = pieces.last_mut() {
+            members.shrink_to(2 * members.len());
+        }
         registered.end(pieces.iter_mut().flat_map(|piece| &mut piece.members));
         pieces.into_iter().for_each(|piece| self.put(piece));
         removed
@@ -279,9 +283,12 @@ impl Groups {
     }
 }
 
+/// Sizes of pieces.
+type Sizes = SmallVec<[usize; MOST_PIECES]>;
+
 /// Returns the sizes of the remaining parts of `len` members when one or none is taken out.
-fn halves(len: usize, out: &Range<usize>) -> SmallVec<[usize; 16]> {
-    let (mut left, mut right) = <(SmallVec<[usize; 16]>, SmallVec<[usize; 16]>)>::default();
+fn halves(len: usize, out: &Range<usize>) -> Sizes {
+    let (mut left, mut right) = (Sizes::new(), Sizes::new());
     let mut within = 0..len;
     while within != *out && !within.is_empty() {
         let middle = within.start + within.len() / 2;

@@ -14,7 +14,8 @@ use crate::memory::quarantine::{self, Rested, Resting};
 use crate::memory::warm::Taken;
 
 impl Arena {
-    /// Overwrites a packed object, and counts that it goes. Its addresses rest if it was recorded, and then become free.
+    /// Overwrites a packed object, and counts that it goes. Its addresses rest if it was recorded, and then become
+    /// free.
     pub(in crate::memory) fn retire_packed(
         &self,
         runs: PackedRuns,
