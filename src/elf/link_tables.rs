@@ -1,5 +1,7 @@
 //! The tables of a prepared object as a linker reads them.
 
+use std::ops::Range;
+
 use object::{U32 as AnyU32, pod};
 
 use crate::elf::elf_abi::{
@@ -30,6 +32,25 @@ pub(crate) struct Relocation {
     /// Index of the symbol.
     pub symbol: u32,
     pub addend: i64,
+}
+
+/// The relocations of a section, or some of them.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Relocations<'a>(&'a [RawRela]);
+
+impl<'a> Relocations<'a> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = Relocation> + use<'a> {
+        self.0.iter().map(|entry| {
+            let info = entry.r_info.get(LE);
+            let (offset, addend) = (entry.r_offset.get(LE), entry.r_addend.get(LE));
+            Relocation { kind: info as u32, offset, symbol: (info >> 32) as u32, addend }
+        })
+    }
+
+    /// Returns those at these positions.
+    pub(crate) fn within(self, positions: Range<usize>) -> Self {
+        Self(self.0.get(positions).unwrap_or_default())
+    }
 }
 
 /// Where a symbol is.
@@ -73,14 +94,13 @@ impl<'a> LinkTables<'a> {
     }
 
     /// Returns a section's relocations, given the section that they are in.
-    pub(crate) fn relocations(&self, section: u32) -> Option<impl Iterator<Item = Relocation> + use<'a>> {
-        let entries: &[RawRela] =
-            pod::slice_from_all_bytes(self.contents(self.sections.get(section as usize)?)?).ok()?;
-        Some(entries.iter().map(|entry| {
-            let info = entry.r_info.get(LE);
-            let (offset, addend) = (entry.r_offset.get(LE), entry.r_addend.get(LE));
-            Relocation { kind: info as u32, offset, symbol: (info >> 32) as u32, addend }
-        }))
+    pub(crate) fn relocations(&self, section: u32) -> Option<Relocations<'a>> {
+        pod::slice_from_all_bytes(self.contents(self.sections.get(section as usize)?)?).ok().map(Relocations)
+    }
+
+    /// Returns the number of symbols, the null symbol included.
+    pub(crate) fn symbol_count(&self) -> usize {
+        self.symbols.len()
     }
 
     /// Returns all symbols but the null symbol and the names of files, with their indices.

@@ -149,7 +149,7 @@ impl Input {
     pub(super) fn fields<'a>(&'a self, tables: &LinkTables<'a>, section: u32) -> impl Iterator<Item = Field> + use<'a> {
         let of = self.relocations.get(section as usize).copied().filter(|section| *section != 0);
         let table = Table::of(self.index.machine);
-        let all = of.and_then(|of| tables.relocations(of)).into_iter().flatten();
+        let all = of.and_then(|of| tables.relocations(of)).unwrap_or_default().iter();
         all.filter_map(move |Relocation { kind, offset, symbol, addend }| {
             Some(Field { kind: table.get(kind)?.1, offset, symbol, addend })
         })

@@ -7,13 +7,14 @@ use smallvec::SmallVec;
 
 use crate::fork_guard::ForkGuard;
 use crate::functions::SortedFunctions;
-use crate::link::job::link_job::LinkJob;
+use crate::link::job::exports::Exports;
+use crate::link::job::link_job::{LinkJob, PlainLink, Shared};
 use crate::link::job::link_throttle::THROTTLE;
 use crate::link::llvm::graph::Batch;
 use crate::link::llvm::link_host::LinkHost as _;
 use crate::live::linked::linked_object::Linked;
 use crate::live::linker::{self, LinkedBatch};
-use crate::live::resolve::decided::{Decided, External};
+use crate::live::resolve::decided::{Decided, Defined, External};
 use crate::live::resolve::linker_sets::Memory;
 use crate::out_of_range::OutOfRange;
 use crate::threads::Threads;
@@ -36,7 +37,9 @@ pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange, thread
         objects.iter_mut().for_each(|object| bind_bounds(object, sets));
     }
     let in_batch = objects.len() > 1;
-    let job = |(position, decided)| LinkJob::of_batch(decided, arena, policy, (position, in_batch), sets.clone());
+    let exports = exports(&objects).map(Arc::new);
+    let shared = Shared { sets: sets.clone(), exports };
+    let job = |(position, decided)| LinkJob::of_batch(decided, arena, policy, (position, in_batch), shared.clone());
     // Jobs are large: one by itself stays where it is made.
     let (mut one, mut many);
     let links = if in_batch {
@@ -61,31 +64,54 @@ pub(in crate::link) fn link(batch: linker::Batch<'_>, policy: OutOfRange, thread
     Ok(LinkedBatch { objects: linked, sets })
 }
 
-/// Links and publishes all, or none.
+/// Links and publishes all, or none: objects that want no graph first, so that graphs find their addresses; those that
+/// refer to other objects are written when all have theirs.
 fn link_all(links: &[LinkJob], threads: usize) -> Result<()> {
-    let mut all: SmallVec<[(&LinkJob, bool); 1]> = links.iter().map(|link| (link, false)).collect();
+    let mut all: SmallVec<[(&LinkJob, PlainLink<'_>); 1]> =
+        links.iter().map(|link| (link, PlainLink::default())).collect();
     let graphs = OnceLock::new();
-    let linked = Threads::each(threads, &mut all, |(link, is_plain)| {
-        let linked = link.link_plain().and_then(|plain| {
-            *is_plain = plain;
-            // A graph is freed when its object is finished: thousands would push each other out of the caches.
-            Ok(plain || graphs.get_or_init(Batch::begin).link(link.graph()?))
-        });
-        match linked {
-            Ok(true) => return ControlFlow::Continue(()),
-            Ok(false) => {}
-            Err(error) => link.state().failure = Some(error),
-        }
-        ControlFlow::Break(())
-    });
-    if linked.is_break() {
+    if link_each(threads, &mut all, &graphs).is_break() {
         drop(graphs);
         return Err(failure(links));
     }
-    let plain = all.into_iter().filter_map(|(link, is_plain)| is_plain.then_some(link));
+    let plain = all.into_iter().filter_map(|(link, plain)| (!plain.wants_graph()).then_some(link));
     let Some(graphs) = graphs.into_inner() else { return publish(&plain.collect::<SmallVec<[_; 1]>>()) };
     plain.for_each(|link| graphs.add(link));
     if graphs.end() { Ok(()) } else { Err(failure(links)) }
+}
+
+/// Links each up to its publication.
+fn link_each<'a>(
+    threads: usize,
+    all: &mut [(&'a LinkJob, PlainLink<'a>)],
+    graphs: &OnceLock<Batch<'a>>,
+) -> ControlFlow<()> {
+    let done = |link: &LinkJob, linked: Result<bool>| match linked {
+        Ok(true) => ControlFlow::Continue(()),
+        Ok(false) => ControlFlow::Break(()),
+        Err(error) => {
+            link.state().failure = Some(error);
+            ControlFlow::Break(())
+        }
+    };
+    Threads::each(threads, all, |(link, plain)| done(link, link.link_plain().map(|linked| *plain = linked).map(|()| true)))?;
+    if all.iter().any(|(_, plain)| plain.wants_graph()) {
+        // A graph is freed when its object is finished: thousands would push each other out of the caches.
+        let graphs = graphs.get_or_init(Batch::begin);
+        let mut wanted: SmallVec<[&LinkJob; 1]> =
+            all.iter().filter(|(_, plain)| plain.wants_graph()).map(|(link, _)| *link).collect();
+        Threads::each(threads, &mut wanted, |link| done(link, link.graph().map(|graph| graphs.link(graph))))?;
+    }
+    if all.iter().any(|(_, plain)| matches!(plain, PlainLink::Waits(_))) {
+        Threads::each(threads, all, |(link, plain)| match plain {
+            PlainLink::Waits(_) => {
+                let PlainLink::Waits(placed) = std::mem::replace(plain, PlainLink::Written) else { return ControlFlow::Continue(()) };
+                done(link, link.write_together(*placed).map(|()| true))
+            }
+            _ => ControlFlow::Continue(()),
+        })?;
+    }
+    ControlFlow::Continue(())
 }
 
 /// Publishes plain objects.
@@ -95,6 +121,13 @@ fn publish(plain: &[&LinkJob]) -> Result<()> {
     unsafe { LinkJob::publish(plain)? };
     plain.iter().for_each(|link| link.commit(None));
     Ok(())
+}
+
+/// Returns room for what objects refer to in each other; `None` if there is nothing.
+fn exports(objects: &[Decided]) -> Option<Exports> {
+    let all = objects.iter().flat_map(|decided| &decided.definitions);
+    let count = all.filter(|definition| matches!(definition, Defined::Export(_))).count();
+    (count != 0).then(|| Exports::new(count))
 }
 
 /// The object's name in errors for linker sets of several objects.

@@ -10,12 +10,13 @@ use crate::elf::relocations::Kind;
 use crate::elf::{ObjectIndex, Section, debug_image, locate};
 use crate::fork_guard::{Guard, Mutex};
 use crate::functions::FunctionList;
+use crate::link::job::exports::Exports;
 use crate::link::llvm::actions::Actions;
 use crate::link::llvm::graph::{Asks, BoundGraph, Graph};
 use crate::link::llvm::link_host::{Answer, LinkHost};
 #[cfg(slabjit_faults)]
 use crate::link::plain::compare;
-use crate::link::plain::{Decisions, Plain};
+use crate::link::plain::{Around, Decisions, Plain};
 use crate::link::reach::{Block, Edge, Local, Missing, Reach};
 use crate::live::linked::linked_object::{Allocation, Linked};
 use crate::live::resolve::decided::{Decided, Defined, External};
@@ -41,6 +42,8 @@ pub(in crate::link) struct LinkJob {
     pub(in crate::link) position: usize,
     /// Linker sets of the batch, if there are any.
     pub(in crate::link) sets: Option<Arc<Memory>>,
+    /// What objects of the batch refer to in each other.
+    pub(in crate::link) exports: Option<Arc<Exports>>,
     /// Storage for thread-local variables of the batch, if there are any.
     pub(in crate::link) storage: Option<Arc<Storage>>,
     /// Whether other objects are linked with it.
@@ -48,6 +51,13 @@ pub(in crate::link) struct LinkJob {
     pub(in crate::link) arena: Arc<Arena>,
     pub(in crate::link) reach: Mutex<Reach>,
     pub(in crate::link) state: Mutex<State>,
+}
+
+/// What the objects of a batch share: their linker sets, and what they refer to in each other.
+#[derive(Clone, Default)]
+pub(in crate::link) struct Shared {
+    pub(in crate::link) sets: Option<Arc<Memory>>,
+    pub(in crate::link) exports: Option<Arc<Exports>>,
 }
 
 #[derive(Default)]
@@ -63,19 +73,38 @@ pub(in crate::link) struct State {
     pub(in crate::link) failure: Option<Error>,
 }
 
+/// What came of linking an object without a graph.
+#[derive(Default)]
+pub(in crate::link) enum PlainLink<'a> {
+    #[default]
+    WantsGraph,
+    Written,
+    /// Its peers have to get their addresses first.
+    Waits(Box<Placed<'a>>),
+}
+
+impl PlainLink<'_> {
+    pub(in crate::link) fn wants_graph(&self) -> bool {
+        matches!(self, Self::WantsGraph)
+    }
+}
+
+/// A plain object with memory, and where its definitions are.
+pub(in crate::link) type Placed<'a> = (Plain<'a>, WritableSlab, Vec<u64>);
+
 impl LinkJob {
     /// Returns the job of an object that is linked by itself.
     pub(in crate::link) fn new(decided: Decided, arena: &Arc<Arena>, policy: OutOfRange) -> Self {
-        Self::of_batch(decided, arena, policy, (0, false), None)
+        Self::of_batch(decided, arena, policy, (0, false), Shared::default())
     }
 
-    /// Returns the job of an object of a batch: its position, and whether there are others; their linker sets.
+    /// Returns the job of an object of a batch: its position, and whether there are others; what they share.
     pub(in crate::link) fn of_batch(
         decided: Decided,
         arena: &Arc<Arena>,
         policy: OutOfRange,
         (position, in_batch): (usize, bool),
-        sets: Option<Arc<Memory>>,
+        Shared { sets, exports }: Shared,
     ) -> Self {
         let Decided { object, externals, definitions, dead_sections, number, storage, .. } = decided;
         let reach = Mutex::new(Reach::new(object.index.machine, policy, arena.range()));
@@ -88,6 +117,7 @@ impl LinkJob {
             number,
             position,
             sets,
+            exports,
             storage,
             in_batch,
             arena,
@@ -101,9 +131,14 @@ impl LinkJob {
         let object = &self.object;
         let graph = Graph::new(&object.name.text(), &object.bytes)
             .map_err(|message| Error::Link(LinkError::Failed { object: object.name.to_string(), message }))?;
-        let retain = !object.index.arrays.is_empty() || !object.index.retain.is_empty() || self.storage.is_some();
-        let locate = object.index.debug != DebugInfo::Names;
-        Ok(graph.bind(self, Asks { retain, indirect: !object.index.indirect.is_empty(), locate }))
+        Ok(graph.bind(self, self.asks()))
+    }
+
+    /// Returns what its graph has to ask.
+    fn asks(&self) -> Asks {
+        let index = &self.object.index;
+        let retain = !index.arrays.is_empty() || !index.retain.is_empty() || self.storage.is_some();
+        Asks { retain, indirect: !index.indirect.is_empty(), locate: index.debug != DebugInfo::Names }
     }
 
     pub(in crate::link) fn state(&self) -> Guard<'_, State> {
@@ -152,64 +187,109 @@ impl LinkJob {
         })
     }
 
-    /// Links the object up to its publication if it is plain; false if it wants a graph.
-    pub(in crate::link) fn link_plain(&self) -> Result<bool> {
+    /// Links the object up to its publication if it is plain, and refers to no other object of the batch.
+    pub(in crate::link) fn link_plain(&self) -> Result<PlainLink<'_>> {
         let Self { object, externals, definitions, dead_sections, .. } = self;
         if self.sets.is_some() {
-            return Ok(false);
+            return Ok(PlainLink::WantsGraph);
         }
         let decisions = Decisions { object, externals, definitions, dead_sections };
         let plain = Plain::new(decisions, &mut self.reach());
-        let Some(plain) = plain else {
+        let Some(mut plain) = plain else {
             self.reach().restart();
-            return Ok(false);
+            return Ok(PlainLink::WantsGraph);
         };
-        let requests = plain.requests();
-        let mut slab = self.slab(&requests)?;
-        #[cfg(slabjit_faults)]
-        let branches = plain.branches();
-        let Some(linked) = plain.write(&mut slab) else {
+        let slab = self.slab(&plain.requests())?;
+        let Some(addresses) = plain.place(&slab) else {
             self.reach().restart();
-            return Ok(false);
+            return Ok(PlainLink::WantsGraph);
         };
+        if !plain.is_together() {
+            if self.write_plain(&plain, slab, addresses) {
+                return Ok(PlainLink::Written);
+            }
+            self.reach().restart();
+            return Ok(PlainLink::WantsGraph);
+        }
+        self.export(&addresses);
+        Ok(PlainLink::Waits(Box::new((plain, slab, addresses))))
+    }
+
+    /// Writes a plain object whose peers have their addresses.
+    pub(in crate::link) fn write_together(&self, placed: Placed<'_>) -> Result<()> {
+        let (plain, slab, addresses) = placed;
+        if self.write_plain(&plain, slab, addresses) {
+            return Ok(());
+        }
+        self.checked(|_, _| ())?;
+        // Each of its references fits wherever it leads.
+        let message = "a reference to another object did not fit; please report this".to_owned();
+        Err(Error::Link(LinkError::Failed { object: self.object.name.to_string(), message }))
+    }
+
+    /// Writes a plain object; false if a reference does not reach its target.
+    fn write_plain(&self, plain: &Plain<'_>, mut slab: WritableSlab, addresses: Vec<u64>) -> bool {
+        let mut reach = self.reach();
+        let export = |number| self.exports.as_ref()?.address(number);
+        let module = self.storage.as_ref().map(|storage| storage.module());
+        let mut around = Around { reach: &mut reach, export, module };
+        let Some(linked) = plain.write(&mut slab, addresses, &mut around) else { return false };
+        drop(reach);
         #[cfg(slabjit_faults)]
-        if compare::is_wanted(object.bytes.len()) {
-            self.compare(&requests, &mut slab, &linked, &branches);
+        if compare::is_wanted(self.object.bytes.len()) {
+            self.compare(plain, &mut slab, &linked);
         }
         let mut state = self.state();
         state.linked = linked;
         state.writable = Some(slab);
-        Ok(true)
+        true
+    }
+
+    /// Tells the batch where the definitions are that others need.
+    fn export(&self, addresses: &[u64]) {
+        let Some(exports) = &self.exports else { return };
+        for (definition, address) in self.definitions.iter().zip(addresses) {
+            if let Defined::Export(number) = definition {
+                exports.define(*number, *address);
+            }
+        }
     }
 
     /// For tests: compares what was linked without a graph with what JITLink makes of it.
     #[cfg(slabjit_faults)]
-    fn compare(
-        &self,
-        requests: &[SegmentRequest],
-        slab: &mut WritableSlab,
-        linked: &Linked,
-        branches: &[(usize, usize)],
-    ) {
+    fn compare(&self, plain: &Plain<'_>, slab: &mut WritableSlab, linked: &Linked) {
+        // What others have is at an address by now, and what they need is there for itself.
+        let known = |external: &External| match external {
+            External::Batch(number) => {
+                External::Absolute(self.exports.as_ref().and_then(|exports| exports.address(*number)).unwrap_or(0))
+            }
+            other => other.clone(),
+        };
+        let definitions = self.definitions.iter().map(|definition| match definition {
+            Defined::Discard(instead) => Defined::Discard(known(instead)),
+            Defined::Keep | Defined::Export(_) => Defined::Keep,
+        });
         let twin = Self {
             object: Arc::clone(&self.object),
-            externals: self.externals.clone(),
-            definitions: self.definitions.clone(),
-            dead_sections: Vec::new(),
+            externals: self.externals.iter().map(known).collect(),
+            definitions: definitions.collect(),
+            dead_sections: self.dead_sections.clone(),
             sets: None,
+            exports: None,
             storage: self.storage.clone(),
             arena: Arc::clone(&self.arena),
             reach: Mutex::new(Reach::new(self.object.index.machine, OutOfRange::Bridge, self.arena.range())),
             state: Mutex::default(),
             ..*self
         };
-        compare::compare(&twin, requests, slab, branches);
+        compare::compare(&twin, self.asks(), plain, slab);
         let theirs = &twin.state().linked;
         let names = |linked: &Linked| {
             let sorted = linked.functions.sorted();
             sorted.all().iter().map(|f| (f.address, f.name.to_owned(), f.bytes)).collect::<Vec<_>>()
         };
         assert_eq!(linked.definitions, theirs.definitions, "{}", self.object.name);
+        assert_eq!(linked.arrays, theirs.arrays, "{}", self.object.name);
         assert_eq!(linked.frames, theirs.frames, "{}", self.object.name);
         assert_eq!(names(linked), names(theirs), "{}", self.object.name);
     }
@@ -225,12 +305,13 @@ impl LinkJob {
 
     /// Returns the object's name for a symbol that was renamed during the link.
     fn name_in_object(&self, ours: &str) -> Option<&str> {
-        let index = &self.object.index;
-        let import = self.externals.iter().position(|e| matches!(e, External::Batch(name) if **name == *ours));
+        let (index, exports) = (&self.object.index, self.exports.as_ref()?);
+        let is_ours = |number: u32| exports.name(number) == ours;
+        let import = self.externals.iter().position(|e| matches!(e, External::Batch(number) if is_ours(*number)));
         if let Some(import) = import.and_then(|i| index.imports.get(i)) {
             return Some(index.name(import.name));
         }
-        let definition = self.definitions.iter().position(|d| matches!(d, Defined::Export(name) if **name == *ours));
+        let definition = self.definitions.iter().position(|d| matches!(d, Defined::Export(number) if is_ours(*number)));
         Some(index.name(index.definitions.get(definition?)?.name))
     }
 }
@@ -256,7 +337,10 @@ impl LinkHost for LinkJob {
             // The batch has put an address in the place of each bound.
             External::Leave | External::Bound(..) => Answer::Keep,
             External::Absolute(address) => Answer::Absolute(*address),
-            External::Batch(name) => Answer::Rename(name),
+            External::Batch(number) => {
+                let exports = self.exports.as_ref()?;
+                exports.address(*number).map_or_else(|| Answer::Rename(exports.name(*number)), Answer::Absolute)
+            }
         })
     }
 
@@ -264,7 +348,7 @@ impl LinkHost for LinkJob {
         let i = self.object.definition_named(name)?;
         let answer = self.definitions.get(i).map(|definition| match definition {
             Defined::Keep => Answer::Keep,
-            Defined::Export(name) => Answer::Rename(name),
+            Defined::Export(number) => self.exports.as_ref().map_or(Answer::Keep, |e| Answer::Rename(e.name(*number))),
             Defined::Discard(_) => Answer::Discard,
         });
         Some((i, answer))
@@ -477,6 +561,7 @@ impl LinkHost for LinkJob {
             }
         };
         symbols.iter().for_each(|p| put(&mut linked.definitions, p));
+        self.export(&linked.definitions);
         // An empty section of the same name may begin where an array does.
         blocks.iter().filter(|p| p.bytes != 0).for_each(|p| put(&mut linked.arrays, p));
         let own = |p: &shim::slabjit_placed| Some((retained_of_cookie(p.cookie)?, p.address..p.address + p.bytes));

@@ -1,8 +1,6 @@
 //! The interface between JITLink and what an object is linked for.
 #![allow(unsafe_code, reason = "unsafe methods: they trust JITLink")]
 
-use std::sync::Arc;
-
 use slabjit_llvm_wrap as shim;
 
 use crate::elf::relocations::Kind;
@@ -19,7 +17,7 @@ pub(in crate::link) enum Answer<'a> {
     /// It has this address.
     Absolute(u64),
     /// It gets another name: what other graphs of the batch call it.
-    Rename(&'a Arc<str>),
+    Rename(&'a str),
     /// Its definition goes; references lead to the other object's.
     Discard,
 }

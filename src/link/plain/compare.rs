@@ -12,6 +12,7 @@ use crate::fork_guard::Mutex;
 use crate::link::llvm::actions::Actions;
 use crate::link::llvm::graph::{Asks, Batch, Graph};
 use crate::link::llvm::link_host::{Answer, LinkHost};
+use crate::link::plain::Plain;
 use crate::link::reach::{Block, Edge};
 use crate::live::resolve::linker_sets::Room;
 use crate::memory::{Placed, SegmentRequest, WritableSlab};
@@ -26,30 +27,30 @@ pub(in crate::link) fn is_wanted(bytes: usize) -> bool {
 }
 
 /// Links an object once more, with JITLink, for the addresses that it has, and ends the process if anything differs.
-/// `job` decides as before, and has linked nothing. For `branches`, fields by segment and offset, JITLink makes stubs.
+/// `job` decides as before, and has linked nothing.
 pub(in crate::link) fn compare<H: LinkHost>(
     job: &H,
-    requests: &[SegmentRequest],
+    asks: Asks,
+    plain: &Plain<'_>,
     slab: &mut WritableSlab,
-    branches: &[(usize, usize)],
 ) {
-    let longer = !branches.is_empty();
-    let twin = Twin { job, requests, placements: slab.placements().to_vec(), longer, written: Mutex::default() };
-    let graph = Graph::new(&job.name(), job.bytes())
-        .map(|graph| graph.bind(&twin, Asks { retain: false, indirect: false, locate: false }));
+    let (requests, apart) = (plain.requests(), plain.apart());
+    let longer = !apart.is_empty();
+    let twin = Twin { job, requests: &requests, placements: slab.placements().to_vec(), longer, written: Mutex::default() };
+    let graph = Graph::new(&job.name(), job.bytes()).map(|graph| graph.bind(&twin, asks));
     let batch = Batch::begin();
     let linked = graph.is_ok_and(|graph| batch.link(graph)) && batch.end();
     let written = twin.written.lock();
     let Some(theirs) = written.as_ref().filter(|_| linked) else { fail(&job.name(), "JITLink refuses it") };
     for (segment, request) in requests.iter().enumerate() {
-        let (contents, size) = (request.content_bytes as usize, slab.placements()[segment].size);
+        let size = slab.placements()[segment].size;
         let (Some(ours), Some(theirs)) = (slab.contents_mut(segment), theirs.get(segment)) else { continue };
         let theirs: Vec<u8> = theirs.iter().flat_map(|word| word.to_ne_bytes()).collect();
         // What lies behind contents may be JITLink's.
-        let compared = if longer { contents } else { size };
-        let is_branch =
-            |at: usize| branches.iter().any(|(of, field)| *of == segment && (*field..field + 4).contains(&at));
-        if let Some(at) = (0..compared).find(|at| ours.get(*at) != theirs.get(*at) && !is_branch(*at)) {
+        let compared = if longer { plain.comparable(segment) } else { size };
+        let is_apart =
+            |at: usize| apart.iter().any(|(of, field)| *of == segment && (*field..field + 4).contains(&at));
+        if let Some(at) = (0..compared).find(|at| ours.get(*at) != theirs.get(*at) && !is_apart(*at)) {
             let (ours, theirs) = (ours.get(at..(at + 16).min(size)), theirs.get(at..at + 16));
             fail(&job.name(), &format!("{request:?} differs at {at:#x}: {ours:02x?}, JITLink writes {theirs:02x?}"));
         }

@@ -1,28 +1,41 @@
-//! Links plain objects without a graph: those whose references all lead into the object or to known addresses, and
-//! need no GOT entry, stub, bridge or thread-local storage. Most kernels are.
+//! Links plain objects without a graph: those without thread-local variables of their own, whose references all reach
+//! their targets. Most kernels are. On x86-64, GOT entries and calls to functions far away are plain, too.
 //!
 //! Their sections are laid out as JITLink would (`BasicLayout` in JITLinkMemoryManager.h), copied, and their fields
 //! written by the ABI's tables. At whatever is not plain this gives up, and JITLink links the object, or says what is
 //! wrong with it. Tests compare the memory of each plain object with what JITLink makes of it (`compare`).
+//!
+//! ```text
+//! symbols  where references lead
+//! parts    which sections are kept, and where they lie
+//! frames   which records of the unwind table are kept
+//! got      GOT entries
+//! ```
 
 #[cfg(slabjit_faults)]
 pub(in crate::link) mod compare;
 mod frames;
+mod got;
 mod parts;
+mod symbols;
 
 use smallvec::SmallVec;
 
 use crate::DebugInfo;
-use crate::elf::link_tables::{LinkTables, Relocation, SymbolPlace};
+use crate::elf::link_tables::{LinkTables, Relocation, Relocations, SymbolPlace};
 use crate::elf::relocations::{Kind, Operation, Table, Through};
-use crate::elf::{ObjectIndex, SHN_LORESERVE, Section};
+use crate::elf::{Array, EM_X86_64, ObjectIndex, SHN_LORESERVE, Section, locate};
 use crate::functions::FunctionList;
-use crate::link::reach::{Edge, Place, Reach};
+use crate::link::reach::{Block, Edge, Local, Place, Reach};
 use crate::live::linked::linked_object::Linked;
 use crate::live::resolve::decided::{Defined, External};
 use crate::live::resolve::prepared::PreparedObject;
-use crate::memory::{SegmentRequest, WritableSlab};
-use parts::{END_OF_FRAMES, Parts, Waiting};
+use crate::live::tls;
+use crate::memory::{Protection, SegmentRequest, WritableSlab};
+use frames::Records;
+use got::Got;
+use parts::{END_OF_FRAMES, Extra, Parts, Waiting};
+use symbols::{Symbols, Target};
 
 /// What has been decided about an object.
 #[derive(Clone, Copy)]
@@ -33,25 +46,48 @@ pub(in crate::link) struct Decisions<'a> {
     pub(in crate::link) dead_sections: &'a [u32],
 }
 
+/// What an object is written for.
+pub(in crate::link) struct Around<'a, E> {
+    /// Bridges calls, and finds thread-local variables.
+    pub(in crate::link) reach: &'a mut Reach,
+    /// Returns where an export of the batch is.
+    pub(in crate::link) export: E,
+    /// The module of the library's own thread-local variables.
+    pub(in crate::link) module: Option<u64>,
+}
+
 /// A plain object before it is linked.
 pub(in crate::link) struct Plain<'a> {
     of: Decisions<'a>,
     tables: LinkTables<'a>,
     table: Table,
+    symbols: Symbols,
     parts: Parts,
-    /// Indices of undefined symbols, in the order of the externals.
-    undefined: Vec<u32>,
-    /// The fields of branches out of the object: section and offset.
+    /// The records of the unwind table, if not all are kept.
+    records: Option<Records>,
+    /// Whether code loads from the GOT.
+    has_loads: bool,
+    got: Got,
+    /// What JITLink does not make, or makes otherwise: GOT entries, jumps to what is far away, and the addresses that
+    /// these and references to thread-local variables load.
+    extras: Option<[Extra; 3]>,
+    /// The fields that lead there, or that do without: section and offset.
     #[cfg(slabjit_faults)]
-    branches: Vec<(u32, u64)>,
+    apart: Vec<(u32, u64)>,
 }
 
-/// The target of a reference.
-enum Target {
-    /// An offset in a section.
-    Section(u32, u64),
-    Address(u64),
+/// How a field gets its value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Direct,
+    /// From the symbol's GOT entry.
+    Got,
+    /// From the object's memory for references that JITLink does not know.
+    Lifted,
 }
+
+/// Alignment of memory for references (`makeRoom` in reach.cpp).
+const ROOM: u64 = 16;
 
 impl<'a> Plain<'a> {
     /// Looks whether an object is plain. `reach` surveys its references.
@@ -59,107 +95,215 @@ impl<'a> Plain<'a> {
         let index = &of.object.index;
         // Symbols tell the sections of larger objects elsewhere.
         let few = index.sections.len() < usize::from(SHN_LORESERVE);
-        if !few || !is_simple(index) || !of.dead_sections.is_empty() {
-            return None;
-        }
-        if of.definitions.is_empty() || !of.definitions.iter().all(|defined| matches!(defined, Defined::Keep)) {
+        if !few || !is_simple(index) || of.definitions.is_empty() {
             return None;
         }
         let tables = LinkTables::new(&of.object.bytes, index.sections.len())?;
-        let parts = Parts::new(index, &tables)?;
-        let mut undefined = Vec::with_capacity(of.externals.len());
-        if !of.externals.is_empty() {
-            let all = tables.symbols().filter(|(_, symbol)| symbol.place() == SymbolPlace::Undefined);
-            undefined.extend(all.map(|(i, _)| i));
-            if undefined.len() != of.externals.len() {
-                return None;
-            }
+        let symbols = Symbols::new(index, &tables, of.externals, of.definitions)?;
+        // Elsewhere, an object of the arena may be too far away.
+        if symbols.is_together && index.machine != EM_X86_64 {
+            return None;
         }
+        let parts = Parts::new(index, &tables)?;
         let mut plain = Self {
             of,
             tables,
             table: Table::of(index.machine),
+            symbols,
             parts,
-            undefined,
+            records: None,
+            has_loads: false,
+            got: Got::default(),
+            extras: None,
             #[cfg(slabjit_faults)]
-            branches: Vec::new(),
+            apart: Vec::new(),
         };
         plain.keep(reach)?;
+        plain.parts.kept().next()?;
         plain.parts.lay_out(index);
-        (reach.reserve() == [0; 3]).then_some(plain)
+        plain.make_got()?;
+        plain.make_room(reach.reserve())?;
+        Some(plain)
+    }
+
+    /// Returns whether it can be written only when the addresses of other objects are known.
+    pub(in crate::link) fn is_together(&self) -> bool {
+        self.symbols.is_together
     }
 
     /// Keeps what the definitions refer to, as JITLink's `prune` does, and surveys the references of all that.
     fn keep(&mut self, reach: &mut Reach) -> Option<()> {
         let index = &self.of.object.index;
         let mut waiting = Waiting::new();
-        for definition in &index.definitions {
-            self.parts.keep(definition.section, &mut waiting)?;
+        for (definition, decided) in index.definitions.iter().zip(self.of.definitions) {
+            if !matches!(decided, Defined::Discard(_)) {
+                self.parts.keep(definition.section, &mut waiting)?;
+            }
+        }
+        let arrays = index.arrays.iter().filter(|array| array.size != 0).map(|array| array.section);
+        for section in arrays.chain(index.retain.iter().copied()) {
+            if !self.is_dead(section) {
+                self.parts.keep(section, &mut waiting)?;
+            }
         }
         self.follow(&mut waiting, reach)?;
-        if let Some(frames) = self.parts.frames() {
-            // JITLink takes tables apart where they describe what is not kept.
-            frames::check(self.contents(frames)?, self.relocations(frames)?, |relocation| {
-                let place = self.tables.symbol(relocation.symbol).map(|symbol| symbol.place());
-                matches!(place, Some(SymbolPlace::Section(section, _)) if self.parts.is_kept(section))
-            })?;
-            self.parts.keep(frames, &mut waiting)?;
-            self.follow(&mut waiting, reach)?;
+        self.keep_frames(&mut waiting, reach)
+    }
+
+    /// Keeps the unwind table, or what it has about functions that are kept. JITLink takes tables apart where they
+    /// describe others, too (`keepFramesWhole` in frames.cpp).
+    fn keep_frames(&mut self, waiting: &mut Waiting, reach: &mut Reach) -> Option<()> {
+        let Some(frames) = self.parts.frames() else { return Some(()) };
+        let relocations = self.relocations(frames)?;
+        let place = |relocation: &Relocation| match self.tables.symbol(relocation.symbol)?.place() {
+            SymbolPlace::Section(section, _) => Some(section),
+            _ => None,
+        };
+        let mut records = frames::read(self.contents(frames)?, relocations, place)?;
+        let is_kept = |record: &frames::Record| record.function.is_none_or(|function| self.parts.is_kept(function));
+        if records.iter().all(is_kept) {
+            self.parts.keep_frames(None);
+            for relocation in relocations.iter() {
+                self.reference(frames, &relocation, waiting, reach)?;
+            }
+            return self.follow(waiting, reach);
         }
+        loop {
+            let mut is_new = false;
+            for i in 0..records.len() {
+                let of = records.get(i)?;
+                if of.is_kept || !of.function.is_some_and(|function| self.parts.is_kept(function)) {
+                    continue;
+                }
+                is_new = true;
+                for at in [i, of.cie] {
+                    let record = records.get_mut(at)?;
+                    if std::mem::replace(&mut record.is_kept, true) {
+                        continue;
+                    }
+                    for relocation in relocations.within(record.relocations.clone()).iter() {
+                        self.reference(frames, &relocation, waiting, reach)?;
+                    }
+                }
+            }
+            if !is_new {
+                break;
+            }
+            self.follow(waiting, reach)?;
+        }
+        let bytes = frames::lay_out(&mut records, self.section(frames)?.alignment)?;
+        self.parts.keep_frames(Some(bytes));
+        self.records = Some(records);
         Some(())
     }
 
     fn follow(&mut self, waiting: &mut Waiting, reach: &mut Reach) -> Option<()> {
-        let bytes = self.parts.bytes();
         while let Some(section) = waiting.pop() {
-            let executable = self.section(section)?.mapped()?.0;
-            let content = self.contents(section)?;
-            for relocation in self.relocations(section)? {
-                let Some(kind) = self.kind(&relocation)? else { continue };
-                let (place, target) = match self.target(&relocation)? {
-                    Target::Section(to, value) => {
-                        self.parts.keep(to, waiting)?;
-                        (if to == section { Place::SameBlock } else { Place::OtherBlock }, value)
-                    }
-                    Target::Address(address) => {
-                        #[cfg(slabjit_faults)]
-                        if kind.through == Through::Stub {
-                            self.branches.push((section, relocation.offset));
-                        }
-                        (Place::AtAddress, address)
-                    }
-                };
-                let (relocation, offset, addend) = (kind.number, relocation.offset as usize, relocation.addend);
-                let edge = Edge { relocation, offset, place, addend, target, symbol: &[] };
-                reach.survey_one(bytes, executable, content, edge, kind);
+            for relocation in self.relocations(section)?.iter() {
+                self.reference(section, &relocation, waiting, reach)?;
             }
         }
         Some(())
     }
 
-    /// Returns the kind of a relocation that is written without a GOT; `Some(None)` if it does nothing.
-    fn kind(&self, relocation: &Relocation) -> Option<Option<&'static Kind>> {
+    /// Keeps what a reference in a section leads to, and surveys it.
+    fn reference(
+        &mut self,
+        section: u32,
+        relocation: &Relocation,
+        waiting: &mut Waiting,
+        reach: &mut Reach,
+    ) -> Option<()> {
+        let Some((kind, way)) = self.kind(section, relocation)? else { return Some(()) };
+        let target = self.symbols.target(relocation.symbol)?;
+        let (place, to) = match target {
+            Target::Section(to, value) => {
+                self.parts.keep(to, waiting)?;
+                (if to == section { Place::SameBlock } else { Place::OtherBlock }, value)
+            }
+            Target::Address(address) => (Place::AtAddress, address),
+            Target::Export(_) => (Place::InArena, 0),
+            Target::Unknown => return None,
+        };
+        let executable = self.section(section)?.mapped()?.0;
+        if way == Way::Got {
+            self.has_loads = true;
+            // JITLink has entries by names.
+            let has_name = !self.tables.name(&self.tables.symbol(relocation.symbol)?)?.is_empty();
+            return (executable && has_name).then_some(());
+        }
+        let is_branch_out = kind.through == Through::Stub && !matches!(target, Target::Section(..));
+        #[cfg(slabjit_faults)]
+        if is_branch_out || way == Way::Lifted {
+            self.apart.push((section, relocation.offset));
+        }
+        let (number, offset, addend) = (kind.number, relocation.offset as usize, relocation.addend);
+        let edge = Edge { relocation: number, offset, place, addend, target: to, symbol: &[] };
+        let bridged = reach.survey_one(self.parts.bytes(), executable, self.contents(section)?, edge, kind);
+        if bridged {
+            // JITLink has stubs for these, and bridges are what it has not.
+            return (self.of.object.index.machine == EM_X86_64 && is_branch_out && addend == -4).then_some(());
+        }
+        let fits = way == Way::Lifted || !self.symbols.is_together || reach.always_fits(kind, &edge);
+        fits.then_some(())
+    }
+
+    /// Makes GOT entries in the order of JITLink's: that in which code refers to them (`orderBlocks` in order.cpp).
+    fn make_got(&mut self) -> Option<()> {
+        if !self.has_loads {
+            return Some(());
+        }
+        for section in 0..self.of.object.index.sections.len() as u32 {
+            if !self.parts.is_kept(section) || self.parts.frames() == Some(section) {
+                continue;
+            }
+            for relocation in self.relocations(section)?.iter() {
+                if let Some((_, Way::Got)) = self.kind(section, &relocation)? {
+                    self.got.add(relocation.symbol, self.tables.symbol_count())?;
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// Makes room for GOT entries, and for what `reach` needs behind the code and in read-only data.
+    fn make_room(&mut self, [before, code, data]: [u64; 3]) -> Option<()> {
+        let got = self.got.symbols().len() as u64 * got::ENTRY;
+        if [before, code, data, got] == [0; 4] {
+            return Some(());
+        }
+        if before != 0 || self.of.object.index.machine != EM_X86_64 {
+            return None;
+        }
+        let got = self.parts.add(Protection::Read, got, got::ENTRY)?;
+        let data = self.parts.add(Protection::Read, data, ROOM)?;
+        self.extras = Some([got, self.parts.add(Protection::ReadExecute, code, ROOM)?, data]);
+        Some(())
+    }
+
+    /// Returns the kind of a relocation and how its field gets its value; `Some(None)` if it does nothing.
+    fn kind(&self, section: u32, relocation: &Relocation) -> Option<Option<(&'static Kind, Way)>> {
+        let index = &self.of.object.index;
+        if index.lifted.len() != 0
+            && let Some(kind) = index.lifted(self.section(section)?.offset + relocation.offset)
+        {
+            return matches!(kind.operation, Operation::ThreadLocal(_)).then_some(Some((kind, Way::Lifted)));
+        }
         let (_, kind) = self.table.get(relocation.kind)?;
         match kind.operation {
             Operation::Nothing => Some(None),
             Operation::Absolute | Operation::Relative | Operation::PageRelative | Operation::PageOffset => {
-                (kind.through != Through::Got).then_some(Some(kind))
+                (kind.through != Through::Got).then_some(Some((kind, Way::Direct)))
+            }
+            Operation::GotRelative if self.of.object.index.machine == EM_X86_64 && kind.width == 4 => {
+                Some(Some((kind, Way::Got)))
             }
             _ => None,
         }
     }
 
-    fn target(&self, relocation: &Relocation) -> Option<Target> {
-        match self.tables.symbol(relocation.symbol)?.place() {
-            SymbolPlace::Section(section, value) => Some(Target::Section(section, value)),
-            SymbolPlace::Undefined => {
-                match self.of.externals.get(self.undefined.binary_search(&relocation.symbol).ok()?)? {
-                    External::Absolute(address) => Some(Target::Address(*address)),
-                    _ => None,
-                }
-            }
-            SymbolPlace::Other => None,
-        }
+    fn is_dead(&self, section: u32) -> bool {
+        self.of.dead_sections.binary_search(&section).is_ok()
     }
 
     fn section(&self, index: u32) -> Option<&'a Section> {
@@ -175,12 +319,8 @@ impl<'a> Plain<'a> {
         self.of.object.bytes.get(start..start.checked_add(usize::try_from(section.size).ok()?)?)
     }
 
-    fn relocations(&self, index: u32) -> Option<impl Iterator<Item = Relocation> + use<'a>> {
-        let relocations = match self.parts.relocations(index) {
-            Some(section) => Some(self.tables.relocations(section)?),
-            None => None,
-        };
-        Some(relocations.into_iter().flatten())
+    fn relocations(&self, index: u32) -> Option<Relocations<'a>> {
+        self.parts.relocations(index).map_or(Some(Relocations::default()), |section| self.tables.relocations(section))
     }
 
     /// Returns the segments that it wants.
@@ -188,48 +328,173 @@ impl<'a> Plain<'a> {
         self.parts.requests()
     }
 
-    /// Returns the fields of branches that lead out of the object, by segment and offset. JITLink makes stubs for them,
-    /// and on x86-64 does without those that are near enough.
+    /// Returns the fields that lead to what JITLink makes elsewhere, by segment and offset: stubs, of which it does
+    /// without those of targets that are near enough, and what references to thread-local variables load.
     #[cfg(slabjit_faults)]
-    pub(in crate::link) fn branches(&self) -> Vec<(usize, usize)> {
-        self.branches.iter().filter_map(|(section, offset)| self.parts.place(*section, *offset)).collect()
+    pub(in crate::link) fn apart(&self) -> Vec<(usize, usize)> {
+        self.apart.iter().filter_map(|(section, offset)| self.parts.place(*section, *offset)).collect()
     }
 
-    /// Writes it into the memory that it asked for; `None` if a reference does not reach its target.
-    pub(in crate::link) fn write(mut self, slab: &mut WritableSlab) -> Option<Linked> {
+    /// Returns how many bytes of a segment have nothing that JITLink makes elsewhere.
+    #[cfg(slabjit_faults)]
+    pub(in crate::link) fn comparable(&self, segment: usize) -> usize {
+        self.parts.comparable(segment, self.extras)
+    }
+
+    /// Takes note of the memory that it asked for, and returns where its definitions are: 0 for discarded ones.
+    pub(in crate::link) fn place(&mut self, slab: &WritableSlab) -> Option<Vec<u64>> {
         self.parts.settle(slab);
+        self.got.address = self.extras.map_or(0, |[got, ..]| self.parts.address_of(got));
+        let index = &self.of.object.index;
+        let mut definitions = Vec::with_capacity(index.definitions.len());
+        for (definition, decided) in index.definitions.iter().zip(self.of.definitions) {
+            definitions.push(match decided {
+                Defined::Discard(_) => 0,
+                _ => self.parts.address(definition.section)?.wrapping_add(definition.value),
+            });
+        }
+        Some(definitions)
+    }
+
+    /// Writes it into that memory; `None` if a reference does not reach its target.
+    pub(in crate::link) fn write<E: Fn(u32) -> Option<u64>>(
+        &self,
+        slab: &mut WritableSlab,
+        definitions: Vec<u64>,
+        around: &mut Around<'_, E>,
+    ) -> Option<Linked> {
+        if let Some([_, code, data]) = self.extras {
+            let room = |extra: Extra| (self.parts.address_of(extra), extra.bytes as usize);
+            around.reach.settle([(0, 0), room(code), room(data)], 0);
+        }
         for part in self.parts.kept() {
             let contents = self.contents(part)?;
             let address = self.parts.address(part)?;
-            let (place, behind) = self.parts.memory(part, slab)?.split_at_mut_checked(contents.len())?;
+            let memory = self.parts.memory(part, slab)?;
+            if let Some(records) = self.records.as_ref().filter(|_| self.parts.frames() == Some(part)) {
+                self.write_records(records, contents, memory, address, around)?;
+                continue;
+            }
+            let (place, behind) = memory.split_at_mut_checked(contents.len())?;
             place.copy_from_slice(contents);
             if self.parts.frames() == Some(part) {
                 behind.get_mut(..END_OF_FRAMES as usize)?.fill(0);
             }
-            for relocation in self.relocations(part)? {
-                let Some(kind) = self.kind(&relocation)? else { continue };
-                let symbol = match self.target(&relocation)? {
-                    Target::Section(section, value) => self.parts.address(section)?.wrapping_add(value),
-                    Target::Address(address) => address,
-                };
-                let at = address.wrapping_add(relocation.offset);
-                let value = kind.value(symbol.wrapping_add_signed(relocation.addend), at, None)?;
-                kind.encode(place.get_mut(relocation.offset as usize..)?, value).ok()?;
+            for relocation in self.relocations(part)?.iter() {
+                self.apply(part, &relocation, place, relocation.offset, address, around)?;
             }
         }
-        self.linked()
+        if let Some([got, code, data]) = self.extras {
+            if got.bytes != 0 {
+                let memory = self.parts.memory_of(got, slab)?;
+                for (entry, symbol) in memory.chunks_exact_mut(got::ENTRY as usize).zip(self.got.symbols()) {
+                    entry.copy_from_slice(&self.address(*symbol, &around.export)?.to_le_bytes());
+                }
+            }
+            for (extra, bytes) in [code, data].into_iter().zip(around.reach.rooms().skip(1)) {
+                if extra.bytes != 0 {
+                    self.parts.memory_of(extra, slab)?.copy_from_slice(bytes);
+                }
+            }
+        }
+        self.linked(definitions)
+    }
+
+    /// Writes the records that are kept.
+    fn write_records<E: Fn(u32) -> Option<u64>>(
+        &self,
+        records: &Records,
+        contents: &[u8],
+        memory: &mut [u8],
+        address: u64,
+        around: &mut Around<'_, E>,
+    ) -> Option<()> {
+        let frames = self.parts.frames()?;
+        let relocations = self.relocations(frames)?;
+        let mut end = 0;
+        for record in records.iter().filter(|record| record.is_kept) {
+            let bytes = contents.get(record.bytes.clone())?;
+            end = record.to + bytes.len();
+            memory.get_mut(record.to..end)?.copy_from_slice(bytes);
+            if record.function.is_some() {
+                let id = record.to + 4;
+                let back = (id - records.get(record.cie)?.to) as u32;
+                memory.get_mut(id..id + 4)?.copy_from_slice(&back.to_le_bytes());
+            }
+            for relocation in relocations.within(record.relocations.clone()).iter() {
+                let offset = relocation.offset - record.bytes.start as u64 + record.to as u64;
+                self.apply(frames, &relocation, memory, offset, address, around)?;
+            }
+        }
+        memory.get_mut(end..end + END_OF_FRAMES as usize)?.fill(0);
+        Some(())
+    }
+
+    /// Writes a field at an offset of a section's memory.
+    fn apply<E: Fn(u32) -> Option<u64>>(
+        &self,
+        section: u32,
+        relocation: &Relocation,
+        memory: &mut [u8],
+        offset: u64,
+        address: u64,
+        around: &mut Around<'_, E>,
+    ) -> Option<()> {
+        let Some((kind, way)) = self.kind(section, relocation)? else { return Some(()) };
+        let (at, offset) = (address.wrapping_add(offset), offset as usize);
+        let mut target = self.address(relocation.symbol, &around.export)?;
+        if way == Way::Got && !got::relax(kind, memory, offset, at, target) {
+            target = self.got.entry(relocation.symbol)?;
+        }
+        if way != Way::Lifted {
+            let value = kind.value(target.wrapping_add_signed(relocation.addend), at, None)?;
+            if kind.encode(memory.get_mut(offset..)?, value).is_ok() {
+                return Some(());
+            }
+        }
+        self.extras?;
+        let of = self.section(section)?;
+        let symbol = self.tables.name(&self.tables.symbol(relocation.symbol)?)?.as_bytes();
+        let (number, addend) = (kind.number, relocation.addend);
+        let edge = Edge { relocation: number, offset, place: Place::AtAddress, addend, target, symbol };
+        let mut block = Block {
+            section: self.of.object.index.name(of.name),
+            executable: of.is_executable(),
+            address,
+            content: memory,
+            origin: Some(of.offset),
+        };
+        let variable = (way == Way::Lifted).then(|| tls::find(target, 0)).flatten();
+        let local = Local { variable, module: around.module };
+        let lifted = (way == Way::Lifted).then_some(kind);
+        around.reach.check(&edge, &mut block, lifted, local, |at| locate(&self.of.object.bytes, at)).then_some(())
+    }
+
+    /// Returns the address of a symbol.
+    fn address(&self, symbol: u32, export: &impl Fn(u32) -> Option<u64>) -> Option<u64> {
+        match self.symbols.target(symbol)? {
+            Target::Section(section, value) => Some(self.parts.address(section)?.wrapping_add(value)),
+            Target::Address(address) => Some(address),
+            Target::Export(number) => export(number),
+            Target::Unknown => None,
+        }
     }
 
     /// Tells where everything is.
-    fn linked(&self) -> Option<Linked> {
-        let index = &self.of.object.index;
-        let address = |section: u32, value: u64| Some(self.parts.address(section)?.wrapping_add(value));
-        let mut definitions = Vec::with_capacity(index.definitions.len());
-        for definition in &index.definitions {
-            definitions.push(address(definition.section, definition.value)?);
-        }
+    fn linked(&self, definitions: Vec<u64>) -> Option<Linked> {
         let frames = self.parts.frames().and_then(|frames| self.parts.address(frames)).unwrap_or(0);
-        Some(Linked { definitions, frames, functions: self.functions()?, ..Linked::default() })
+        let array = |array: &Array| match array.size {
+            0 => 0,
+            _ => self.parts.address(array.section).unwrap_or(0),
+        };
+        let index = &self.of.object.index;
+        let arrays = index.arrays.iter().map(array).collect();
+        let retained = |section: &u32| {
+            let address = self.parts.address(*section)?;
+            Some((*section, address..address + self.section(*section)?.size))
+        };
+        let own_sets = index.retain.iter().filter(|section| !self.is_dead(**section)).filter_map(retained).collect();
+        Some(Linked { definitions, arrays, own_sets, frames, functions: self.functions()?, ..Linked::default() })
     }
 
     /// Returns the names of its functions. Mapping symbols (AAELF64, 5.5.4) and labels of compilers are none.
@@ -253,11 +518,8 @@ impl<'a> Plain<'a> {
 
 /// Returns whether nothing in an object wants a part of JITLink, or of ours, that this has not.
 fn is_simple(index: &ObjectIndex) -> bool {
-    index.arrays.is_empty()
-        && index.retain.is_empty()
-        && index.large_sections.is_empty()
+    index.large_sections.is_empty()
         && index.indirect.is_empty()
-        && index.lifted.len() == 0
         && index.thread_local.is_none()
         && !index.signal_frames
         && index.debug == DebugInfo::Names

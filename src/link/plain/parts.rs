@@ -11,6 +11,8 @@ pub(super) struct Parts {
     all: Vec<Part>,
     /// `.eh_frame`, or 0.
     frames: u32,
+    /// Bytes of its kept records, and of the zero behind them.
+    frame_bytes: u64,
     /// Whether JITLink's order has `.eh_frame` before other read-only data.
     frames_first: bool,
     /// Of all that is mapped, padding included.
@@ -41,6 +43,14 @@ struct Segment {
     address: u64,
 }
 
+/// Memory that no section of the object has.
+#[derive(Clone, Copy)]
+pub(super) struct Extra {
+    protection: Protection,
+    offset: u64,
+    pub(super) bytes: u64,
+}
+
 /// Sections that are kept, and whose references were not followed yet.
 pub(super) type Waiting = SmallVec<[u32; 16]>;
 
@@ -54,7 +64,7 @@ impl Parts {
     /// Reads the sections; `None` if they are not plain.
     pub(super) fn new(index: &ObjectIndex, tables: &LinkTables<'_>) -> Option<Self> {
         let mut all = vec![Part::default(); index.sections.len()];
-        let (mut frames, mut bytes, mut data_before_frames) = (0, 0_u64, false);
+        let (mut frames, mut frame_bytes, mut bytes, mut data_before_frames) = (0, 0, 0_u64, false);
         for (i, section) in (0u32..).zip(&index.sections) {
             let Some((executable, writable)) = section.mapped() else { continue };
             let name = index.name(section.name);
@@ -72,7 +82,7 @@ impl Parts {
                 if frames != 0 || executable || writable || !section.has_contents {
                     return None;
                 }
-                frames = i;
+                (frames, frame_bytes) = (i, section.size + END_OF_FRAMES);
             } else if frames == 0 && section.size != 0 && !executable && !writable {
                 data_before_frames = true;
             }
@@ -84,7 +94,8 @@ impl Parts {
             }
             part.relocations = section;
         }
-        Some(Self { all, frames, frames_first: !data_before_frames, bytes, segments: Default::default() })
+        let frames_first = !data_before_frames;
+        Some(Self { all, frames, frame_bytes, frames_first, bytes, segments: Default::default() })
     }
 
     /// Returns the index of the unwind table.
@@ -112,6 +123,14 @@ impl Parts {
             waiting.push(section);
         }
         Some(())
+    }
+
+    /// Keeps the unwind table, or the records of it that have so many bytes.
+    pub(super) fn keep_frames(&mut self, bytes: Option<u64>) {
+        if let Some(part) = self.all.get_mut(self.frames as usize) {
+            part.is_kept = true;
+        }
+        self.frame_bytes = bytes.map_or(self.frame_bytes, |bytes| bytes + END_OF_FRAMES);
     }
 
     /// Returns the sections that are kept.
@@ -145,12 +164,28 @@ impl Parts {
         segment.alignment = segment.alignment.max(alignment);
         // Preparation has compared their sum with the address space.
         part.offset = (segment.contents + segment.zero_fill).next_multiple_of(alignment);
-        let end = part.offset + of.size + if section == self.frames as usize { END_OF_FRAMES } else { 0 };
+        let end = part.offset + if section == self.frames as usize { self.frame_bytes } else { of.size };
         if of.has_contents {
             segment.contents = end;
         } else {
             segment.zero_fill = end - segment.contents;
         }
+    }
+
+    /// Adds so many bytes to a segment, behind everything else that has contents.
+    pub(super) fn add(&mut self, protection: Protection, bytes: u64, alignment: u64) -> Option<Extra> {
+        if bytes == 0 {
+            return Some(Extra { protection, offset: 0, bytes });
+        }
+        let segment = &mut self.segments[protection as usize];
+        // JITLink would have it before what has no contents.
+        if segment.zero_fill != 0 {
+            return None;
+        }
+        segment.alignment = segment.alignment.max(alignment);
+        let offset = segment.contents.next_multiple_of(alignment);
+        segment.contents = offset + bytes;
+        Some(Extra { protection, offset, bytes })
     }
 
     /// Returns the segments that have sections.
@@ -177,6 +212,17 @@ impl Parts {
         }
     }
 
+    /// Returns the address of what was added.
+    pub(super) fn address_of(&self, extra: Extra) -> u64 {
+        self.segments[extra.protection as usize].address + extra.offset
+    }
+
+    /// Returns the memory of what was added.
+    pub(super) fn memory_of<'s>(&self, extra: Extra, slab: &'s mut WritableSlab) -> Option<&'s mut [u8]> {
+        let contents = slab.contents_mut(self.segments[extra.protection as usize].position)?;
+        contents.get_mut(extra.offset as usize..)?.get_mut(..extra.bytes as usize)
+    }
+
     /// Returns a section's address; `None` if it is not kept.
     pub(super) fn address(&self, section: u32) -> Option<u64> {
         let part = self.all.get(section as usize).filter(|part| part.is_kept)?;
@@ -190,6 +236,16 @@ impl Parts {
         let before = PROTECTIONS.iter().take_while(|protection| Some(**protection) != part.segment);
         let segment = before.filter(|protection| self.segments[**protection as usize].alignment != 0).count();
         Some((segment, (part.offset + offset) as usize))
+    }
+
+    /// Returns the bytes of a segment before what was added to it, GOT entries excepted.
+    #[cfg(slabjit_faults)]
+    pub(super) fn comparable(&self, segment: usize, extras: Option<[Extra; 3]>) -> usize {
+        let mut requested = self.segments.iter().zip(0..).filter(|(of, _)| of.alignment != 0 && of.position == segment);
+        let Some((of, number)) = requested.next() else { return 0 };
+        let [_, code, data] = extras.map_or([None; 3], |all| all.map(Some));
+        let added = [code, data].into_iter().flatten().find(|of| of.protection as usize == number && of.bytes != 0);
+        added.map_or(of.contents, |added| added.offset) as usize
     }
 
     /// Returns the memory of a section and what follows it.

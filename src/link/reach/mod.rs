@@ -48,6 +48,8 @@ pub(super) enum Place {
     SameBlock,
     OtherBlock,
     AtAddress,
+    /// Somewhere in the arena.
+    InArena,
     Elsewhere,
 }
 
@@ -123,13 +125,20 @@ impl Reach {
         }
     }
 
-    /// Counts the room for one reference of this kind.
-    pub(super) fn survey_one(&mut self, bytes: u64, executable: bool, content: &[u8], edge: Edge<'_>, kind: &Kind) {
+    /// Counts the room for one reference of this kind, and returns whether it may need some because it is out of range.
+    pub(super) fn survey_one(
+        &mut self,
+        bytes: u64,
+        executable: bool,
+        content: &[u8],
+        edge: Edge<'_>,
+        kind: &Kind,
+    ) -> bool {
         self.bytes = bytes;
         self.need.data = self.need.data.saturating_add(tls_references::cost(kind).data);
         self.narrow |= self.is_narrow(kind, &edge);
         if self.policy == OutOfRange::Reject || !self.may_be_out_of_range(kind, &edge) {
-            return;
+            return false;
         }
         let edge = Edge { relocation: kind.number, ..edge };
         let cost = match self.machine {
@@ -139,11 +148,17 @@ impl Reach {
         };
         self.need.code = self.need.code.saturating_add(cost.code);
         self.need.data = self.need.data.saturating_add(cost.data);
+        cost != Need::default()
     }
 
-    /// Forgets what was surveyed.
+    /// Returns whether every value of a reference fits that it may have, before the layout.
+    pub(super) fn always_fits(&self, kind: &Kind, edge: &Edge<'_>) -> bool {
+        !kind.is_limited() || kind.operation == Operation::Relative && !self.may_be_out_of_range(kind, edge)
+    }
+
+    /// Forgets what was surveyed and checked.
     pub(super) fn restart(&mut self) {
-        (self.need, self.narrow) = (Need::default(), false);
+        *self = Self { table: self.table, arena: self.arena.clone(), ..Self::new(self.machine, self.policy, 0..0) };
     }
 
     /// Returns whether a relative reference may be out of range, before the layout.
@@ -159,7 +174,7 @@ impl Reach {
             Place::AtAddress => (edge.target..edge.target, self.arena.clone()),
             // In another object of the batch: on x86-64 possibly in a section outside the arena.
             Place::Elsewhere if self.machine == EM_X86_64 => (0..u64::MAX, self.arena.clone()),
-            Place::Elsewhere => (self.arena.clone(), self.arena.clone()),
+            Place::InArena | Place::Elsewhere => (self.arena.clone(), self.arena.clone()),
         };
         let page = if kind.operation == Operation::PageRelative { 4096 } else { 0 };
         let least = i128::from(target.start) - i128::from(from.end) + i128::from(edge.addend) - page;

@@ -87,10 +87,10 @@ pub(crate) fn decide(
     if !exports.is_empty() {
         places.extend(batch.iter().zip(0..).map(|((number, _), place): (_, usize)| (*number, place)));
     }
-    for ((number, definition), name) in exports {
+    for ((number, definition), export) in exports {
         let exporter = places.get(&number).and_then(|place| decided.get_mut(*place));
         if let Some(slot) = exporter.and_then(|d| d.definitions.get_mut(definition as usize)) {
-            *slot = Defined::Export(name);
+            *slot = Defined::Export(export);
         }
     }
     Ok((decided, plan))
@@ -173,8 +173,8 @@ struct Decision<'a> {
     outside: &'a Outside<'a>,
     names: &'a SymbolTable,
     plan: Plan,
-    /// Definitions that other objects of the batch need: (object, definition) → its name among them.
-    exports: HashMap<(u32, u32), Arc<str>>,
+    /// Definitions that other objects of the batch need: (object, definition) → its number among them.
+    exports: HashMap<(u32, u32), u32>,
     /// Missing names, and the objects that refer to them.
     missing: BTreeMap<String, Vec<String>>,
     /// Linked libraries that references lead to.
@@ -311,9 +311,8 @@ impl Decision<'_> {
         match symbol.address {
             Some(address) => External::Absolute(address),
             None => {
-                let number = self.exports.len();
-                let export = self.exports.entry((symbol.object, symbol.definition));
-                External::Batch(Arc::clone(export.or_insert_with(|| format!("\u{1}slabjit x{number}").into())))
+                let number = self.exports.len() as u32;
+                External::Batch(*self.exports.entry((symbol.object, symbol.definition)).or_insert(number))
             }
         }
     }

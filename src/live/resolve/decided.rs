@@ -27,8 +27,8 @@ pub(crate) struct Decided {
 pub(crate) enum External {
     /// The address is known.
     Absolute(u64),
-    /// Another object of the same batch defines it, under this name.
-    Batch(Arc<str>),
+    /// Another object of the same batch defines it, as the export of this number.
+    Batch(u32),
     /// A bound of the set of this number, which the batch puts together.
     Bound(usize, Bound),
     /// JITLink defines it (`_GLOBAL_OFFSET_TABLE_`, `__start_…`), or nothing refers to it.
@@ -39,8 +39,8 @@ pub(crate) enum External {
 #[derive(Debug, Clone)]
 pub(crate) enum Defined {
     Keep,
-    /// Another object of the batch needs it, under this name.
-    Export(Arc<str>),
+    /// Other objects of the batch need it, as the export of this number. Numbers are below the number of all exports.
+    Export(u32),
     /// Another object's definition counts; this is what references bind to instead.
     Discard(External),
 }

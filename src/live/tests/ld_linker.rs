@@ -112,14 +112,14 @@ unsafe impl Linker for LdLinker {
     }
 }
 
-/// Returns addresses that objects of the batch need of each other, by their names in the batch.
-fn exports(objects: &[Decided], images: &[Image]) -> HashMap<Arc<str>, u64> {
+/// Returns addresses that objects of the batch need of each other, by their numbers in the batch.
+fn exports(objects: &[Decided], images: &[Image]) -> HashMap<u32, u64> {
     let mut exports = HashMap::new();
     for (decided, image) in objects.iter().zip(images) {
         let index = &decided.object.index;
         for (definition, decided) in index.definitions.iter().zip(&decided.definitions) {
-            if let Defined::Export(name) = decided {
-                exports.insert(Arc::clone(name), image.address(index.name(definition.name)).unwrap());
+            if let Defined::Export(number) = decided {
+                exports.insert(*number, image.address(index.name(definition.name)).unwrap());
             }
         }
     }
@@ -127,7 +127,7 @@ fn exports(objects: &[Decided], images: &[Image]) -> HashMap<Arc<str>, u64> {
 }
 
 /// Writes and relocates an object's memory.
-fn finish(decided: &Decided, image: &Image, slab: &WritableSlab, exports: &HashMap<Arc<str>, u64>) -> Linked {
+fn finish(decided: &Decided, image: &Image, slab: &WritableSlab, exports: &HashMap<u32, u64>) -> Linked {
     let index = &decided.object.index;
     let write = |address: u64, bytes: &[u8]| {
         let place = slab.written(address as usize).expect("an address of the slab") as *mut u8;
@@ -150,7 +150,7 @@ fn finish(decided: &Decided, image: &Image, slab: &WritableSlab, exports: &HashM
         let at = index.imports.iter().position(|import| index.name(import.name) == name)?;
         match &decided.externals[at] {
             External::Absolute(address) => Some(*address),
-            External::Batch(name) => exports.get(name).copied(),
+            External::Batch(number) => exports.get(number).copied(),
             External::Bound(..) | External::Leave => None,
         }
     };
