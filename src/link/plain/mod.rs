@@ -338,7 +338,7 @@ impl<'a> Plain<'a> {
     /// Returns how many bytes of a segment have nothing that JITLink makes elsewhere.
     #[cfg(slabjit_faults)]
     pub(in crate::link) fn comparable(&self, segment: usize) -> usize {
-        self.parts.comparable(segment, self.extras)
+        self.parts.end_before(segment, self.extras.as_ref().map_or(&[], |[_, rooms @ ..]| rooms))
     }
 
     /// Takes note of the memory that it asked for, and returns where its definitions are: 0 for discarded ones.

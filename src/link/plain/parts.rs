@@ -47,6 +47,9 @@ struct Segment {
 #[derive(Clone, Copy)]
 pub(super) struct Extra {
     protection: Protection,
+    /// The end of what was there before.
+    #[cfg(slabjit_faults)]
+    after: u64,
     offset: u64,
     pub(super) bytes: u64,
 }
@@ -174,18 +177,26 @@ impl Parts {
 
     /// Adds so many bytes to a segment, behind everything else that has contents.
     pub(super) fn add(&mut self, protection: Protection, bytes: u64, alignment: u64) -> Option<Extra> {
-        if bytes == 0 {
-            return Some(Extra { protection, offset: 0, bytes });
-        }
         let segment = &mut self.segments[protection as usize];
         // JITLink would have it before what has no contents.
-        if segment.zero_fill != 0 {
+        if bytes != 0 && segment.zero_fill != 0 {
             return None;
         }
-        segment.alignment = segment.alignment.max(alignment);
+        #[cfg(slabjit_faults)]
+        let after = segment.contents;
         let offset = segment.contents.next_multiple_of(alignment);
-        segment.contents = offset + bytes;
-        Some(Extra { protection, offset, bytes })
+        if bytes != 0 {
+            segment.alignment = segment.alignment.max(alignment);
+            segment.contents = offset + bytes;
+        }
+        let extra = Extra {
+            protection,
+            #[cfg(slabjit_faults)]
+            after,
+            offset,
+            bytes,
+        };
+        Some(extra)
     }
 
     /// Returns the segments that have sections.
@@ -238,14 +249,15 @@ impl Parts {
         Some((segment, (part.offset + offset) as usize))
     }
 
-    /// Returns the bytes of a segment before what was added to it, GOT entries excepted.
+    /// Returns where something was added to a segment that has so many bytes of contents.
     #[cfg(slabjit_faults)]
-    pub(super) fn comparable(&self, segment: usize, extras: Option<[Extra; 3]>) -> usize {
-        let mut requested = self.segments.iter().zip(0..).filter(|(of, _)| of.alignment != 0 && of.position == segment);
-        let Some((of, number)) = requested.next() else { return 0 };
-        let [_, code, data] = extras.map_or([None; 3], |all| all.map(Some));
-        let added = [code, data].into_iter().flatten().find(|of| of.protection as usize == number && of.bytes != 0);
-        added.map_or(of.contents, |added| added.offset) as usize
+    pub(super) fn end_before(&self, segment: usize, extras: &[Extra]) -> usize {
+        let requested = |of: &&Extra| {
+            let into = self.segments[of.protection as usize];
+            of.bytes != 0 && into.position == segment
+        };
+        let contents = self.segments.iter().find(|of| of.alignment != 0 && of.position == segment).map(|of| of.contents);
+        extras.iter().find(requested).map_or(contents.unwrap_or(0), |extra| extra.after) as usize
     }
 
     /// Returns the memory of a section and what follows it.
