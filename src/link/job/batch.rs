@@ -94,7 +94,9 @@ fn link_each<'a>(
             ControlFlow::Break(())
         }
     };
-    Threads::each(threads, all, |(link, plain)| done(link, link.link_plain().map(|linked| *plain = linked).map(|()| true)))?;
+    Threads::each(threads, all, |(link, plain)| {
+        done(link, link.link_plain().map(|linked| *plain = linked).map(|()| true))
+    })?;
     if all.iter().any(|(_, plain)| plain.wants_graph()) {
         // A graph is freed when its object is finished: thousands would push each other out of the caches.
         let graphs = graphs.get_or_init(Batch::begin);
@@ -104,9 +106,10 @@ fn link_each<'a>(
     }
     if all.iter().any(|(_, plain)| matches!(plain, PlainLink::Waits(_))) {
         Threads::each(threads, all, |(link, plain)| match plain {
-            PlainLink::Waits(_) => {
-                let PlainLink::Waits(placed) = std::mem::replace(plain, PlainLink::Written) else { return ControlFlow::Continue(()) };
-                done(link, link.write_together(*placed).map(|()| true))
+            PlainLink::Waits(waits) => {
+                let written = link.write_together(waits);
+                *plain = PlainLink::Written;
+                done(link, written.map(|()| true))
             }
             _ => ControlFlow::Continue(()),
         })?;

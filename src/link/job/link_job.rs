@@ -80,7 +80,7 @@ pub(in crate::link) enum PlainLink<'a> {
     WantsGraph,
     Written,
     /// Its peers have to get their addresses first.
-    Waits(Box<Placed<'a>>),
+    Waits(Box<Plain<'a>>),
 }
 
 impl PlainLink<'_> {
@@ -88,9 +88,6 @@ impl PlainLink<'_> {
         matches!(self, Self::WantsGraph)
     }
 }
-
-/// A plain object with memory, and where its definitions are.
-pub(in crate::link) type Placed<'a> = (Plain<'a>, WritableSlab, Vec<u64>);
 
 impl LinkJob {
     /// Returns the job of an object that is linked by itself.
@@ -200,25 +197,26 @@ impl LinkJob {
             return Ok(PlainLink::WantsGraph);
         };
         let slab = self.slab(&plain.requests())?;
-        let Some(addresses) = plain.place(&slab) else {
-            self.reach().restart();
-            return Ok(PlainLink::WantsGraph);
-        };
-        if !plain.is_together() {
-            if self.write_plain(&plain, slab, addresses) {
-                return Ok(PlainLink::Written);
-            }
-            self.reach().restart();
-            return Ok(PlainLink::WantsGraph);
+        let definitions = plain.place(&slab);
+        self.export(&definitions);
+        if plain.is_together() {
+            let mut state = self.state();
+            (state.writable, state.linked.definitions) = (Some(slab), definitions);
+            return Ok(PlainLink::Waits(Box::new(plain)));
         }
-        self.export(&addresses);
-        Ok(PlainLink::Waits(Box::new((plain, slab, addresses))))
+        if self.write(&plain, slab, definitions) {
+            return Ok(PlainLink::Written);
+        }
+        self.reach().restart();
+        Ok(PlainLink::WantsGraph)
     }
 
     /// Writes a plain object whose peers have their addresses.
-    pub(in crate::link) fn write_together(&self, placed: Placed<'_>) -> Result<()> {
-        let (plain, slab, addresses) = placed;
-        if self.write_plain(&plain, slab, addresses) {
+    pub(in crate::link) fn write_together(&self, plain: &Plain<'_>) -> Result<()> {
+        let mut state = self.state();
+        let (slab, definitions) = (state.writable.take(), std::mem::take(&mut state.linked.definitions));
+        drop(state);
+        if slab.is_some_and(|slab| self.write(plain, slab, definitions)) {
             return Ok(());
         }
         self.checked(|_, _| ())?;
@@ -228,12 +226,12 @@ impl LinkJob {
     }
 
     /// Writes a plain object; false if a reference does not reach its target.
-    fn write_plain(&self, plain: &Plain<'_>, mut slab: WritableSlab, addresses: Vec<u64>) -> bool {
+    fn write(&self, plain: &Plain<'_>, mut slab: WritableSlab, definitions: Vec<u64>) -> bool {
         let mut reach = self.reach();
         let export = |number| self.exports.as_ref()?.address(number);
         let module = self.storage.as_ref().map(|storage| storage.module());
         let mut around = Around { reach: &mut reach, export, module };
-        let Some(linked) = plain.write(&mut slab, addresses, &mut around) else { return false };
+        let Some(linked) = plain.write(&mut slab, definitions, &mut around) else { return false };
         drop(reach);
         #[cfg(slabjit_faults)]
         if compare::is_wanted(self.object.bytes.len()) {

@@ -28,15 +28,11 @@ pub(in crate::link) fn is_wanted(bytes: usize) -> bool {
 
 /// Links an object once more, with JITLink, for the addresses that it has, and ends the process if anything differs.
 /// `job` decides as before, and has linked nothing.
-pub(in crate::link) fn compare<H: LinkHost>(
-    job: &H,
-    asks: Asks,
-    plain: &Plain<'_>,
-    slab: &mut WritableSlab,
-) {
+pub(in crate::link) fn compare<H: LinkHost>(job: &H, asks: Asks, plain: &Plain<'_>, slab: &mut WritableSlab) {
     let (requests, apart) = (plain.requests(), plain.apart());
     let longer = !apart.is_empty();
-    let twin = Twin { job, requests: &requests, placements: slab.placements().to_vec(), longer, written: Mutex::default() };
+    let twin =
+        Twin { job, requests: &requests, placements: slab.placements().to_vec(), longer, written: Mutex::default() };
     let graph = Graph::new(&job.name(), job.bytes()).map(|graph| graph.bind(&twin, asks));
     let batch = Batch::begin();
     let linked = graph.is_ok_and(|graph| batch.link(graph)) && batch.end();
@@ -48,8 +44,7 @@ pub(in crate::link) fn compare<H: LinkHost>(
         let theirs: Vec<u8> = theirs.iter().flat_map(|word| word.to_ne_bytes()).collect();
         // What lies behind contents may be JITLink's.
         let compared = if longer { plain.comparable(segment) } else { size };
-        let is_apart =
-            |at: usize| apart.iter().any(|(of, field)| *of == segment && (*field..field + 4).contains(&at));
+        let is_apart = |at: usize| apart.iter().any(|(of, field)| *of == segment && (*field..field + 4).contains(&at));
         if let Some(at) = (0..compared).find(|at| ours.get(*at) != theirs.get(*at) && !is_apart(*at)) {
             let (ours, theirs) = (ours.get(at..(at + 16).min(size)), theirs.get(at..at + 16));
             fail(&job.name(), &format!("{request:?} differs at {at:#x}: {ours:02x?}, JITLink writes {theirs:02x?}"));

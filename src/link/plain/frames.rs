@@ -74,7 +74,7 @@ pub(super) fn read(
 pub(super) fn lay_out(records: &mut Records, alignment: u64) -> Option<u64> {
     let mut end = 0;
     for record in records.iter_mut().filter(|record| record.is_kept) {
-        if end == 0 && record.bytes.start as u64 % alignment.max(1) != 0 {
+        if end == 0 && !(record.bytes.start as u64).is_multiple_of(alignment.max(1)) {
             return None;
         }
         record.to = end;

@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use crate::DebugInfo;
 use crate::elf::link_tables::{LinkTables, Relocation, Relocations, SymbolPlace};
 use crate::elf::relocations::{Kind, Operation, Table, Through};
-use crate::elf::{Array, EM_X86_64, ObjectIndex, SHN_LORESERVE, Section, locate};
+use crate::elf::{Array, Definition, EM_X86_64, ObjectIndex, SHN_LORESERVE, Section, locate};
 use crate::functions::FunctionList;
 use crate::link::reach::{Block, Edge, Local, Place, Reach};
 use crate::live::linked::linked_object::Linked;
@@ -285,7 +285,7 @@ impl<'a> Plain<'a> {
     fn kind(&self, section: u32, relocation: &Relocation) -> Option<Option<(&'static Kind, Way)>> {
         let index = &self.of.object.index;
         if index.lifted.len() != 0
-            && let Some(kind) = index.lifted(self.section(section)?.offset + relocation.offset)
+            && let Some(kind) = index.lifted(self.section(section)?.offset.saturating_add(relocation.offset))
         {
             return matches!(kind.operation, Operation::ThreadLocal(_)).then_some(Some((kind, Way::Lifted)));
         }
@@ -342,18 +342,16 @@ impl<'a> Plain<'a> {
     }
 
     /// Takes note of the memory that it asked for, and returns where its definitions are: 0 for discarded ones.
-    pub(in crate::link) fn place(&mut self, slab: &WritableSlab) -> Option<Vec<u64>> {
+    pub(in crate::link) fn place(&mut self, slab: &WritableSlab) -> Vec<u64> {
         self.parts.settle(slab);
         self.got.address = self.extras.map_or(0, |[got, ..]| self.parts.address_of(got));
-        let index = &self.of.object.index;
-        let mut definitions = Vec::with_capacity(index.definitions.len());
-        for (definition, decided) in index.definitions.iter().zip(self.of.definitions) {
-            definitions.push(match decided {
-                Defined::Discard(_) => 0,
-                _ => self.parts.address(definition.section)?.wrapping_add(definition.value),
-            });
-        }
-        Some(definitions)
+        let definitions = self.of.object.index.definitions.iter().zip(self.of.definitions);
+        let address = |(definition, decided): (&Definition, &Defined)| match decided {
+            Defined::Discard(_) => 0,
+            // Their sections are kept.
+            _ => self.parts.address(definition.section).map_or(0, |address| address.wrapping_add(definition.value)),
+        };
+        definitions.map(address).collect()
     }
 
     /// Writes it into that memory; `None` if a reference does not reach its target.

@@ -256,7 +256,8 @@ impl Parts {
             let into = self.segments[of.protection as usize];
             of.bytes != 0 && into.position == segment
         };
-        let contents = self.segments.iter().find(|of| of.alignment != 0 && of.position == segment).map(|of| of.contents);
+        let contents =
+            self.segments.iter().find(|of| of.alignment != 0 && of.position == segment).map(|of| of.contents);
         extras.iter().find(requested).map_or(contents.unwrap_or(0), |extra| extra.after) as usize
     }
 
