@@ -130,7 +130,8 @@ fn publish(plain: &[&LinkJob]) -> Result<()> {
 fn exports(objects: &[Decided]) -> Option<Exports> {
     let all = objects.iter().flat_map(|decided| &decided.definitions);
     let count = all.filter(|definition| matches!(definition, Defined::Export(_))).count();
-    (count != 0).then(|| Exports::new(count))
+    let are_near = || objects.iter().all(|decided| decided.object.index.large_sections.is_empty());
+    (count != 0).then(|| Exports::new(count, are_near()))
 }
 
 /// The object's name in errors for linker sets of several objects.

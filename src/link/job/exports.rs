@@ -10,14 +10,16 @@ pub(in crate::link) struct Exports {
     addresses: Box<[AtomicU64]>,
     /// Each [`NAME`] bytes long.
     names: OnceLock<String>,
+    /// Whether all lie in the arena.
+    pub(super) are_near: bool,
 }
 
 /// Bytes of a name.
 const NAME: usize = 18;
 
 impl Exports {
-    pub(super) fn new(count: usize) -> Self {
-        Self { addresses: (0..count).map(|_| AtomicU64::new(0)).collect(), names: OnceLock::new() }
+    pub(super) fn new(count: usize, are_near: bool) -> Self {
+        Self { addresses: (0..count).map(|_| AtomicU64::new(0)).collect(), names: OnceLock::new(), are_near }
     }
 
     /// Returns the address of a definition; `None` as long as it has none.

@@ -190,7 +190,8 @@ impl LinkJob {
         if self.sets.is_some() {
             return Ok(PlainLink::WantsGraph);
         }
-        let decisions = Decisions { object, externals, definitions, dead_sections };
+        let are_near = self.exports.as_ref().is_some_and(|exports| exports.are_near);
+        let decisions = Decisions { object, externals, definitions, dead_sections, are_near };
         let plain = Plain::new(decisions, &mut self.reach());
         let Some(mut plain) = plain else {
             self.reach().restart();

@@ -44,6 +44,8 @@ pub(in crate::link) struct Decisions<'a> {
     pub(in crate::link) externals: &'a [External],
     pub(in crate::link) definitions: &'a [Defined],
     pub(in crate::link) dead_sections: &'a [u32],
+    /// Whether exports of other objects lie in the arena.
+    pub(in crate::link) are_near: bool,
 }
 
 /// What an object is written for.
@@ -222,7 +224,7 @@ impl<'a> Plain<'a> {
                 (if to == section { Place::SameBlock } else { Place::OtherBlock }, value)
             }
             Target::Address(address) => (Place::AtAddress, address),
-            Target::Export(_) => (Place::InArena, 0),
+            Target::Export(_) => (if self.of.are_near { Place::InArena } else { Place::Elsewhere }, 0),
             Target::Unknown => return None,
         };
         let executable = self.section(section)?.mapped()?.0;

@@ -32,6 +32,11 @@ const TAKEN_BY_LD: &[(&[&str], &[&str])] = &[
         &["R_X86_64_PC8", "R_X86_64_PC16", "R_X86_64_PC32", "R_X86_64_PC64"],
         &["an import from data", "a weak import from data"],
     ),
+    // It takes what fits as a signed or as an unsigned number (`complain_overflow_bitfield`).
+    (
+        &["R_X86_64_PC8", "R_X86_64_PC16"],
+        &["its section from code", "its section from data", "its object from code", "its object from data"],
+    ),
     // It writes what holds if the library lies at 0.
     (
         &["R_X86_64_PC8", "R_X86_64_PC16", "R_X86_64_PC64", "R_X86_64_GOTOFF64"],
