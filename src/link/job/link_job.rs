@@ -175,9 +175,9 @@ impl LinkJob {
         })
     }
 
-    fn slab(&self, requests: &[SegmentRequest]) -> Result<WritableSlab> {
+    fn slab(&self, requests: &[SegmentRequest], reach: &Reach) -> Result<WritableSlab> {
         let index = &self.object.index;
-        let company = PlacementHints { shares: !self.reach().needs_one_slab(), batch: self.in_batch };
+        let company = PlacementHints { shares: !reach.needs_one_slab(), batch: self.in_batch };
         self.arena.allocate(&self.object.name, requests, company, |blame| match blame {
             Blame::Largest => blamed(index, None, |s| s.size),
             Blame::Alignment { segment } => blamed(index, requests.get(segment).map(|r| r.protection), |s| s.alignment),
@@ -192,12 +192,12 @@ impl LinkJob {
         }
         let are_near = self.exports.as_ref().is_some_and(|exports| exports.are_near);
         let decisions = Decisions { object, externals, definitions, dead_sections, are_near };
-        let plain = Plain::new(decisions, &mut self.reach());
-        let Some(mut plain) = plain else {
-            self.reach().restart();
+        let mut reach = self.reach();
+        let Some(mut plain) = Plain::new(decisions, &mut reach) else {
+            reach.restart();
             return Ok(PlainLink::WantsGraph);
         };
-        let slab = self.slab(&plain.requests())?;
+        let slab = self.slab(&plain.requests(), &reach)?;
         let definitions = plain.place(&slab);
         self.export(&definitions);
         if plain.is_together() {
@@ -205,10 +205,10 @@ impl LinkJob {
             (state.writable, state.linked.definitions) = (Some(slab), definitions);
             return Ok(PlainLink::Waits(Box::new(plain)));
         }
-        if self.write(&plain, slab, definitions) {
+        if self.write(&plain, slab, definitions, &mut reach) {
             return Ok(PlainLink::Written);
         }
-        self.reach().restart();
+        reach.restart();
         Ok(PlainLink::WantsGraph)
     }
 
@@ -217,7 +217,7 @@ impl LinkJob {
         let mut state = self.state();
         let (slab, definitions) = (state.writable.take(), std::mem::take(&mut state.linked.definitions));
         drop(state);
-        if slab.is_some_and(|slab| self.write(plain, slab, definitions)) {
+        if slab.is_some_and(|slab| self.write(plain, slab, definitions, &mut self.reach())) {
             return Ok(());
         }
         self.checked(|_, _| ())?;
@@ -227,13 +227,11 @@ impl LinkJob {
     }
 
     /// Writes a plain object; false if a reference does not reach its target.
-    fn write(&self, plain: &Plain<'_>, mut slab: WritableSlab, definitions: Vec<u64>) -> bool {
-        let mut reach = self.reach();
+    fn write(&self, plain: &Plain<'_>, mut slab: WritableSlab, definitions: Vec<u64>, reach: &mut Reach) -> bool {
         let export = |number| self.exports.as_ref()?.address(number);
         let module = self.storage.as_ref().map(|storage| storage.module());
-        let mut around = Around { reach: &mut reach, export, module };
+        let mut around = Around { reach, export, module };
         let Some(linked) = plain.write(&mut slab, definitions, &mut around) else { return false };
-        drop(reach);
         #[cfg(slabjit_faults)]
         if compare::is_wanted(self.object.bytes.len()) {
             self.compare(plain, &mut slab, &linked);
@@ -391,7 +389,7 @@ impl LinkHost for LinkJob {
 
     fn allocate(&self, segments: &[shim::slabjit_segment], addresses: &mut [u64], written: &mut [u64]) -> Result<()> {
         let requests = segments.iter().map(|s| self.request(s)).collect::<Result<Vec<_>>>()?;
-        let slab = self.slab(&requests)?;
+        let slab = self.slab(&requests, &self.reach())?;
         for ((address, written), placed) in addresses.iter_mut().zip(written).zip(slab.placements()) {
             (*address, *written) = (placed.address as u64, placed.written as u64);
         }

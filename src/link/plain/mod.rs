@@ -66,7 +66,7 @@ pub(in crate::link) struct Plain<'a> {
     symbols: Symbols,
     parts: Parts,
     /// The records of the unwind table, if not all are kept.
-    records: Option<Records>,
+    records: Option<Box<Records>>,
     /// Whether code loads from the GOT.
     has_loads: bool,
     got: Got,
@@ -165,9 +165,7 @@ impl<'a> Plain<'a> {
         let is_kept = |record: &frames::Record| record.function.is_none_or(|function| self.parts.is_kept(function));
         if records.iter().all(is_kept) {
             self.parts.keep_frames(None);
-            for relocation in relocations.iter() {
-                self.reference(frames, &relocation, waiting, reach)?;
-            }
+            self.references(frames, relocations, waiting, reach)?;
             return self.follow(waiting, reach);
         }
         loop {
@@ -183,9 +181,7 @@ impl<'a> Plain<'a> {
                     if std::mem::replace(&mut record.is_kept, true) {
                         continue;
                     }
-                    for relocation in relocations.within(record.relocations.clone()).iter() {
-                        self.reference(frames, &relocation, waiting, reach)?;
-                    }
+                    self.references(frames, relocations.within(record.relocations.clone()), waiting, reach)?;
                 }
             }
             if !is_new {
@@ -195,23 +191,36 @@ impl<'a> Plain<'a> {
         }
         let bytes = frames::lay_out(&mut records, self.section(frames)?.alignment)?;
         self.parts.keep_frames(Some(bytes));
-        self.records = Some(records);
+        self.records = Some(Box::new(records));
         Some(())
     }
 
     fn follow(&mut self, waiting: &mut Waiting, reach: &mut Reach) -> Option<()> {
         while let Some(section) = waiting.pop() {
-            for relocation in self.relocations(section)?.iter() {
-                self.reference(section, &relocation, waiting, reach)?;
-            }
+            self.references(section, self.relocations(section)?, waiting, reach)?;
         }
         Some(())
     }
 
-    /// Keeps what a reference in a section leads to, and surveys it.
-    fn reference(
+    /// Keeps what references in a section lead to, and surveys them.
+    fn references(
         &mut self,
         section: u32,
+        relocations: Relocations<'_>,
+        waiting: &mut Waiting,
+        reach: &mut Reach,
+    ) -> Option<()> {
+        let (of, contents) = (self.section(section)?, self.contents(section)?);
+        for relocation in relocations.iter() {
+            self.reference((section, of.is_executable(), contents), &relocation, waiting, reach)?;
+        }
+        Some(())
+    }
+
+    #[inline]
+    fn reference(
+        &mut self,
+        (section, executable, contents): (u32, bool, &[u8]),
         relocation: &Relocation,
         waiting: &mut Waiting,
         reach: &mut Reach,
@@ -227,7 +236,6 @@ impl<'a> Plain<'a> {
             Target::Export(_) => (if self.of.are_near { Place::InArena } else { Place::Elsewhere }, 0),
             Target::Unknown => return None,
         };
-        let executable = self.section(section)?.mapped()?.0;
         if way == Way::Got {
             self.has_loads = true;
             // JITLink has entries by names.
@@ -241,7 +249,7 @@ impl<'a> Plain<'a> {
         }
         let (number, offset, addend) = (kind.number, relocation.offset as usize, relocation.addend);
         let edge = Edge { relocation: number, offset, place, addend, target: to, symbol: &[] };
-        let bridged = reach.survey_one(self.parts.bytes(), executable, self.contents(section)?, edge, kind);
+        let bridged = reach.survey_one(self.parts.bytes(), executable, contents, edge, kind);
         if bridged {
             // JITLink has stubs for these, and bridges are what it has not.
             return (self.of.object.index.machine == EM_X86_64 && is_branch_out && addend == -4).then_some(());
@@ -371,7 +379,7 @@ impl<'a> Plain<'a> {
             let contents = self.contents(part)?;
             let address = self.parts.address(part)?;
             let memory = self.parts.memory(part, slab)?;
-            if let Some(records) = self.records.as_ref().filter(|_| self.parts.frames() == Some(part)) {
+            if let Some(records) = self.records.as_deref().filter(|_| self.parts.frames() == Some(part)) {
                 self.write_records(records, contents, memory, address, around)?;
                 continue;
             }

@@ -149,7 +149,7 @@ impl Parts {
                 self.put(index, frames);
             }
             for i in 1..self.all.len() {
-                if index.sections[i].has_contents == has_contents && i != frames {
+                if self.all[i].is_kept && index.sections[i].has_contents == has_contents && i != frames {
                     self.put(index, i);
                 }
             }

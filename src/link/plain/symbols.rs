@@ -1,5 +1,7 @@
 //! Where references to symbols lead.
 
+use smallvec::SmallVec;
+
 use crate::elf::ObjectIndex;
 use crate::elf::link_tables::{LinkTables, SymbolPlace};
 use crate::live::resolve::decided::{Defined, External};
@@ -18,7 +20,7 @@ pub(super) enum Target {
 
 /// The targets of an object's symbols, by index.
 pub(super) struct Symbols {
-    targets: Vec<Target>,
+    targets: SmallVec<[Target; 8]>,
     /// Whether other objects of the batch refer to it, or it refers to them.
     pub(super) is_together: bool,
 }
@@ -31,7 +33,7 @@ impl Symbols {
         externals: &[External],
         decided: &[Defined],
     ) -> Option<Self> {
-        let mut targets = vec![Target::Unknown; tables.symbol_count()];
+        let mut targets = SmallVec::from_elem(Target::Unknown, tables.symbol_count());
         let (mut externals, mut definitions) = (externals.iter(), index.definitions.iter().zip(decided));
         let mut is_together = false;
         for (i, symbol) in tables.symbols() {
