@@ -147,6 +147,7 @@ impl Suite {
             dead_sections: Vec::new(),
             number: 0,
             position: 0,
+            exports: None,
             sets: None,
             storage: None,
             in_batch: false,
