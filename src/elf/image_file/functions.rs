@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 
-use memchr::memchr_iter;
 use object::pod;
 
 use super::index::ImageIndex;
@@ -69,7 +68,7 @@ impl<'a> ImageFunctions<'a> {
         let are_names = names.starts_with(NAMES_START.as_bytes())
             && names.ends_with(&[0])
             && std::str::from_utf8(names).is_ok()
-            && memchr_iter(0, names).count() == SECTION_NAMES + self.len();
+            && names.iter().filter(|byte| **byte == 0).count() == SECTION_NAMES + self.len();
         let (mut last, mut name) = (0, NAMES_START.len());
         // Each name begins behind a zero, and there is one zero for each name: none has a zero inside.
         let are_symbols = self.symbols.iter().all(|symbol| {

@@ -1,6 +1,6 @@
 //! Names of a table, with a limit of their bytes: many hostile symbols may share a long name.
 
-use memchr::memchr;
+use std::ffi::CStr;
 
 /// Reads names of a table.
 pub(crate) struct Names<'a> {
@@ -20,10 +20,9 @@ impl<'a> Names<'a> {
         let start = at as usize;
         let bytes = self.table.get(start..)?;
         let bytes = bytes.get(..self.left).unwrap_or(bytes);
-        let length = memchr(0, bytes);
-        self.left -= length.unwrap_or(bytes.len());
-        let length = length.filter(|length| *length != 0)?;
-        std::str::from_utf8(bytes.get(..length)?).ok()
+        let name = CStr::from_bytes_until_nul(bytes).ok();
+        self.left -= name.map_or(bytes.len(), CStr::count_bytes);
+        name.filter(|name| !name.is_empty())?.to_str().ok()
     }
 }
 
