@@ -75,7 +75,7 @@ impl ArenaConfig {
     /// The default of `quarantine`.
     pub(crate) const QUARANTINE: usize = 64 << 20;
     /// The default of `warm`.
-    pub(crate) const WARM: usize = 4 << 20;
+    pub(crate) const WARM: usize = 8 << 20;
 }
 
 impl Default for ArenaConfig {
@@ -290,12 +290,16 @@ impl Arena {
             *to_prepare = (*to_prepare * 2).min(most_ready(self.page));
             fresh
         };
-        if self.mapping.protect(&fresh, Protection::ReadWrite).is_err() {
+        let warm = self.warm_up(&fresh);
+        let writable = self.mapping.protect(&fresh, Protection::ReadWrite).is_ok();
+        if !writable || self.mapping.clear(&warm).is_err() {
             // If the call for the slab alone fails too, it reports the error.
-            self.state().ranges.free(fresh);
+            self.clean(fresh, false);
             return None;
         }
-        self.populate(&fresh);
+        if warm.is_empty() {
+            self.populate(&fresh);
+        }
         let (span, rest) = {
             let mut state = self.state();
             let rest = if state.ready.end == fresh.start {

@@ -1,6 +1,6 @@
-//! Pages of removed slabs that keep their memory, without access, while their addresses rest: the next slab of such a
-//! size gets the memory, moved to its own addresses. New pages take the kernel longer (293 pages: 320 µs to bring in and
-//! 70 to take away; 17 to move).
+//! Pages of removed slabs that keep their memory, without access, while their addresses rest: the next slabs get the
+//! memory, moved to their own addresses. New pages take the kernel longer (293 pages: 320 µs to bring in and 70 to take
+//! away; 17 to move).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -35,6 +35,10 @@ impl Warm {
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Returns whether a removed range of this size is worth keeping.
@@ -78,10 +82,10 @@ impl Warm {
         Some(Taken { pages, rest })
     }
 
-    /// Takes what is kept of a range whose addresses have rested.
+    /// Takes a range that has some of the addresses which have rested.
     pub(super) fn remove(&mut self, rested: &Range<usize>) -> Option<Range<usize>> {
-        // Addresses rest in the order in which they were removed: it is among the oldest.
-        let at = self.kept.iter().position(|range| rested.contains(&range.start))?;
+        // Addresses rest in the order in which they were removed: it is among the oldest. Neighbours are one range.
+        let at = self.kept.iter().position(|range| range.start < rested.end && rested.start < range.end)?;
         let range = self.kept.remove(at)?;
         self.bytes -= range.len();
         Some(range)

@@ -122,6 +122,28 @@ impl Arena {
         self.take_pages_away(range, false)
     }
 
+    /// Keeps the memory of [recorded](Self::note) ranges for other slabs, with one call for neighbours.
+    pub(in crate::memory) fn keep_warm(
+        &self,
+        range: &Range<usize>,
+        records: impl IntoIterator<Item = RecordId>,
+    ) -> io::Result<()> {
+        if !self.keeps_warm(range.len()) {
+            return self.take_away(range, records);
+        }
+        records.into_iter().for_each(|record| self.mark_removed(record));
+        self.mapping.deny(range)?;
+        self.push_warm(&mut self.state(), range.clone());
+        Ok(())
+    }
+
+    fn push_warm(&self, state: &mut State, range: Range<usize>) {
+        state.warm.push(range);
+        while let Some(oldest) = state.warm.pop_over_limit()
+            && self.cool(state, oldest)
+        {}
+    }
+
     /// Lets the addresses of a recorded slab rest; later they become free. Takes its memory away, unless that has been
     /// [done](Self::take_away), or keeps it for another slab.
     pub(in crate::memory) fn retire(&self, range: Range<usize>, record: RecordId, pages: Pages) {
@@ -139,12 +161,14 @@ impl Arena {
             return;
         }
         if is_kept {
-            state.warm.push(range.clone());
-            while let Some(oldest) = state.warm.pop_over_limit()
-                && self.cool(&mut state, oldest)
-            {}
+            self.push_warm(&mut state, range.clone());
         }
         self.rest(state, Resting::in_arena(&range, record));
+    }
+
+    /// Returns the most bytes of removed slabs that are kept for others.
+    pub(in crate::memory) fn most_warm(&self) -> usize {
+        if self.writes_code_elsewhere() { 0 } else { self.state().warm.limit() }
     }
 
     /// Returns whether the pages of a removed slab of this size are kept for others.

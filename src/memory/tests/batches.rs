@@ -25,11 +25,12 @@ fn counted(calls: &[Call], which: Call) -> usize {
     calls.iter().filter(|call| **call == which).count()
 }
 
-/// Neighbours' code and constants are adjacent; otherwise each slab would need two calls.
+/// Neighbours' code and constants are adjacent; otherwise each slab would need two calls. All are protected as constants
+/// at first, up to data.
 #[test]
 fn neighbours_are_protected_by_one_call() {
     let object = small_object();
-    for (segments, protections) in [(&object[..2], COUNT + 1), (&object[..], 2 * COUNT - 1), (&object[..1], 1)] {
+    for (segments, protections) in [(&object[..2], COUNT / 2 + 2), (&object[..], 2 * COUNT - 2), (&object[..1], 1)] {
         let arena = arena(8 * MIB);
         let slabs = batch(&arena, segments);
         let mut contents = Vec::new();
@@ -104,7 +105,7 @@ fn all_are_published_or_none() {
             break;
         }
     }
-    assert_eq!(refused, 2 * COUNT - 1);
+    assert_eq!(refused, 2 * COUNT - 2);
 }
 
 /// Ranges that cannot be taken away together are tried one by one, and lost only if that fails too.

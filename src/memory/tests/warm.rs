@@ -97,16 +97,61 @@ fn addresses_that_have_rested_have_no_memory() {
 
 /// Neighbours that are removed together.
 #[test]
-fn a_batch_keeps_its_memory_if_there_is_room() {
-    for (warm, kept) in [(4 * MIB, true), (MIB / 2, false)] {
+fn a_batch_keeps_the_memory_for_which_there_is_room() {
+    for (warm, kept) in [(4 * MIB, 4), (MIB / 2, 2), (MIB / 16, 0)] {
         let arena = warm_arena(warm);
         let slabs: Vec<_> = (0..4).map(|_| load(&arena, 64).unwrap()).collect();
         let spans: Vec<_> = slabs.iter().map(PublishedSlab::span).collect();
-        PublishedSlab::give_back(slabs);
-        for span in spans {
-            assert_eq!((access(&span), rss(&span)), ("---p".to_owned(), if kept { span.len() } else { 0 }));
+        let ((), calls) = fault::with(|_, _| false, || PublishedSlab::give_back(slabs));
+        assert_eq!(calls.iter().filter(|call| **call == Call::Deny).count(), usize::from(kept != 0), "{calls:?}");
+        for (i, span) in spans.iter().enumerate() {
+            assert_eq!((access(span), rss(span)), ("---p".to_owned(), if i < kept { span.len() } else { 0 }));
         }
+        let kept: usize = spans.iter().take(kept).map(Range::len).sum();
+        assert_eq!(arena.stats().warm_bytes, kept);
     }
+}
+
+/// Their addresses rest one by one, and the last may be the first to be woken.
+#[test]
+fn neighbours_lose_their_memory_together() {
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]] {
+        let config = ArenaConfig { size: 32 * MIB, place: None, warm: 4 * MIB, quarantine: MIB, packed: None };
+        let arena = Arena::reserve(&config).unwrap();
+        let slabs: Vec<_> = (0..4).map(|_| load(&arena, 64).unwrap()).collect();
+        let spans: Vec<_> = slabs.iter().map(PublishedSlab::span).collect();
+        let mut slabs: Vec<_> = slabs.into_iter().map(Some).collect();
+        PublishedSlab::give_back(order.iter().map(|i| slabs[*i].take().unwrap()).collect());
+        assert!(spans.iter().all(|span| rss(span) == span.len()));
+        // Another one gets the memory of the first and of a part of the second, and the first to be woken takes the rest
+        // of the memory along, if it has some.
+        let other = life(&arena, 112);
+        let woken: Vec<usize> = (0..4).filter(|i| arena.occupant(spans[*i].start).is_none()).collect();
+        assert_eq!(woken, [order[0]]);
+        let rest = if order[0] == 0 { 4 * spans[0].len() - other.len() } else { 0 };
+        assert_eq!(spans.iter().map(rss).sum::<usize>(), rest, "{order:?}");
+        assert_eq!((rss(&spans[order[0]]), arena.stats().warm_bytes), (0, rest + other.len()));
+    }
+}
+
+/// Small slabs get it, too: prepared pages are made of it.
+#[test]
+fn small_slabs_get_the_memory() {
+    let arena = warm_arena(4 * MIB);
+    drop(load(&arena, 256).unwrap());
+    let kept = arena.stats().warm_bytes;
+    let (small, calls) = fault::with(|_, _| false, || allocate(&arena, &small_object()).unwrap());
+    assert!(calls.contains(&Call::MoveMemory) && !calls.contains(&Call::Populate), "{calls:?}");
+    assert!(arena.stats().warm_bytes < kept);
+    for placed in small.placements() {
+        assert!(read(placed.address, placed.size).iter().all(|byte| *byte == 0));
+    }
+    // A refusal costs the pages, and nothing else.
+    let arena = warm_arena(4 * MIB);
+    drop(load(&arena, 256).unwrap());
+    let kept = arena.stats().warm_bytes;
+    let (_small, _) = fault::with(|_, call| call == Call::MoveMemory, || allocate(&arena, &small_object()).unwrap());
+    assert!(arena.stats().warm_bytes < kept);
 }
 
 #[test]
