@@ -357,10 +357,12 @@ impl JitEngineBuilder {
         self
     }
 
-    /// Keeps up to so many bytes of removed objects' pages in memory, for the next objects of more than 16 KiB: 4 MiB by
-    /// default, none with 0 or without a [quarantine](Self::quarantine). Their addresses rest as all others: nobody can
-    /// read, write or run what is kept, and it is zero before another object gets it, at other addresses. The buffer
-    /// for the bytes of an object of more than 64 KiB is kept, too, if it is not larger.
+    /// Keeps up to so many bytes of removed objects' pages in memory, for the next objects: 8 MiB by default, none with
+    /// 0 or without a [quarantine](Self::quarantine). They are the pages of objects of more than 16 KiB, and of smaller
+    /// ones that were removed together. Their addresses rest as all others: nobody can read, write or run what is kept,
+    /// and it is zero before another object gets it, at other addresses. With [`SlabLayout::Packed`], small objects
+    /// have no pages of their own. The buffer for the bytes of an object of more than 64 KiB is kept, too, if it is not
+    /// larger.
     #[must_use]
     pub fn warm_pages(mut self, bytes: usize) -> Self {
         self.arena.warm = bytes;
