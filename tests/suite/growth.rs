@@ -153,6 +153,19 @@ fn groups(n: usize) -> Vec<String> {
     vec![times(n, group), times(n, group)]
 }
 
+/// Functions that only the tables of others' unwind records refer to: the last leads to the one before it, and so on.
+fn functions_of_tables(n: usize) -> Vec<String> {
+    let function = |i: usize| {
+        let before = i.checked_sub(1).map_or("0".to_owned(), |before| format!("f{before}"));
+        format!(
+            ".section .text.f{i},\"ax\",%progbits\nf{i}: .cfi_startproc\n.cfi_lsda 0x1b, table{i}\nret\n.cfi_endproc\n\
+             .section .table.f{i},\"a\",%progbits\ntable{i}: .quad {before}"
+        )
+    };
+    let unused = ".section .text.unused,\"ax\",%progbits\n.cfi_startproc\nret\n.cfi_endproc\n";
+    vec![times(n, function) + unused + &format!(".data\n.globl last\nlast: .quad f{}\n", n - 1)]
+}
+
 fn initialisers(n: usize) -> Vec<String> {
     vec![FUNCTION.to_owned() + &times(n, |i| format!(".section .init_array.{i},\"aw\",%init_array\n.quad f"))]
 }
@@ -185,6 +198,7 @@ const KEPT: &[Shape] = &[
     ("retained_zeros", 20_000, retained_zeros),
     ("groups", 5000, groups),
     ("initialisers", 10_000, initialisers),
+    ("functions_of_tables", 2000, functions_of_tables),
 ];
 
 fn checking() {

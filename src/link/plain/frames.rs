@@ -69,6 +69,20 @@ pub(super) fn read(
     (at == contents.len() && relocations.next().is_none()).then_some(all)
 }
 
+/// Returns the sections of functions, sorted, each with the position of a record about it.
+pub(super) fn by_function(records: &Records) -> Vec<(u32, usize)> {
+    let functions = records.iter().enumerate().filter_map(|(at, record)| Some((record.function?, at)));
+    let mut all: Vec<_> = functions.collect();
+    all.sort_unstable();
+    all
+}
+
+/// Returns the positions of the records about functions in a section.
+pub(super) fn of(by_function: &[(u32, usize)], section: u32) -> impl Iterator<Item = usize> {
+    let first = by_function.partition_point(|(of, _)| *of < section);
+    by_function.iter().skip(first).take_while(move |(of, _)| *of == section).map(|(_, at)| *at)
+}
+
 /// Lays the kept records out, one behind the other, and returns their size; `None` if that differs from JITLink's
 /// order, in which the first one keeps its distance from a multiple of the table's alignment.
 pub(super) fn lay_out(records: &mut Records, alignment: u64) -> Option<u64> {
