@@ -1,5 +1,5 @@
-// Exceptions cross inline functions that both objects define: the unwind table of the second loses its records of them, and keeps those
-// before, between and behind.
+// Exceptions cross inline functions that both objects define: the unwind table of the second loses its records of them,
+// and keeps those before, between and behind.
 //# with: comdat_unwind_other.cc
 //# call: here(3) = 1103
 //# call: here(-4) = 2004

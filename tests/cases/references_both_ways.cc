@@ -26,5 +26,7 @@ int set(int n) {
     return both;
 }
 int through_table(int which, int n) { return table_there[which](n); }
-int same() { return (address_there() == &data_here) + (table_here[0] == table_there[0]) + (table_here[1] == table_there[1]); }
+int same() {
+    return (address_there() == &data_here) + (table_here[0] == table_there[0]) + (table_here[1] == table_there[1]);
+}
 }

@@ -60,10 +60,10 @@ pub(in crate::link) struct Plain<'a> {
     /// Whether code loads from the GOT.
     has_loads: bool,
     got: Got,
-    /// What JITLink does not make, or makes otherwise: GOT entries, jumps to what is far away, and the addresses that
-    /// these and references to thread-local variables load.
+    /// Memory beside the sections: GOT entries; jumps to what is far away; and what these jumps, and references to
+    /// thread-local variables, load.
     extras: Option<[Extra; 3]>,
-    /// The fields that lead there, or that do without: section and offset.
+    /// The fields that JITLink fills differently (see [`apart`](Self::apart)): section and offset.
     #[cfg(slabjit_faults)]
     apart: Vec<(u32, u64)>,
 }
@@ -74,7 +74,7 @@ enum Way {
     Direct,
     /// From the symbol's GOT entry.
     Got,
-    /// From the object's memory for references that JITLink does not know.
+    /// From an entry of ours for a thread-local variable, as JITLink does not know the kind.
     Lifted,
 }
 
@@ -251,7 +251,7 @@ impl<'a> Plain<'a> {
         let edge = Edge { relocation: number, offset, place, addend, target: to, symbol: &[] };
         let bridged = reach.survey_one(self.parts.bytes(), executable, contents, edge, kind);
         if bridged {
-            // JITLink has stubs for these, and bridges are what it has not.
+            // A call gets a jump, as it gets a stub of JITLink's. Other references are bridged where JITLink links.
             return (self.of.object.index.machine == EM_X86_64 && is_branch_out && addend == -4).then_some(());
         }
         let fits = way == Way::Lifted || !self.symbols.is_together || reach.always_fits(kind, &edge);
@@ -338,14 +338,15 @@ impl<'a> Plain<'a> {
         self.parts.requests()
     }
 
-    /// Returns the fields that lead to what JITLink makes elsewhere, by segment and offset: stubs, of which it does
-    /// without those of targets that are near enough, and what references to thread-local variables load.
+    /// Returns the fields that JITLink fills differently, by segment and offset. It makes a stub for each function that
+    /// is called outside the object, near or far, so that its stubs and what lies behind them are elsewhere: branches
+    /// out of the object differ, and references to thread-local variables.
     #[cfg(slabjit_faults)]
     pub(in crate::link) fn apart(&self) -> Vec<(usize, usize)> {
         self.apart.iter().filter_map(|(section, offset)| self.parts.place(*section, *offset)).collect()
     }
 
-    /// Returns how many bytes of a segment have nothing that JITLink makes elsewhere.
+    /// Returns how many bytes of a segment are at the same place in JITLink's.
     #[cfg(slabjit_faults)]
     pub(in crate::link) fn comparable(&self, segment: usize) -> usize {
         self.parts.end_before(segment, self.extras.as_ref().map_or(&[], |[_, rooms @ ..]| rooms))

@@ -249,7 +249,7 @@ impl Parts {
         Some((segment, (part.offset + offset) as usize))
     }
 
-    /// Returns where something was added to a segment that has so many bytes of contents.
+    /// Returns where the contents of a requested segment ended before one of these was added.
     #[cfg(slabjit_faults)]
     pub(super) fn end_before(&self, segment: usize, extras: &[Extra]) -> usize {
         let requested = |of: &&Extra| {

@@ -122,7 +122,8 @@ impl Arena {
         self.take_pages_away(range, false)
     }
 
-    /// Keeps the memory of [recorded](Self::note) ranges for other slabs, with one call for neighbours.
+    /// Keeps the memory of [recorded](Self::note) ranges for other slabs, with one call for neighbours. Takes it away
+    /// if it is too little to be kept.
     pub(in crate::memory) fn keep_warm(
         &self,
         range: &Range<usize>,

@@ -25,8 +25,8 @@ fn counted(calls: &[Call], which: Call) -> usize {
     calls.iter().filter(|call| **call == which).count()
 }
 
-/// Neighbours' code and constants are adjacent; otherwise each slab would need two calls. All are protected as constants
-/// at first, up to data.
+/// Neighbours' code and constants are adjacent; otherwise each slab would need two calls. One call makes everything up
+/// to data constants, and the code follows.
 #[test]
 fn neighbours_are_protected_by_one_call() {
     let object = small_object();

@@ -123,8 +123,8 @@ fn neighbours_lose_their_memory_together() {
         let mut slabs: Vec<_> = slabs.into_iter().map(Some).collect();
         PublishedSlab::give_back(order.iter().map(|i| slabs[*i].take().unwrap()).collect());
         assert!(spans.iter().all(|span| rss(span) == span.len()));
-        // Another one gets the memory of the first and of a part of the second, and the first to be woken takes the rest
-        // of the memory along, if it has some.
+        // Another one gets the memory of the first and of a part of the second. The first to be woken takes the rest of
+        // the memory along, if it has some.
         let other = life(&arena, 112);
         let woken: Vec<usize> = (0..4).filter(|i| arena.occupant(spans[*i].start).is_none()).collect();
         assert_eq!(woken, [order[0]]);
