@@ -275,7 +275,7 @@ impl Arena {
     ) -> Option<RecordId> {
         let runs = runs.iter(self.range().start).map(|run| run.addresses);
         let kept = (|| self.keep(functions, &self.range()), functions.frames);
-        self.history.note_lines(&mut self.state().writer, runs, (library, object), kept)
+        self.history.note_granules(&mut self.state().writer, runs, (library, object), kept)
     }
 
     /// Takes addresses whose pages are writable and present. Also returns the last protection of the batch's slab

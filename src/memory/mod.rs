@@ -4,7 +4,7 @@
 //! ```text
 //! Arena      at most 2 GiB − 32 MiB of reserved addresses, so that every 32-bit reference inside it is in range
 //!  ├ slab    R-X | R-- | RW- | segments that are only needed until finalisation (in batches, every other one begins with RW-)
-//!  └ areas   of a pool each: R-X, R-- or RW-, in which packed objects have whole cache lines
+//!  └ areas   of a pool each: R-X, R-- or RW-, in which packed objects have whole granules
 //! ```
 //!
 //! A slab goes through typestates, each of which consumes the one before: `WritableSlab` (everything `RW-`, contents

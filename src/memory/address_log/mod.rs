@@ -2,7 +2,7 @@
 //! allocate, so that a signal handler can read.
 
 mod directory;
-mod lines;
+mod granules;
 mod listed;
 mod occupant;
 mod record;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use once_cell::race::OnceBox;
 
 use crate::functions::{FunctionTable, SymbolRange, SymbolTables};
-use crate::memory::address_log::lines::Lines;
+use crate::memory::address_log::granules::Granules;
 pub(super) use crate::memory::address_log::listed::Listed;
 pub(crate) use crate::memory::address_log::listed::{Owner, any_arena, former_owner, owner};
 pub(crate) use crate::memory::address_log::occupant::Occupant;
@@ -29,8 +29,8 @@ pub(super) struct History {
     page: usize,
     /// The last record of each page, or 0.
     pages: Box<[OnceBox<[AtomicU32; PAGES]>]>,
-    /// The last record of each packed cache line.
-    lines: Lines,
+    /// The last record of each granule of packed objects.
+    granules: Granules,
     /// In two levels, so that unused records take little memory.
     records: [OnceBox<Group>; GROUPS],
     /// Records of mappings outside the arena.
@@ -85,7 +85,7 @@ impl History {
         Self {
             page,
             pages: (0..pages).map(|_| OnceBox::new()).collect(),
-            lines: Lines::new(&arena),
+            granules: Granules::new(&arena),
             arena,
             records: [const { OnceBox::new() }; GROUPS],
             outside: AtomicUsize::new(0),
@@ -122,7 +122,7 @@ impl History {
     }
 
     /// Like [`note`](Self::note), for a packed object.
-    pub(super) fn note_lines(
+    pub(super) fn note_granules(
         &self,
         writer: &mut Writer,
         runs: impl Iterator<Item = Range<usize>>,
@@ -134,20 +134,20 @@ impl History {
         let names = (library.clone(), object.clone());
         let kept = (functions(), self.place_of(frames));
         self.record(id)?.write(&mut writer.seen, &self.arena, writer.generation, names, kept);
-        runs.for_each(|run| self.lines.set(&run, Some(id)));
+        runs.for_each(|run| self.granules.set(&run, Some(id)));
         Some(id)
     }
 
     /// Like [`forget`](Self::forget), for a packed object.
-    pub(super) fn forget_lines(
+    pub(super) fn forget_granules(
         &self,
         writer: &mut Writer,
         id: RecordId,
         runs: impl Iterator<Item = Range<usize>>,
     ) -> Forgotten {
         let Some(record) = self.record(id) else { return Forgotten::default() };
-        // Clears the lines before the record is reused: its reader checks the line again.
-        runs.for_each(|run| self.lines.set(&run, None));
+        // Clears the granules before the record is reused: its reader checks the granule again.
+        runs.for_each(|run| self.granules.set(&run, None));
         writer.free.push(id);
         Forgotten(record.clear(&mut writer.seen, &self.readers))
     }
@@ -183,9 +183,9 @@ impl History {
     pub(super) fn find(&self, address: usize) -> Option<Occupant> {
         let reading = self.readers.enter();
         if self.is_inside(address) {
-            if let Some(id) = self.lines.get(address) {
+            if let Some(id) = self.granules.get(address) {
                 let occupant = self.read(self.record(id)?, address, &reading)?;
-                let start = self.lines.start_of(address, id)?;
+                let start = self.granules.start_of(address, id)?;
                 return Some(Occupant { start, ..occupant });
             }
             let page = (address - self.arena.start) / self.page;

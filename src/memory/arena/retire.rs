@@ -251,7 +251,7 @@ impl Arena {
             quarantine::Place::Outside(outside) => self.history.forget(writer, record, outside.range.start),
             quarantine::Place::Packed(packed) => {
                 let runs = packed.runs.iter(self.range().start).map(|run| run.addresses);
-                self.history.forget_lines(writer, record, runs)
+                self.history.forget_granules(writer, record, runs)
             }
         };
         forgotten.symbols().for_each(|symbols| self.mapping.unlist(symbols));

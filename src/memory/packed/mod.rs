@@ -1,4 +1,5 @@
-//! Packing of small objects: one pool per protection, in which an object takes only as many cache lines as it needs.
+//! Packing of small objects: one pool per protection, in which an object takes only as many granules as it needs:
+//! small functions of several objects share a cache line.
 //!
 //! Code and constants are written through a second view of their memory ([`views`]), so that no page changes its
 //! protection when an object is added. If the system does not allow that, objects take whole pages
@@ -30,7 +31,8 @@ use crate::memory::{Lifetime, Protection, SegmentRequest, membarrier};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PackedMode {
-    /// Objects take cache lines. Code and constants are shared memory, which is written through a second view.
+    /// Objects take multiples of 16 bytes, and whole cache lines for variables. Code and constants are shared memory,
+    /// which is written through a second view.
     TwoViews,
     /// Objects take pages, whose protection changes for each object: the system provides no memory with an executable
     /// second view.
@@ -42,8 +44,11 @@ pub enum PackedMode {
 pub(super) const SMALL: usize = 32 << 10;
 /// The largest objects that are packed when there are too many mappings for slabs.
 pub(super) const MOST: usize = 256 << 10;
-/// A cache line of x86-64, and of most AArch64.
-pub(super) const LINE: usize = 64;
+/// The smallest piece of code or constants, and the alignment that compilers give functions.
+pub(super) const GRANULE: usize = 16;
+/// A cache line of x86-64, and of most AArch64: the smallest piece of memory that code writes, so that no two objects'
+/// threads write to one line.
+const LINE: usize = 64;
 /// The size of a pool's first area; later ones are larger. After a fork, all pools begin anew.
 const FIRST_AREA: usize = 256 << 10;
 const AREA_GROWTH: usize = 8;
@@ -256,11 +261,11 @@ impl Epoch {
     fn new(packing: &Packing, arena: &Mapping) -> Self {
         let views = || Views::new(arena.range(), packing.hardened).ok();
         let views = if packing.striped { None } else { views() };
-        let granule = if views.is_some() { LINE } else { packing.page };
         let pools = packed_runs::PROTECTIONS.map(|protection| match protection {
+            _ if views.is_none() => Pool::new(packing.page, FIRST_STEP),
             // Each growth takes memory of its own and hence a mapping, so an area grows at once.
-            Protection::ReadExecute | Protection::Read if views.is_some() => Pool::new(granule, usize::MAX),
-            _ => Pool::new(granule, FIRST_STEP),
+            Protection::ReadExecute | Protection::Read => Pool::new(GRANULE, usize::MAX),
+            Protection::ReadWrite => Pool::new(LINE, FIRST_STEP),
         });
         Self { number: packing.epochs, forks: fork_guard::forks(), views, pools, outstanding: 0 }
     }

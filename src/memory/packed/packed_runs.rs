@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::memory::Protection;
-use crate::memory::packed::{LINE, MOST};
+use crate::memory::packed::{GRANULE, MOST};
 
 pub(super) const PROTECTIONS: [Protection; 3] = [Protection::ReadExecute, Protection::Read, Protection::ReadWrite];
 
@@ -14,30 +14,30 @@ pub(in super::super) struct PackedRun {
     pub(in super::super) protection: Protection,
 }
 
-/// Cache lines by protection: the first of each run, counted from the arena's start, and how many; an absent run has
+/// Granules by protection: the first of each run, counted from the arena's start, and how many; an absent run has
 /// none. Small, as thousands may rest.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in super::super) struct PackedRuns {
     starts: [u32; 3],
-    lines: [u16; 3],
+    granules: [u16; 3],
 }
 
-const _: () = assert!(MOST / LINE < u16::MAX as usize);
+const _: () = assert!(MOST / GRANULE < u16::MAX as usize);
 
 impl PackedRuns {
     pub(super) fn set(&mut self, arena: usize, protection: Protection, range: &Range<usize>) {
         // An arena has fewer than 4 GiB, and a run no more than all bytes of a packed object.
-        self.starts[protection as usize] = ((range.start - arena) / LINE) as u32;
-        self.lines[protection as usize] = (range.len() / LINE) as u16;
+        self.starts[protection as usize] = ((range.start - arena) / GRANULE) as u32;
+        self.granules[protection as usize] = (range.len() / GRANULE) as u16;
     }
 
     /// Returns all runs of an object in the arena at this address.
     pub(in super::super) fn iter(&self, arena: usize) -> impl Iterator<Item = PackedRun> {
-        let runs = PROTECTIONS.into_iter().zip(self.starts.into_iter().zip(self.lines));
-        let runs = runs.filter(|(_, (_, lines))| *lines != 0);
-        runs.map(move |(protection, (start, lines))| {
-            let start = arena + start as usize * LINE;
-            PackedRun { addresses: start..start + usize::from(lines) * LINE, protection }
+        let runs = PROTECTIONS.into_iter().zip(self.starts.into_iter().zip(self.granules));
+        let runs = runs.filter(|(_, (_, granules))| *granules != 0);
+        runs.map(move |(protection, (start, granules))| {
+            let start = arena + start as usize * GRANULE;
+            PackedRun { addresses: start..start + usize::from(granules) * GRANULE, protection }
         })
     }
 
@@ -49,7 +49,7 @@ impl PackedRuns {
     }
 
     pub(in super::super) fn bytes(&self) -> usize {
-        self.lines.iter().map(|lines| usize::from(*lines) * LINE).sum()
+        self.granules.iter().map(|granules| usize::from(*granules) * GRANULE).sum()
     }
 }
 

@@ -1,8 +1,8 @@
 //! The allocation of one protection's addresses: arithmetic only, no system call.
 //!
 //! A pool has areas of the arena. Each grows from its start, so that its mapped part is one mapping. Objects get whole
-//! granules: cache lines, or pages. Freed room is counted by units; a unit's memory is freed when nothing in it is
-//! alive.
+//! granules: of 16 bytes, cache lines, or pages. Freed room is counted by units; a unit's memory is freed when nothing
+//! in it is alive.
 
 use std::collections::VecDeque;
 use std::ops::Range;

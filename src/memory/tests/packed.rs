@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::memory::packed::{LINE, SMALL, UNIT};
+use crate::memory::packed::{SMALL, UNIT};
 use crate::memory::slab::Placed;
 
 const LAYOUTS: [PackedConfig; 3] = [
@@ -67,8 +67,15 @@ fn objects_share_pages_and_mappings() {
         let arena = packed_arena(64 * MIB, MIB, packed);
         let all: Vec<_> = (0..200).map(|i| load(&arena, &small_object(), i).unwrap()).collect();
         all.iter().zip(0..).for_each(|(loaded, seed)| loaded.check(&arena, seed));
-        let granule = if packed.striped { os::page_size() } else { LINE };
-        assert_eq!(arena.stats().slab_bytes, 200 * 3 * 100_usize.next_multiple_of(granule));
+        // Multiples of 16 bytes, and cache lines for variables.
+        let page = os::page_size();
+        let bytes = if packed.striped { 3 * page } else { 112 + 112 + 128 };
+        assert_eq!(arena.stats().slab_bytes, 200 * bytes);
+        let written = |range: &SlabRange| range.protection == Protection::ReadWrite;
+        for range in all.iter().flat_map(|loaded| loaded.slab.ranges()).filter(written) {
+            let line = if packed.striped { page } else { 64 };
+            assert_eq!((range.addresses.start % line, range.addresses.end % line), (0, 0), "{range:x?}");
+        }
         let seen = mapped(&arena.range());
         // Three areas of three pools, their unused parts, and the prepared pages.
         assert!(seen.len() <= 16, "{seen:x?}");
