@@ -21,7 +21,7 @@ struct Files {
     by_region: HashMap<u32, NamesFile>,
     /// Those that debuggers were not told of.
     changed: Vec<u32>,
-    /// Those from which something was removed since they were settled.
+    /// Those from which something was removed since they were settled, as they are before anything is added.
     stale: Vec<u32>,
 }
 
@@ -134,12 +134,12 @@ impl Drop for Names {
         let mut files = FILES.lock();
         for piece in pieces {
             files.has_changed(piece.region);
-            if let Some(file) = files.by_region.get_mut(&piece.region) {
-                if !file.remove(*piece) {
-                    files.by_region.remove(&piece.region);
-                } else if files.stale.last() != Some(&piece.region) {
-                    files.stale.push(piece.region);
-                }
+            let Some(file) = files.by_region.get_mut(&piece.region) else { continue };
+            let was_settled = file.is_settled();
+            if !file.remove(*piece) {
+                files.by_region.remove(&piece.region);
+            } else if was_settled {
+                files.stale.push(piece.region);
             }
         }
     }
@@ -148,7 +148,6 @@ impl Drop for Names {
 /// Tells debuggers that are attached of what was added and removed since.
 pub(crate) fn announce() {
     let mut files = FILES.lock();
-    files.settle();
     let Files { by_region, changed, .. } = &mut *files;
     changed.sort_unstable();
     changed.dedup();

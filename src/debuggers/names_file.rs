@@ -121,7 +121,7 @@ impl NamesFile {
     }
 
     /// Removes the functions of one object. Returns whether there are others. Bounds may reach too far until
-    /// [`settle`](Self::settle), which a batch needs once.
+    /// [`settle`](Self::settle): nothing else has a function there.
     pub(super) fn remove(&mut self, piece: Piece) -> bool {
         let (slot, slots) = (piece.slot as usize, piece.slots as usize);
         let range = SYMBOLS_AT + slot * SYMBOL..SYMBOLS_AT + (slot + slots) * SYMBOL;
@@ -137,6 +137,11 @@ impl NamesFile {
         self.strings.give(piece.string as usize, piece.strings as usize);
         self.live -= slots;
         self.live != 0
+    }
+
+    /// Returns whether its bounds are those of its functions.
+    pub(super) fn is_settled(&self) -> bool {
+        self.stale.is_empty()
     }
 
     /// Notes the bounds of what is left after removals.

@@ -17,8 +17,8 @@ impl CodeView {
     /// Replaces whole pages of a mapping by new memory.
     pub(super) fn map(mapping: &Mapping, code: Range<usize>, memory: &SharedMemory) -> io::Result<Self> {
         let writable = Mapping::reserve(code.len())?;
-        writable.show(&writable.range(), memory, Protection::ReadWrite)?;
-        mapping.show(&code, memory, Protection::ReadExecute)?;
+        writable.show(&writable.range(), memory, 0, Protection::ReadWrite)?;
+        mapping.show(&code, memory, 0, Protection::ReadExecute)?;
         Ok(Self { code, writable })
     }
 

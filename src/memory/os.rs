@@ -334,6 +334,7 @@ impl Mapping {
 /// executable, so no descriptor is kept: this is dropped once the views are [mapped](Mapping::show).
 #[derive(Debug)]
 pub(super) struct SharedMemory {
+    len: usize,
     file: OwnedFd,
     /// A descriptor whose mappings can never be made writable, not even in a child process (Linux, mm/mmap.c: no
     /// `VM_MAYWRITE`).
@@ -354,7 +355,11 @@ impl SharedMemory {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let reading = || open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let read_only = retry_on_intr(|| check(Call::OpenCode).and_then(|()| reading())).ok();
-        Ok(Self { file, read_only })
+        Ok(Self { len, file, read_only })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     /// Returns whether a read-only view stays so, which needs /proc and a spare descriptor.
@@ -364,8 +369,14 @@ impl SharedMemory {
 }
 
 impl Mapping {
-    /// Maps shared memory over a range.
-    pub(super) fn show(&self, range: &Range<usize>, memory: &SharedMemory, protection: Protection) -> io::Result<()> {
+    /// Maps shared memory over a range, from an offset on.
+    pub(super) fn show(
+        &self,
+        range: &Range<usize>,
+        memory: &SharedMemory,
+        offset: u64,
+        protection: Protection,
+    ) -> io::Result<()> {
         let at = self.checked(range)?;
         check(Call::MapCode)?;
         let read_only = memory.read_only.as_ref().unwrap_or(&memory.file);
@@ -378,7 +389,7 @@ impl Mapping {
         // SAFETY: `checked` keeps it inside this mapping, so MAP_FIXED replaces only memory of ours, in which nothing
         // lies yet: the pool (`packed`) or the slab (`slab.rs`) that asks has just taken the range, or nothing alive is
         // in it.
-        unsafe { mmap(at, range.len(), access, flags, file, 0) }?;
+        unsafe { mmap(at, range.len(), access, flags, file, offset) }?;
         Ok(())
     }
 

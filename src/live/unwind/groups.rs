@@ -11,7 +11,8 @@
 //!   found first for an address has it, or none is found first that has not.
 //! - It reads its notes on the entry it has found after it has unlocked them. So an object keeps all notes that it was
 //!   ever found by ([`Member::past`]): a thread that unwinds its code keeps the object. An object that is removed needs
-//!   none: no thread unwinds its code.
+//!   none: no thread unwinds its code. Nobody finds anything by notes on which libgcc has not looked: most processes
+//!   never throw.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -44,8 +45,8 @@ unsafe extern "C" {
 const SOME: usize = 8;
 /// The number of changes after which groups around the last one are merged.
 const CHANGES: usize = MOST / 2;
-/// The largest size of a group. A group of at least half of it is sorted when it is made, unless it is the last one and
-/// may soon grow. The next throw sorts the others.
+/// The largest size of a group. Once somebody has thrown, a group of at least half of it is sorted when it is made,
+/// unless it is the last one and may soon grow. The next throw sorts the others.
 const MOST: usize = 256;
 /// The most pieces that a group is divided into: one on each side for each time it is halved.
 const MOST_PIECES: usize = 2 * MOST.ilog2() as usize;
@@ -67,6 +68,8 @@ pub(super) struct Groups {
     changes: usize,
     /// The start of the large group that was not sorted.
     unsorted: Option<u64>,
+    /// Whether libgcc has ever looked into a group.
+    searched: bool,
 }
 
 /// Neighbours, by ascending addresses.
@@ -85,7 +88,8 @@ pub(super) struct Member {
     past: Vec<Arc<Notes>>,
 }
 
-/// libgcc's `struct object` (unwind-dw2-fde.h): six words, or seven.
+/// libgcc's `struct object` (unwind-dw2-fde.h): six words, or seven. The first is the lowest address that it describes,
+/// and the highest one there is until it is searched for the first time.
 struct Notes(UnsafeCell<[usize; 7]>);
 
 // SAFETY: only libgcc uses what is in it, under its lock, or only reads it.
@@ -103,7 +107,7 @@ impl Member {
 
 impl Groups {
     pub(super) const fn new() -> Self {
-        Self { by_code: BTreeMap::new(), members: 0, changes: 0, unsorted: None }
+        Self { by_code: BTreeMap::new(), members: 0, changes: 0, unsorted: None, searched: false }
     }
 
     /// Registers a section.
@@ -137,7 +141,7 @@ impl Groups {
             let added = group.len();
             self.members += added;
             let group = Group::register(group);
-            if added >= MOST / 2 {
+            if added >= MOST / 2 && self.searched {
                 group.sort();
             }
             self.by_code.insert(first, group);
@@ -178,7 +182,7 @@ impl Groups {
             };
             code = code.get(group.members.len()..).unwrap_or_default();
             let Some(Group { mut members, registered }) = self.by_code.remove(&first) else { continue };
-            registered.end([]);
+            self.searched |= registered.end([]);
             self.members -= members.len();
             removed.append(&mut members);
             self.changed(first, 1);
@@ -236,10 +240,10 @@ impl Groups {
         }
         let mut merged = Group::register(members);
         for (range, registered) in before {
-            registered.end(merged.members.get_mut(range).unwrap_or_default());
+            self.searched |= registered.end(merged.members.get_mut(range).unwrap_or_default());
         }
         self.put(merged);
-        if total >= MOST / 2 {
+        if total >= MOST / 2 && self.searched {
             self.sort(run.first().copied(), total);
         }
     }
@@ -271,7 +275,7 @@ impl Groups {
         if let Some(Group { members, .. }) = pieces.last_mut() {
             members.shrink_to(2 * members.len());
         }
-        registered.end(pieces.iter_mut().flat_map(|piece| &mut piece.members));
+        self.searched |= registered.end(pieces.iter_mut().flat_map(|piece| &mut piece.members));
         pieces.into_iter().for_each(|piece| self.put(piece));
         removed
     }
@@ -364,13 +368,18 @@ impl Registered {
         Self { notes, begin: 0, array }
     }
 
-    /// Deregisters it. The members that stay keep its notes.
-    fn end<'a>(self, members: impl IntoIterator<Item = &'a mut Member>) {
+    /// Deregisters it. The members that stay keep its notes, if libgcc has ever looked into it, which is returned.
+    fn end<'a>(self, members: impl IntoIterator<Item = &'a mut Member>) -> bool {
         let begin = if self.array.is_empty() { self.begin as *const c_void } else { self.array.as_ptr().cast() };
         // SAFETY: it was registered; the sections are still there, as they go only after they were removed.
         unsafe { __deregister_frame_info(begin) };
         #[cfg(test)]
         crate::live::unwind::tests::step();
+        // SAFETY: libgcc has written to it, under its lock, until it was deregistered.
+        let lowest = unsafe { *self.notes.0.get() }[0];
+        if lowest == usize::MAX {
+            return false;
+        }
         for member in members {
             // There may be many members, of few groups each: as many notes as fit into what malloc gives for them.
             let (len, room) = (member.past.len(), member.past.capacity());
@@ -379,6 +388,7 @@ impl Registered {
             }
             member.past.push(Arc::clone(&self.notes));
         }
+        true
     }
 }
 
@@ -386,6 +396,11 @@ impl Registered {
 impl Groups {
     pub(super) fn len(&self) -> usize {
         self.by_code.len()
+    }
+
+    /// Returns the number of notes that members keep.
+    pub(super) fn notes(&self) -> usize {
+        self.by_code.values().flat_map(|group| &group.members).map(|member| member.past.len()).sum()
     }
 
     /// Asserts that there are so many members, in order, and no group that overlaps another or is too large.

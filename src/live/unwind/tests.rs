@@ -69,6 +69,29 @@ thread_local! {
     static EACH_STEP: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
 }
 
+/// Notes are kept for those who have found something by them, and for nobody else.
+#[test]
+fn notes_are_kept_where_somebody_has_looked() {
+    if !has_list() {
+        return;
+    }
+    let code = LoadedLibrary::new(300);
+    let notes = |looks: bool| {
+        let mut groups = Groups::new();
+        groups.add_all((0..300).map(|slot| code.member(slot, false)).collect());
+        assert!(!looks || found(code.at(7)) == code.answer(7));
+        // Of a group of 256.
+        assert!(groups.remove(code.at(100)).is_some());
+        let notes = groups.notes();
+        let all: Vec<u64> = (0..300).filter(|slot| *slot != 100).map(|slot| code.at(slot)).collect();
+        assert_eq!(groups.remove_all(&all).len(), 299);
+        notes
+    };
+    assert_eq!(notes(true), 255);
+    // Other threads may look at any moment.
+    assert!((0..1000).any(|_| notes(false) == 0));
+}
+
 /// Lets another thread throw after each registration and deregistration.
 pub(super) fn step() {
     EACH_STEP.with_borrow_mut(|each_step| each_step.as_mut().map(|run| run()));

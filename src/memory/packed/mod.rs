@@ -259,7 +259,7 @@ fn two_views(pools: &[Pool; 3]) -> impl Iterator<Item = Range<usize>> {
 
 impl Epoch {
     fn new(packing: &Packing, arena: &Mapping) -> Self {
-        let views = || Views::new(arena.range(), packing.hardened).ok();
+        let views = || Views::new(arena.range(), packing.hardened, 2 * FIRST_AREA).ok();
         let views = if packing.striped { None } else { views() };
         let pools = packed_runs::PROTECTIONS.map(|protection| match protection {
             _ if views.is_none() => Pool::new(packing.page, FIRST_STEP),
@@ -275,15 +275,16 @@ impl Epoch {
             views.begin_write(two_views(&self.pools)).ok()?;
         }
         let mut runs = PackedRuns::default();
-        for (protection, wanted) in packed_runs::PROTECTIONS.into_iter().zip(wanted) {
-            if wanted.bytes == 0 {
-                continue;
-            }
-            let Some(carved) = self.carve(arena, ranges, protection, wanted) else {
-                self.give_back(arena, &runs);
-                return None;
-            };
+        let mut wanted = packed_runs::PROTECTIONS.into_iter().zip(wanted).filter(|(_, wanted)| wanted.bytes != 0);
+        let placed = wanted.try_for_each(|(protection, wanted)| {
+            let carved = self.carve(arena, ranges, protection, wanted)?;
             runs.set(arena.range().start, protection, &carved);
+            Some(())
+        });
+        self.views.iter_mut().for_each(Views::close);
+        if placed.is_none() {
+            self.give_back(arena, &runs);
+            return None;
         }
         self.outstanding += 1;
         let written = runs.each(arena.range().start, |run| self.written_at(run));
@@ -349,7 +350,7 @@ impl Epoch {
                 pool.add_area(take_area(arena, ranges, size, least)?);
             }
             Growth::Map(range) => {
-                match &self.views {
+                match &mut self.views {
                     Some(views) if protection != Protection::ReadWrite => views.grow(arena, &range, protection),
                     _ => arena.protect(&range, Protection::ReadWrite),
                 }
@@ -382,7 +383,7 @@ impl Epoch {
 
     fn bring_back(&mut self, arena: &Mapping, protection: Protection, carved: &Carved, zero: bool) -> io::Result<()> {
         let pool = &mut self.pools[protection as usize];
-        let Some(views) = &self.views else {
+        let Some(views) = &mut self.views else {
             // Whole pages, whose memory was freed after the last object.
             return if carved.fresh { Ok(()) } else { arena.protect(&carved.range, Protection::ReadWrite) };
         };

@@ -13,6 +13,8 @@ use crate::fork_guard;
 /// No descriptor is kept: growth takes new memory, and memory is freed through the writable view.
 #[derive(Debug)]
 pub(super) struct Views {
+    /// The memory of the pools' first growths, and how much of it is in use, while the first object is placed.
+    first: Option<(SharedMemory, usize)>,
     /// `None` once it is unmapped.
     writable: Option<Mapping>,
     arena: Range<usize>,
@@ -29,14 +31,16 @@ const TRIES: u32 = 16;
 const ADDRESS_BITS: u32 = 47;
 
 impl Views {
-    pub(super) fn new(arena: Range<usize>, hardened: bool) -> io::Result<Self> {
-        // Checks that there is such memory.
-        let memory = SharedMemory::create(UNIT)?;
-        if hardened && !memory.has_lasting_rights() {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        let writable = somewhere(arena.len())?;
-        Ok(Self { writable: Some(writable), arena, hardened, writers: 0, generation: fork_guard::generation() })
+    /// Creates views with so much memory for the first growths.
+    pub(super) fn new(arena: Range<usize>, hardened: bool, first: usize) -> io::Result<Self> {
+        let first = Some((create(first, hardened)?, 0));
+        let (writable, generation) = (Some(somewhere(arena.len())?), fork_guard::generation());
+        Ok(Self { first, writable, arena, hardened, writers: 0, generation })
+    }
+
+    /// Closes the memory of the first growths: what they did not take is not needed.
+    pub(super) fn close(&mut self) {
+        self.first = None;
     }
 
     /// Returns the writable range for a range of the arena.
@@ -47,19 +51,26 @@ impl Views {
     }
 
     /// Maps new memory at a range of the arena, and at its offset in the writable view.
-    pub(super) fn grow(&self, arena: &Mapping, range: &Range<usize>, protection: Protection) -> io::Result<()> {
+    pub(super) fn grow(&mut self, arena: &Mapping, range: &Range<usize>, protection: Protection) -> io::Result<()> {
         let Some(view) = &self.writable else { return Err(io::ErrorKind::NotFound.into()) };
-        let memory = SharedMemory::create(range.len())?;
-        if self.hardened && !memory.has_lasting_rights() {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        let writable = self.writable(range);
-        view.show(&writable, &memory, Protection::ReadWrite)?;
+        let (new, writable) = (range.len(), self.writable(range));
+        let created;
+        let (memory, offset) = match &mut self.first {
+            Some((memory, used)) if memory.len() - *used >= new => {
+                *used += new;
+                (&*memory, *used - new)
+            }
+            _ => {
+                created = create(new, self.hardened)?;
+                (&created, 0)
+            }
+        };
+        view.show(&writable, memory, offset as u64, Protection::ReadWrite)?;
         view.keep_from_children(&writable)?;
         if self.hardened && self.writers == 0 {
             view.deny(&writable)?;
         }
-        arena.show(range, &memory, protection)
+        arena.show(range, memory, offset as u64, protection)
     }
 
     /// Makes the mapped ranges writable until [`end_write`](Self::end_write).
@@ -110,6 +121,15 @@ impl Drop for Views {
             view.forget();
         }
     }
+}
+
+/// Creates memory that can be shown twice.
+fn create(bytes: usize, hardened: bool) -> io::Result<SharedMemory> {
+    let memory = SharedMemory::create(bytes)?;
+    if hardened && !memory.has_lasting_rights() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    Ok(memory)
 }
 
 /// Reserves addresses that cannot be guessed from others.
