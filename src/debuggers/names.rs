@@ -32,6 +32,19 @@ impl Files {
         }
     }
 
+    fn remove(&mut self, pieces: &Pieces) {
+        for piece in pieces.shared() {
+            self.has_changed(piece.region);
+            let Some(file) = self.by_region.get_mut(&piece.region) else { continue };
+            let was_settled = file.is_settled();
+            if !file.remove(*piece) {
+                self.by_region.remove(&piece.region);
+            } else if was_settled {
+                self.stale.push(piece.region);
+            }
+        }
+    }
+
     /// Notes the bounds of what is left after removals.
     fn settle(&mut self) {
         for region in self.stale.drain(..) {
@@ -83,6 +96,14 @@ impl Names {
         Self(Pieces::Own(Box::new(ImageNames::new(image, bytes, file, &code))))
     }
 
+    /// Removes those of several objects.
+    pub(crate) fn remove_all<'a>(all: impl Iterator<Item = &'a mut Self>) {
+        let mut files = FILES.lock();
+        for names in all.filter(|names| !names.0.shared().is_empty()) {
+            files.remove(&std::mem::take(&mut names.0));
+        }
+    }
+
     /// Returns the file that it has of its own, as debuggers read it, and whether that is mapped.
     #[cfg(test)]
     pub(crate) fn own_file(&self) -> Option<(&[u8], bool)> {
@@ -124,23 +145,21 @@ impl Names {
     }
 }
 
+impl Pieces {
+    /// Returns those in files of regions.
+    fn shared(&self) -> &[Piece] {
+        match self {
+            Self::None | Self::Own(_) => &[],
+            Self::One(piece) => std::slice::from_ref(piece),
+            Self::Many(pieces) => pieces,
+        }
+    }
+}
+
 impl Drop for Names {
     fn drop(&mut self) {
-        let pieces = match &self.0 {
-            Pieces::None | Pieces::Own(_) => return,
-            Pieces::One(piece) => std::slice::from_ref(piece),
-            Pieces::Many(pieces) => pieces,
-        };
-        let mut files = FILES.lock();
-        for piece in pieces {
-            files.has_changed(piece.region);
-            let Some(file) = files.by_region.get_mut(&piece.region) else { continue };
-            let was_settled = file.is_settled();
-            if !file.remove(*piece) {
-                files.by_region.remove(&piece.region);
-            } else if was_settled {
-                files.stale.push(piece.region);
-            }
+        if !self.0.shared().is_empty() {
+            FILES.lock().remove(&self.0);
         }
     }
 }

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub(super) use self::retire::Going;
 use super::addresses::Addresses;
 use super::layout::Layout;
 use super::malloc_trim::{self, Peak};
@@ -432,7 +433,7 @@ impl Arena {
     }
 
     pub(super) fn count_slab_gone(&self) {
-        let left = self.state().one_goes();
+        let left = self.state().so_many_go(1);
         self.give_back_after(left);
     }
 
@@ -489,9 +490,9 @@ struct Remaining {
 }
 
 impl State {
-    /// Counts a slab that goes.
-    fn one_goes(&mut self) -> Remaining {
-        self.stats.slabs -= 1;
+    /// Counts slabs that go.
+    fn so_many_go(&mut self, slabs: usize) -> Remaining {
+        self.stats.slabs -= slabs;
         let left = self.stats.slabs;
         Remaining { none: left == 0, few: self.peak.is_past(left) }
     }

@@ -434,8 +434,17 @@ impl PublishedSlab {
         }
     }
 
-    /// Frees slabs that were removed together, with one call for neighbours' pages.
-    pub(crate) fn give_back(mut slabs: Vec<Self>) {
+    /// Frees slabs that were removed together, the last first, with one call for neighbours' pages.
+    pub(crate) fn give_back(mut slabs: impl AsMut<[Self]>) {
+        let slabs = slabs.as_mut();
+        if slabs.len() < 2 {
+            return;
+        }
+        let packed = slabs.iter_mut().rev().filter_map(|slab| match &mut slab.memory {
+            Memory::Packed(packed) => Some(packed),
+            Memory::Own(_) => None,
+        });
+        PackedSlab::free_all(&mut packed.collect::<SmallVec<[_; 4]>>());
         let own = slabs.iter_mut().filter_map(|slab| match &mut slab.memory {
             Memory::Own(own) if !own.is_inherited() && own.pages != Pages::OfFile => Some(own),
             _ => None,

@@ -18,6 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::fork_guard::{Guard, Mutex};
 use crate::live::lifetime::refcount::{RefCount, Waiting};
 use crate::live::lifetime::wakeup::Signal;
@@ -117,12 +119,15 @@ unsafe fn end(code: Arc<dyn Kept>) {
     if matches!(later, Ok(Some(()))) {
         return;
     }
-    let mut next = vec![code];
+    let mut next: SmallVec<[Arc<dyn Kept>; 1]> = smallvec![code];
     while let Some(code) = next.pop() {
         // SAFETY: by the caller; the others came here by calls of this function.
         let libraries = unsafe { code.end() };
         code.set_gone();
         tell();
+        if libraries.is_none() {
+            continue;
+        }
         let outer = FREED.try_with(|freed| freed.replace(Some(Vec::new())));
         drop(libraries);
         if let Ok(outer) = outer {

@@ -307,6 +307,9 @@ impl LoadedLibrary {
             let entries = arrays.finalisers().iter().map(|entry| (image.object.clone(), *entry));
             batches.iter_mut().last().into_iter().for_each(|(_, all)| all.extend(entries.clone()));
         }
+        if batches.is_empty() {
+            return Vec::new();
+        }
         batches.iter_mut().for_each(|(_, all)| init_fini::put_in_order(all));
         batches.into_iter().flat_map(|(_, all)| all).collect()
     }
@@ -419,12 +422,9 @@ impl Kept for LoadedLibrary {
         // SAFETY: by the caller, nobody uses the code; it is freed below.
         unsafe { self.finalise() };
         let mut images = std::mem::take(&mut *self.images());
-        Image::drop_frames(&mut images);
+        Image::drop_names_and_frames(&mut images);
         // The images are dropped last in, first out.
-        let mut slabs = Vec::new();
-        while let Some(image) = images.pop() {
-            slabs.extend(image.into_slab());
-        }
+        let slabs: SmallVec<[_; 1]> = images.into_iter().rev().filter_map(Image::into_slab).collect();
         debuggers::announce();
         PublishedSlab::give_back(slabs);
         if let Some(support) = self.support.get() {

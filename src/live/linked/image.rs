@@ -28,7 +28,7 @@ pub(crate) struct Image {
     /// The number of references that go through bridges.
     pub(crate) bridges: u32,
     // The fields are dropped in this order: names, debug information and frames describe the memory.
-    _names: Names,
+    names: Names,
     _debug: Option<Box<DebugImage>>,
     frames: Option<Frames>,
     /// Variables that no thread uses once this is dropped: threads with registered destructors hold the library.
@@ -103,7 +103,7 @@ impl Image {
             number,
             batch,
             bridges: linked.bridges,
-            _names: names,
+            names,
             _debug: debug.map(Box::new),
             frames,
             _variables: linked.variables,
@@ -115,15 +115,16 @@ impl Image {
         }
     }
 
-    /// Deregisters the frames of several, which nobody unwinds any more.
-    pub(crate) fn drop_frames(images: &mut [Self]) {
+    /// Ends the names of several, and their frames, by which nobody unwinds any more.
+    pub(crate) fn drop_names_and_frames(images: &mut [Self]) {
+        Names::remove_all(images.iter_mut().map(|image| &mut image.names));
         Frames::drop_all(images.iter_mut().filter_map(|image| image.frames.take()));
     }
 
     /// Ends all but the memory, which it returns.
     pub(crate) fn into_slab(self) -> Option<PublishedSlab> {
-        let Self { _names, _debug, frames, _variables, allocation, .. } = self;
-        drop((_names, _debug, frames, _variables));
+        let Self { names, _debug, frames, _variables, allocation, .. } = self;
+        drop((names, _debug, frames, _variables));
         allocation.map(Allocation::into_slab)
     }
 

@@ -8,74 +8,82 @@ use super::{Arena, State};
 use crate::fork_guard::{ForkGuard, Guard};
 use crate::memory::address_log::RecordId;
 use crate::memory::outside::Outside;
-use crate::memory::packed::{Left, PackedRuns};
+use crate::memory::packed::{self, Left, PackedRun, PackedRuns, Trap};
 use crate::memory::pages::Pages;
 use crate::memory::quarantine::{self, Rested, Resting};
 use crate::memory::warm::Taken;
 
+/// The most packed objects that go at once.
+const MOST_AT_ONCE: usize = 256;
+
+/// A packed object that goes, and its record if its addresses were given out.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::memory) struct Going {
+    pub(in crate::memory) runs: PackedRuns,
+    pub(in crate::memory) record: Option<RecordId>,
+}
+
 impl Arena {
-    /// Overwrites a packed object, and counts that it goes. Its addresses rest if it was recorded, and then become
-    /// free.
-    pub(in crate::memory) fn retire_packed(
-        &self,
-        runs: PackedRuns,
-        epoch: u32,
-        record: Option<RecordId>,
-        inherited: bool,
-    ) {
-        let left = {
-            // No fork comes between the check and the action.
-            let _pass = ForkGuard::take();
-            if let Some(record) = record {
-                self.mark_removed(record);
-            }
-            let mut state = self.state();
-            let left = state.one_goes();
-            self.retire_runs(state, runs, epoch, record, inherited);
-            left
-        };
-        self.give_back_after(left);
+    /// Overwrites packed objects, and counts that they go. The addresses of those that were recorded rest, and then
+    /// become free.
+    pub(in crate::memory) fn retire_packed(&self, going: &[Going], epoch: u32, inherited: bool) {
+        // Others that load wait no longer than for so many.
+        for going in going.chunks(MOST_AT_ONCE) {
+            let left = {
+                // No fork comes between the check and the action.
+                let _pass = ForkGuard::take();
+                going.iter().filter_map(|going| going.record).for_each(|record| self.mark_removed(record));
+                let mut state = self.state();
+                let left = state.so_many_go(going.len());
+                self.retire_runs(state, going, epoch, inherited);
+                left
+            };
+            self.give_back_after(left);
+        }
     }
 
-    fn retire_runs(
-        &self,
-        mut state: Guard<'_, State>,
-        runs: PackedRuns,
-        epoch: u32,
-        record: Option<RecordId>,
-        inherited: bool,
-    ) {
-        let generation = record.map_or(0, |record| self.history.generation(record));
-        state.stats.slab_bytes -= runs.bytes();
+    fn retire_runs(&self, mut state: Guard<'_, State>, going: &[Going], epoch: u32, inherited: bool) {
+        let bytes: usize = going.iter().map(|going| going.runs.bytes()).sum();
+        state.stats.slab_bytes -= bytes;
         let Some(packing) = &mut state.packing else { return };
-        let (mut clean, mut writes) = (true, false);
-        if packing.is_current(epoch) {
-            writes = packing.begin_write().is_ok();
-            clean = writes;
+        let is_current = packing.is_current(epoch);
+        let writes = is_current && packing.begin_write().is_ok();
+        let mut clean = writes == is_current;
+        let mut retire = |(run, trap): (PackedRun, Trap)| {
             if writes {
-                clean = packing.overwrite(&self.mapping, &runs, generation).is_ok();
+                clean &= packing.overwrite(&self.mapping, &run, trap).is_ok();
+            }
+            clean &= packing.rest(&self.mapping, &run, epoch).is_ok();
+        };
+        let mut neighbours = [const { None::<(PackedRun, Trap)> }; 3];
+        for Going { runs, record } in going {
+            let trap = packed::trap(record.map_or(0, |record| self.history.generation(record)));
+            for run in runs.iter(self.range().start) {
+                match &mut neighbours[run.protection as usize] {
+                    Some((before, of)) if before.addresses.end == run.addresses.start && *of == trap => {
+                        before.addresses.end = run.addresses.end;
+                    }
+                    before => before.replace((run, trap)).into_iter().for_each(&mut retire),
+                }
             }
         }
-        clean &= packing.rest(&self.mapping, &runs, epoch).is_ok();
+        neighbours.into_iter().flatten().for_each(retire);
         if writes {
             packing.end_write(epoch);
         }
         if inherited || !clean {
-            state.stats.lost_bytes += runs.bytes();
+            state.stats.lost_bytes += bytes;
         }
         if inherited {
             return;
         }
-        match record.filter(|_| clean) {
-            Some(record) => self.rest(state, Resting::packed(runs, epoch, record)),
-            None => {
-                let State { packing, ranges, .. } = &mut *state;
-                if let Some(packing) = packing {
-                    let left = if clean { Left::Unseen } else { Left::Dirty };
-                    packing.wake(&self.mapping, ranges, &runs, epoch, left);
-                }
-            }
+        let State { packing: Some(packing), ranges, .. } = &mut *state else { return };
+        for Going { runs, .. } in going.iter().filter(|going| !clean || going.record.is_none()) {
+            let left = if clean { Left::Unseen } else { Left::Dirty };
+            packing.wake(&self.mapping, ranges, runs, epoch, left);
         }
+        let resting = |Going { runs, record }: &Going| Some(Resting::packed(*runs, epoch, (*record)?));
+        self.rest(state, going.iter().filter(|_| clean).filter_map(resting));
     }
 
     /// Marks an occupant as removed, and keeps its functions from the dynamic loader.
@@ -164,7 +172,7 @@ impl Arena {
         if is_kept {
             self.push_warm(&mut state, range.clone());
         }
-        self.rest(state, Resting::in_arena(&range, record));
+        self.rest(state, [Resting::in_arena(&range, record)]);
     }
 
     /// Returns the most bytes of removed slabs that are kept for others.
@@ -213,19 +221,21 @@ impl Arena {
         let _ = outside.mapping().take_away(&outside.mapping().range());
         let mut state = self.state();
         state.stats.outside_bytes -= bytes;
-        self.rest(state, Resting::outside(outside, record));
+        self.rest(state, [Resting::outside(outside, record)]);
     }
 
     /// Lets addresses rest, and wakes those that have rested long enough.
-    pub(super) fn rest(&self, mut state: Guard<'_, State>, resting: Resting) {
+    pub(super) fn rest(&self, mut state: Guard<'_, State>, resting: impl IntoIterator<Item = Resting>) {
         let mut unmapped = Vec::new();
-        // One goes before another comes, so that the queue does not double for it.
-        if let Some(oldest) = state.quarantine.pop_of_most() {
-            unmapped.extend(self.wake(&mut state, oldest));
-        }
-        state.quarantine.push(resting);
-        while let Some(oldest) = state.quarantine.pop_over_limit() {
-            unmapped.extend(self.wake(&mut state, oldest));
+        for resting in resting {
+            // One goes before another comes, so that the queue does not double for it.
+            if let Some(oldest) = state.quarantine.pop_of_most() {
+                unmapped.extend(self.wake(&mut state, oldest));
+            }
+            state.quarantine.push(resting);
+            while let Some(oldest) = state.quarantine.pop_over_limit() {
+                unmapped.extend(self.wake(&mut state, oldest));
+            }
         }
         drop(state);
         unmapped.into_iter().for_each(|outside| self.unmap_outside(outside));

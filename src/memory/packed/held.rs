@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::super::arena::Arena;
+use super::super::arena::{Arena, Going};
 use super::super::runs::SlabRange;
 use super::{PackedRuns, Placing};
 use crate::fork_guard;
@@ -24,6 +24,8 @@ pub(in super::super) struct PackedSlab {
     generation: u32,
     /// Whether it is still being written.
     writable: bool,
+    /// Whether its memory has gone.
+    gone: bool,
     two_views: bool,
     /// Its count of mappings, if it has pages of its own.
     counted: Option<Counted>,
@@ -34,7 +36,7 @@ impl PackedSlab {
         let (runs, epoch, generation) = (placing.runs, placing.epoch, fork_guard::generation());
         let two_views = placing.two_views;
         let counted = (!two_views).then(|| Counted::new(placing.runs.iter(arena.range().start).count()));
-        Self { arena, runs, epoch, record: None, generation, writable: true, two_views, counted }
+        Self { arena, runs, epoch, record: None, generation, writable: true, gone: false, two_views, counted }
     }
 
     pub(in super::super) fn arena(&self) -> &Arc<Arena> {
@@ -66,12 +68,37 @@ impl PackedSlab {
         let runs = self.runs.iter(self.arena.range().start);
         runs.map(|run| SlabRange { addresses: run.addresses, protection: run.protection, outside: false })
     }
+
+    fn going(&self) -> Going {
+        Going { runs: self.runs, record: self.record }
+    }
+
+    /// Returns whether another process made it.
+    fn is_inherited(&self) -> bool {
+        self.generation != fork_guard::generation()
+    }
+
+    /// Frees those that were removed together, with few calls for neighbours.
+    pub(in super::super) fn free_all(slabs: &mut [&mut Self]) {
+        let same = |one: &&mut Self, next: &&mut Self| {
+            Arc::ptr_eq(&one.arena, &next.arena) && (one.epoch, one.generation) == (next.epoch, next.generation)
+        };
+        for slabs in slabs.chunk_by_mut(same) {
+            slabs.iter_mut().for_each(|slab| slab.end_write());
+            let going: Vec<Going> = slabs.iter().map(|slab| slab.going()).collect();
+            if let [first, ..] = &*slabs {
+                first.arena.retire_packed(&going, first.epoch, first.is_inherited());
+            }
+            slabs.iter_mut().for_each(|slab| slab.gone = true);
+        }
+    }
 }
 
 impl Drop for PackedSlab {
     fn drop(&mut self) {
-        self.end_write();
-        let inherited = self.generation != fork_guard::generation();
-        self.arena.retire_packed(self.runs, self.epoch, self.record, inherited);
+        if !self.gone {
+            self.end_write();
+            self.arena.retire_packed(&[self.going()], self.epoch, self.is_inherited());
+        }
     }
 }

@@ -69,8 +69,11 @@ pub(super) enum Left {
 /// The filler of code areas: `int3`, or `udf #0`.
 const TRAP: [u8; 4] = if cfg!(target_arch = "aarch64") { [0; 4] } else { [0xcc; 4] };
 
-/// Returns the word that overwrites removed code. `udf` has 16 bits for the generation.
-fn trap(generation: u64) -> [u8; 4] {
+/// A word that overwrites removed code.
+pub(super) type Trap = [u8; 4];
+
+/// Returns the word for the code of a generation. `udf` has 16 bits for that.
+pub(super) fn trap(generation: u64) -> Trap {
     if cfg!(target_arch = "aarch64") { u32::from(generation as u16).to_le_bytes() } else { TRAP }
 }
 
@@ -162,47 +165,37 @@ impl Packing {
         }
     }
 
-    /// Overwrites the room of a dead object of the current epoch, between `begin_write` and `end_write`.
-    pub(super) fn overwrite(&self, arena: &Mapping, runs: &PackedRuns, generation: u64) -> io::Result<()> {
-        let Some(epoch) = &self.current else { return Ok(()) };
-        for run in runs.iter(arena.range().start) {
-            epoch.overwrite(arena, &run, trap(generation))?;
-        }
-        Ok(())
+    /// Overwrites room of dead objects of the current epoch, between `begin_write` and `end_write`.
+    pub(super) fn overwrite(&self, arena: &Mapping, run: &PackedRun, trap: Trap) -> io::Result<()> {
+        self.current.as_ref().map_or(Ok(()), |epoch| epoch.overwrite(arena, run, trap))
     }
 
-    /// Marks an object's room as not alive; in the current epoch, between `begin_write` and `end_write`. After an error
-    /// the room is not clean: see [`wake`](Self::wake).
-    pub(super) fn rest(&mut self, arena: &Mapping, runs: &PackedRuns, epoch: u32) -> io::Result<()> {
+    /// Marks room of objects as not alive; in the current epoch, between `begin_write` and `end_write`. After an error
+    /// it is not clean: see [`wake`](Self::wake).
+    pub(super) fn rest(&mut self, arena: &Mapping, run: &PackedRun, epoch: u32) -> io::Result<()> {
         let is_current = self.is_current(epoch);
         let Some(found) = self.epoch(epoch) else { return Ok(()) };
-        let mut clean = Ok(());
-        for run in runs.iter(arena.range().start) {
-            let pool = &mut found.pools[run.protection as usize];
-            for unit in pool.rest(&run.addresses, is_current) {
-                let denied = match &found.views {
-                    // The other process keeps the memory.
-                    _ if !is_current && run.protection == Protection::ReadWrite => arena.take_away(&unit),
-                    _ if !is_current => arena.take_view_away(&unit),
-                    Some(_) => arena.deny(&unit),
-                    None => Ok(()),
+        let pool = &mut found.pools[run.protection as usize];
+        for unit in pool.rest(&run.addresses, is_current) {
+            let denied = match &found.views {
+                // The other process keeps the memory.
+                _ if !is_current && run.protection == Protection::ReadWrite => arena.take_away(&unit),
+                _ if !is_current => arena.take_view_away(&unit),
+                Some(_) => arena.deny(&unit),
+                None => Ok(()),
+            };
+            if denied.is_err() {
+                pool.set_away(&unit, false);
+            } else if let Some(views) = found.views.as_ref().filter(|_| is_current) {
+                // Memory that cannot be freed stays, overwritten.
+                let _ = match run.protection {
+                    Protection::ReadWrite => arena.discard(&unit),
+                    _ => views.discard(&unit),
                 };
-                if denied.is_err() {
-                    pool.set_away(&unit, false);
-                } else if let Some(views) = found.views.as_ref().filter(|_| is_current) {
-                    // Memory that cannot be freed stays, overwritten.
-                    let _ = match run.protection {
-                        Protection::ReadWrite => arena.discard(&unit),
-                        _ => views.discard(&unit),
-                    };
-                }
-            }
-            if found.views.is_none() && is_current {
-                // Such an object has pages of its own.
-                clean = arena.take_away(&run.addresses).and(clean);
             }
         }
-        clean
+        // Without two views, objects have pages of their own.
+        if found.views.is_none() && is_current { arena.take_away(&run.addresses) } else { Ok(()) }
     }
 
     /// Ends the rest of an object's room. The room can be reused if it is clean, otherwise once its epoch is empty.
@@ -408,7 +401,7 @@ impl Epoch {
         Ok(())
     }
 
-    fn overwrite(&self, arena: &Mapping, run: &PackedRun, trap: [u8; 4]) -> io::Result<()> {
+    fn overwrite(&self, arena: &Mapping, run: &PackedRun, trap: Trap) -> io::Result<()> {
         match (&self.views, run.protection) {
             // Pages of its own, which are freed.
             (None, _) => Ok(()),

@@ -125,6 +125,44 @@ fn what_is_removed_traps_while_its_neighbours_live() {
     }
 }
 
+/// Objects leave the same whether they are removed one by one or together, and if they cannot be overwritten.
+#[test]
+fn what_goes_together_leaves_what_it_leaves_one_by_one() {
+    const COUNT: usize = 600;
+    // The number of those that are removed from the first on, and whether a call is refused.
+    let cases = LAYOUTS.into_iter().flat_map(|packed| [(packed, COUNT, false), (packed, 1, false), (packed, 9, true)]);
+    for (packed, gone, refused) in cases {
+        let left = [false, true].map(|together| {
+            let arena = packed_arena(64 * MIB, 32 * MIB, packed);
+            let load = |i| Some(load(&arena, &small_object(), i as u8).unwrap());
+            let mut all: Vec<Option<Loaded>> = (0..COUNT).map(load).collect();
+            // In no particular order; every seventh stays.
+            let order = (0..COUNT).map(|i| i * 37 % COUNT).filter(|i| i % 7 != 0 && *i < gone);
+            let slabs: Vec<PublishedSlab> = order.map(|i| all[i].take().unwrap().slab).collect();
+            let ranges: Vec<Range<usize>> = slabs.iter().flat_map(|slab| slab.spans()).collect();
+            let refuse = move |_, call| refused && [Call::Protect, Call::Replace, Call::Deny, Call::Discard].contains(&call);
+            fault::with(refuse, || match together {
+                true => PublishedSlab::give_back(slabs),
+                false => slabs.into_iter().rev().for_each(drop),
+            });
+            let of = |range: Range<usize>| {
+                let known = arena.occupant(range.start).unwrap();
+                assert!(known.removed.is_some());
+                let rights = rights(&range);
+                let bytes = rights.starts_with('r').then(|| read(range.start, range.len()));
+                (range.start - arena.range().start, known.object.to_string(), known.generation, rights, bytes)
+            };
+            let left: Vec<_> = ranges.into_iter().map(of).collect();
+            all.iter().flatten().zip((0..COUNT).filter(|i| all[*i].is_some())).for_each(|(l, i)| l.check(&arena, i as u8));
+            let before = arena.stats();
+            drop(all);
+            let counts = [before, arena.stats()].map(|s| (s.slabs, s.slab_bytes, s.quarantined_bytes, s.lost_bytes));
+            (left, counts)
+        });
+        assert_eq!(left[0], left[1], "{packed:?}, {gone} removed, refused: {refused}");
+    }
+}
+
 #[test]
 fn memory_goes_with_the_last_of_a_unit() {
     let arena = packed_arena(64 * MIB, 32 * MIB, PackedConfig::default());
