@@ -129,15 +129,16 @@ fn what_is_removed_traps_while_its_neighbours_live() {
 #[test]
 fn what_goes_together_leaves_what_it_leaves_one_by_one() {
     const COUNT: usize = 600;
-    // The number of those that are removed from the first on, and whether a call is refused.
-    let cases = LAYOUTS.into_iter().flat_map(|packed| [(packed, COUNT, false), (packed, 1, false), (packed, 9, true)]);
-    for (packed, gone, refused) in cases {
+    // The number of those that are removed, the last first or in no order, and whether calls are refused.
+    let (descending, mixed) = (COUNT - 1, 37);
+    let cases = [(COUNT, descending, false), (COUNT, mixed, false), (2, descending, false), (9, descending, true)];
+    for (packed, (gone, step, refused)) in LAYOUTS.into_iter().flat_map(|packed| cases.map(|case| (packed, case))) {
         let left = [false, true].map(|together| {
             let arena = packed_arena(64 * MIB, 32 * MIB, packed);
             let load = |i| Some(load(&arena, &small_object(), i as u8).unwrap());
             let mut all: Vec<Option<Loaded>> = (0..COUNT).map(load).collect();
-            // In no particular order; every seventh stays.
-            let order = (0..COUNT).map(|i| i * 37 % COUNT).filter(|i| i % 7 != 0 && *i < gone);
+            // Every seventh stays.
+            let order = (0..COUNT).map(|i| i * step % COUNT).filter(|i| i % 7 != 0 && *i < gone);
             let slabs: Vec<PublishedSlab> = order.map(|i| all[i].take().unwrap().slab).collect();
             let ranges: Vec<Range<usize>> = slabs.iter().flat_map(|slab| slab.spans()).collect();
             let refuse = move |_, call| refused && [Call::Protect, Call::Replace, Call::Deny, Call::Discard].contains(&call);
@@ -159,7 +160,7 @@ fn what_goes_together_leaves_what_it_leaves_one_by_one() {
             let counts = [before, arena.stats()].map(|s| (s.slabs, s.slab_bytes, s.quarantined_bytes, s.lost_bytes));
             (left, counts)
         });
-        assert_eq!(left[0], left[1], "{packed:?}, {gone} removed, refused: {refused}");
+        assert_eq!(left[0], left[1], "{packed:?}, {gone} removed in steps of {step}, refused: {refused}");
     }
 }
 
