@@ -116,7 +116,7 @@ fn links_that_fail() {
     let more = least_bytes(|| fail(&engine, &kinds)).saturating_sub(least);
     println!("{links} failed links; malloc has given {more} bytes more");
     // Where chunks are used again as they come, some stay larger than they need be. A leak has at least 16 bytes each
-    // time. A page of the table of lines that are packed is made when its unit is first used: up to three were seen.
+    // time. A page of the table of packed granules is made when its addresses are first used: up to three were seen.
     let most = if common::packed() { 17 << 10 } else { 1 << 10 };
     assert!(more <= most, "malloc has given {more} bytes more");
     engine.assert_usable();

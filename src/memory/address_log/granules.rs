@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use once_cell::race::OnceBox;
 
 use crate::memory::address_log::occupant::RecordId;
-use crate::memory::packed::{GRANULE, UNIT};
+use crate::memory::packed::GRANULE;
 
-/// Units in one piece of the table: 4 MiB of addresses.
-const UNITS: usize = 64;
+/// Granules in one part of the table, which takes 4 KiB: 16 KiB of addresses.
+const GRANULES: usize = 1024;
+/// Parts in one piece of it: 4 MiB of addresses.
+const PARTS: usize = 256;
 
-type Unit = [AtomicU32; UNIT / GRANULE];
-type Piece = [OnceBox<Unit>; UNITS];
+type Part = [AtomicU32; GRANULES];
+type Piece = [OnceBox<Part>; PARTS];
 
 /// Records by granule, allocated on demand.
 pub(super) struct Granules {
@@ -22,7 +24,7 @@ pub(super) struct Granules {
 
 impl Granules {
     pub(super) fn new(arena: &Range<usize>) -> Self {
-        let pieces = arena.len().div_ceil(UNITS * UNIT);
+        let pieces = arena.len().div_ceil(PARTS * GRANULES * GRANULE);
         Self { start: arena.start, pieces: (0..pieces).map(|_| OnceBox::new()).collect() }
     }
 
@@ -31,20 +33,20 @@ impl Granules {
         let id = id.map_or(0, |id| id.get());
         let mut from = range.start;
         while from < range.end {
-            let (piece, unit, first) = self.place(from);
+            let (piece, part, first) = self.place(from);
             let Some(piece) = self.pieces.get(piece) else { return };
-            let unit = piece.get_or_init(|| Box::new([const { OnceBox::new() }; UNITS]))[unit]
-                .get_or_init(|| Box::new([const { AtomicU32::new(0) }; UNIT / GRANULE]));
-            let end = unit.len().min(first + (range.end - from).div_ceil(GRANULE));
-            unit[first..end].iter().for_each(|granule| granule.store(id, Ordering::Release));
+            let part = piece.get_or_init(|| Box::new([const { OnceBox::new() }; PARTS]))[part]
+                .get_or_init(|| Box::new([const { AtomicU32::new(0) }; GRANULES]));
+            let end = part.len().min(first + (range.end - from).div_ceil(GRANULE));
+            part[first..end].iter().for_each(|granule| granule.store(id, Ordering::Release));
             from += (end - first) * GRANULE;
         }
     }
 
     /// Returns the record of the granule that contains an address.
     pub(super) fn get(&self, address: usize) -> Option<RecordId> {
-        let (piece, unit, granule) = self.place(address);
-        let id = self.pieces.get(piece)?.get()?[unit].get()?[granule].load(Ordering::Acquire);
+        let (piece, part, granule) = self.place(address);
+        let id = self.pieces.get(piece)?.get()?[part].get()?[granule].load(Ordering::Acquire);
         RecordId::new(id)
     }
 
@@ -59,10 +61,10 @@ impl Granules {
         Some(starts.last().unwrap_or(first))
     }
 
-    /// Returns the place of an address's granule: the piece, the unit in it, and the granule in that.
+    /// Returns the place of an address's granule: the piece, the part of it, and the granule in that.
     fn place(&self, address: usize) -> (usize, usize, usize) {
         let granule = (address - self.start) / GRANULE;
-        let unit = granule / (UNIT / GRANULE);
-        (unit / UNITS, unit % UNITS, granule % (UNIT / GRANULE))
+        let part = granule / GRANULES;
+        (part / PARTS, part % PARTS, granule % GRANULES)
     }
 }
