@@ -160,6 +160,15 @@ impl Kind {
         !self.is_limited() || (lowest..=highest).contains(&value)
     }
 
+    /// Returns whether every value fits that is nearer to 0 than 2^`bits`.
+    pub(crate) fn reaches(&self, bits: u8) -> bool {
+        match self.range {
+            Range::Unchecked => true,
+            Range::Signed(width) | Range::Either(width) => width > bits,
+            Range::Unsigned(_) => false,
+        }
+    }
+
     /// Returns whether some values do not fit.
     pub(crate) fn is_limited(&self) -> bool {
         self.range != Range::Unchecked

@@ -27,6 +27,8 @@ pub(super) use tls_references::{Local, Missing};
 const MOST_FAILURES: usize = 1000;
 /// The code size above which a room at the end cannot be reached from the start (`B`: 128 MiB).
 const LARGE_CODE: u64 = 100 << 20;
+/// Addresses, sizes and addends below this are small: no reference within an object has 30 bits or more.
+const SMALL: u64 = 1 << 27;
 /// Upper bound of the padding between an object's parts: protections change on pages.
 const PADDING: u64 = 8 * (64 << 10);
 
@@ -163,7 +165,8 @@ impl Reach {
 
     /// Returns whether a relative reference may be out of range, before the layout.
     fn may_be_out_of_range(&self, kind: &Kind, edge: &Edge<'_>) -> bool {
-        if !matches!(kind.operation, Operation::Relative | Operation::PageRelative) {
+        let is_relative = matches!(kind.operation, Operation::Relative | Operation::PageRelative);
+        if !is_relative || kind.reaches(30) && self.is_small(edge) {
             return false;
         }
         // The reserved room makes the object larger.
@@ -182,6 +185,12 @@ impl Reach {
         !kind.fits(least) || !kind.fits(greatest)
     }
 
+    /// Returns whether a reference leads from one place to another of a small object.
+    fn is_small(&self, edge: &Edge<'_>) -> bool {
+        let sizes = [self.bytes, edge.target, edge.offset as u64, edge.addend.unsigned_abs()];
+        matches!(edge.place, Place::SameBlock | Place::OtherBlock) && sizes.into_iter().all(|size| size < SMALL)
+    }
+
     /// Returns whether a reference may lead to another protection of the object, and may be out of range if that is
     /// elsewhere in the arena.
     fn is_narrow(&self, kind: &Kind, edge: &Edge<'_>) -> bool {
@@ -190,8 +199,9 @@ impl Reach {
         }
         // An object's code is contiguous, so branches between code are short.
         let branch = self.machine == EM_AARCH64 && aarch64_bridges::is_branch(kind.number);
-        let most = i128::from(self.arena.end - self.arena.start);
-        edge.place == Place::OtherBlock && !branch && !(kind.fits(most) && kind.fits(-most))
+        let most = self.arena.end - self.arena.start;
+        let reaches = || kind.reaches(31) && most < 1 << 31 || kind.fits(most.into()) && kind.fits(-i128::from(most));
+        edge.place == Place::OtherBlock && !branch && !reaches()
     }
 
     /// Returns whether the parts of the object must be nearer to each other than the arena's size.

@@ -185,6 +185,43 @@ fn what_is_reserved_is_never_exceeded_and_what_is_shared_takes_no_more() {
     assert_eq!(reach.rooms.rooms[1].used, 8, "one literal serves all");
 }
 
+/// A reference for which nothing is reserved reaches wherever its two ends may be.
+#[test]
+fn what_needs_no_room_is_in_range() {
+    let sizes = [0, 1, 1 << 19, SMALL - 1, SMALL, 1 << 29, 1 << 31];
+    let with_addends = |(bytes, target)| {
+        sizes.into_iter().flat_map(move |by| [by as i64, -(by as i64)].map(|addend| (bytes, target, addend)))
+    };
+    let kinds = |machine| Table::of(machine).kinds().iter().map(move |kind| (machine, kind));
+    for (machine, kind) in [EM_X86_64, EM_AARCH64].into_iter().flat_map(kinds) {
+        let page = match kind.operation {
+            Operation::Relative => 0,
+            Operation::PageRelative => 4096,
+            _ => continue,
+        };
+        let mut reach = Reach::new(machine, OutOfRange::Bridge, 0..(2 << 30) - (32 << 20));
+        for (bytes, target, addend) in sizes.into_iter().flat_map(|b| sizes.map(|t| (b, t))).flat_map(with_addends) {
+            reach.bytes = bytes;
+            // As far from each other as they may be.
+            let apart = i128::from(bytes + PADDING);
+            for (place, offset) in [(Place::SameBlock, bytes as usize), (Place::OtherBlock, 0)] {
+                let edge = Edge { relocation: kind.number, offset, place, addend, target, symbol: b"" };
+                if reach.may_be_out_of_range(kind, &edge) {
+                    continue;
+                }
+                let distances = match place {
+                    Place::SameBlock => [i128::from(target) - i128::from(bytes); 2],
+                    _ => [-apart, apart],
+                };
+                for distance in distances {
+                    let value = distance + i128::from(addend);
+                    assert!(kind.fits(value - page) && kind.fits(value + page), "{}: {edge:?} of {bytes}", kind.name);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn nothing_is_reserved_for_what_reaches() {
     let arena = 0x7f00_0000_0000..0x7f00_4000_0000;

@@ -141,7 +141,8 @@ fn what_goes_together_leaves_what_it_leaves_one_by_one() {
             let order = (0..COUNT).map(|i| i * step % COUNT).filter(|i| i % 7 != 0 && *i < gone);
             let slabs: Vec<PublishedSlab> = order.map(|i| all[i].take().unwrap().slab).collect();
             let ranges: Vec<Range<usize>> = slabs.iter().flat_map(|slab| slab.spans()).collect();
-            let refuse = move |_, call| refused && [Call::Protect, Call::Replace, Call::Deny, Call::Discard].contains(&call);
+            let refuse =
+                move |_, call| refused && [Call::Protect, Call::Replace, Call::Deny, Call::Discard].contains(&call);
             fault::with(refuse, || match together {
                 true => PublishedSlab::give_back(slabs),
                 false => slabs.into_iter().rev().for_each(drop),
@@ -154,7 +155,10 @@ fn what_goes_together_leaves_what_it_leaves_one_by_one() {
                 (range.start - arena.range().start, known.object.to_string(), known.generation, rights, bytes)
             };
             let left: Vec<_> = ranges.into_iter().map(of).collect();
-            all.iter().flatten().zip((0..COUNT).filter(|i| all[*i].is_some())).for_each(|(l, i)| l.check(&arena, i as u8));
+            all.iter()
+                .flatten()
+                .zip((0..COUNT).filter(|i| all[*i].is_some()))
+                .for_each(|(l, i)| l.check(&arena, i as u8));
             let before = arena.stats();
             drop(all);
             let counts = [before, arena.stats()].map(|s| (s.slabs, s.slab_bytes, s.quarantined_bytes, s.lost_bytes));
