@@ -152,7 +152,7 @@ fn what_goes_together_leaves_what_it_leaves_one_by_one() {
                 assert!(known.removed.is_some());
                 let rights = rights(&range);
                 let bytes = rights.starts_with('r').then(|| read(range.start, range.len()));
-                (range.start - arena.range().start, known.object.to_string(), known.generation, rights, bytes)
+                (known.object.to_string(), known.generation, rights, bytes)
             };
             let left: Vec<_> = ranges.into_iter().map(of).collect();
             all.iter()
