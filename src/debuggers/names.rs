@@ -21,7 +21,7 @@ struct Files {
     by_region: HashMap<u32, NamesFile>,
     /// Those that debuggers were not told of.
     changed: Vec<u32>,
-    /// Those from which something was removed since they were settled, as they are before anything is added.
+    /// Those that are to be settled before anything is added, as something was removed from them.
     stale: Vec<u32>,
 }
 

@@ -160,11 +160,11 @@ impl Kind {
         !self.is_limited() || (lowest..=highest).contains(&value)
     }
 
-    /// Returns whether every value fits that is nearer to 0 than 2^`bits`.
-    pub(crate) fn reaches(&self, bits: u8) -> bool {
+    /// Returns whether every value fits that is as near to 0 as this one, on either side.
+    pub(crate) fn reaches(&self, distance: u64) -> bool {
         match self.range {
             Range::Unchecked => true,
-            Range::Signed(width) | Range::Either(width) => width > bits,
+            Range::Signed(width) | Range::Either(width) => u32::from(width) > u64::BITS - distance.leading_zeros(),
             Range::Unsigned(_) => false,
         }
     }

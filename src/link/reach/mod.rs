@@ -27,8 +27,8 @@ pub(super) use tls_references::{Local, Missing};
 const MOST_FAILURES: usize = 1000;
 /// The code size above which a room at the end cannot be reached from the start (`B`: 128 MiB).
 const LARGE_CODE: u64 = 100 << 20;
-/// Addresses, sizes and addends below this are small: no reference within an object has 30 bits or more.
-const SMALL: u64 = 1 << 27;
+/// The page of `ADRP`.
+const PAGE: u64 = 4096;
 /// Upper bound of the padding between an object's parts: protections change on pages.
 const PADDING: u64 = 8 * (64 << 10);
 
@@ -165,12 +165,20 @@ impl Reach {
 
     /// Returns whether a relative reference may be out of range, before the layout.
     fn may_be_out_of_range(&self, kind: &Kind, edge: &Edge<'_>) -> bool {
-        let is_relative = matches!(kind.operation, Operation::Relative | Operation::PageRelative);
-        if !is_relative || kind.reaches(30) && self.is_small(edge) {
+        if !matches!(kind.operation, Operation::Relative | Operation::PageRelative) {
             return false;
         }
         // The reserved room makes the object larger.
         let most = self.bytes.saturating_mul(4).saturating_add(PADDING).min(i64::MAX as u64);
+        // Within an object, sizes tell it as a rule.
+        let apart = match edge.place {
+            Place::SameBlock => edge.target.saturating_add(edge.offset as u64),
+            Place::OtherBlock => most,
+            _ => u64::MAX,
+        };
+        if kind.reaches(apart.saturating_add(edge.addend.unsigned_abs()).saturating_add(PAGE)) {
+            return false;
+        }
         let (target, from) = match edge.place {
             Place::SameBlock => (edge.target..edge.target, edge.offset as u64..edge.offset as u64),
             Place::OtherBlock => (0..most, 0..most),
@@ -179,16 +187,10 @@ impl Reach {
             Place::Elsewhere if self.machine == EM_X86_64 => (0..u64::MAX, self.arena.clone()),
             Place::InArena | Place::Elsewhere => (self.arena.clone(), self.arena.clone()),
         };
-        let page = if kind.operation == Operation::PageRelative { 4096 } else { 0 };
+        let page = if kind.operation == Operation::PageRelative { i128::from(PAGE) } else { 0 };
         let least = i128::from(target.start) - i128::from(from.end) + i128::from(edge.addend) - page;
         let greatest = i128::from(target.end) - i128::from(from.start) + i128::from(edge.addend) + page;
         !kind.fits(least) || !kind.fits(greatest)
-    }
-
-    /// Returns whether a reference leads from one place to another of a small object.
-    fn is_small(&self, edge: &Edge<'_>) -> bool {
-        let sizes = [self.bytes, edge.target, edge.offset as u64, edge.addend.unsigned_abs()];
-        matches!(edge.place, Place::SameBlock | Place::OtherBlock) && sizes.into_iter().all(|size| size < SMALL)
     }
 
     /// Returns whether a reference may lead to another protection of the object, and may be out of range if that is
@@ -199,9 +201,7 @@ impl Reach {
         }
         // An object's code is contiguous, so branches between code are short.
         let branch = self.machine == EM_AARCH64 && aarch64_bridges::is_branch(kind.number);
-        let most = self.arena.end - self.arena.start;
-        let reaches = || kind.reaches(31) && most < 1 << 31 || kind.fits(most.into()) && kind.fits(-i128::from(most));
-        edge.place == Place::OtherBlock && !branch && !reaches()
+        edge.place == Place::OtherBlock && !branch && !kind.reaches(self.arena.end - self.arena.start)
     }
 
     /// Returns whether the parts of the object must be nearer to each other than the arena's size.

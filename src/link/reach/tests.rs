@@ -188,7 +188,7 @@ fn what_is_reserved_is_never_exceeded_and_what_is_shared_takes_no_more() {
 /// A reference for which nothing is reserved reaches wherever its two ends may be.
 #[test]
 fn what_needs_no_room_is_in_range() {
-    let sizes = [0, 1, 1 << 19, SMALL - 1, SMALL, 1 << 29, 1 << 31];
+    let sizes = [0, 1, 1 << 19, 1 << 20, (1 << 29) - (1 << 19), 1 << 29, (1 << 31) - 1, 1 << 31];
     let with_addends = |(bytes, target)| {
         sizes.into_iter().flat_map(move |by| [by as i64, -(by as i64)].map(|addend| (bytes, target, addend)))
     };

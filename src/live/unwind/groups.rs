@@ -11,8 +11,7 @@
 //!   found first for an address has it, or none is found first that has not.
 //! - It reads its notes on the entry it has found after it has unlocked them. So an object keeps all notes that it was
 //!   ever found by ([`Member::past`]): a thread that unwinds its code keeps the object. An object that is removed needs
-//!   none: no thread unwinds its code. Nobody finds anything by notes on which libgcc has not looked: most processes
-//!   never throw.
+//!   none: no thread unwinds its code. Nor are notes kept into which libgcc has not looked: by those, nothing was found.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -92,7 +91,7 @@ pub(super) struct Member {
 /// and the highest one there is until it is searched for the first time.
 struct Notes(UnsafeCell<[usize; 7]>);
 
-// SAFETY: only libgcc uses what is in it, under its lock, or only reads it.
+// SAFETY: while it is registered, only libgcc uses what is in it, under its lock; afterwards, all only read it.
 unsafe impl Send for Notes {}
 // SAFETY: as above.
 unsafe impl Sync for Notes {}
@@ -375,7 +374,7 @@ impl Registered {
         unsafe { __deregister_frame_info(begin) };
         #[cfg(test)]
         crate::live::unwind::tests::step();
-        // SAFETY: libgcc has written to it, under its lock, until it was deregistered.
+        // SAFETY: libgcc writes to it under its lock, and no more since it was deregistered, for which it took the lock.
         let lowest = unsafe { *self.notes.0.get() }[0];
         if lowest == usize::MAX {
             return false;
