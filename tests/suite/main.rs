@@ -1,9 +1,9 @@
 //! The test suite: tables of tests, and the cases of `tests/cases`, each compiled by every compiler at every level.
 //!
 //! `cargo test --test suite` and nextest run it like any other tests; `SLABJIT_SHUFFLE=1 cargo test --test suite` runs
-//! what needs no process of its own in one, with threads, in random order (see `shuffled.rs`). Arguments select tests
-//! by a part of their names. `SLABJIT_OBJECTS=FOLDER` runs nothing, and writes the objects of all cases into a folder,
-//! as seeds for `ci/fuzz`.
+//! what needs no process of its own in one, with threads, in random order (see `shuffled.rs`), and with
+//! `SLABJIT_ALONE=1` there is only the rest. Arguments select tests by a part of their names.
+//! `SLABJIT_OBJECTS=FOLDER` runs nothing, and writes the objects of all cases into a folder, as seeds for `ci/fuzz`.
 
 mod api;
 mod bad_input;
@@ -183,8 +183,13 @@ fn main() -> ExitCode {
         let only: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
         shuffled::run_all(&only)
     } else {
-        let of_tables = TABLES.iter().flat_map(|(table, tests, _)| tests.iter().map(|t| common::trial(table, *t)));
-        let trials = of_tables.chain(case::all().into_iter().map(case::Variant::trial)).collect();
+        let only_alone = std::env::var_os("SLABJIT_ALONE").is_some();
+        let of_tables = TABLES.iter().flat_map(|(table, tests, _)| {
+            let wanted = move |test: &&Test| !only_alone || shuffled::needs_a_process(table, test);
+            tests.iter().filter(wanted).map(|test| common::trial(table, *test))
+        });
+        let cases = if only_alone { Vec::new() } else { case::all() };
+        let trials = of_tables.chain(cases.into_iter().map(case::Variant::trial)).collect();
         let mut arguments = libtest_mimic::Arguments::from_args();
         if target::under_qemu() {
             arguments.test_threads.get_or_insert(target::QEMU_THREADS);

@@ -20,6 +20,11 @@ enum Item {
     CaseInSharedEngine(case::Variant),
 }
 
+/// Whether a test of this table cannot share a process with others.
+pub fn needs_a_process(table: &str, test: &Test) -> bool {
+    test.alone || table == "faults"
+}
+
 /// Runs everything; false if something failed.
 pub fn run_all(only: &[String]) -> bool {
     let time = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64 % 1_000_000_000;
@@ -29,7 +34,7 @@ pub fn run_all(only: &[String]) -> bool {
     let mut random = Random::new(seed);
     let mut items: Vec<(String, Item)> = Vec::new();
     for (table, tests, _) in crate::TABLES {
-        let here = tests.iter().filter(|t| !t.alone && *table != "faults");
+        let here = tests.iter().filter(|test| !needs_a_process(table, test));
         items.extend(here.map(|t| (format!("{table}::{}", t.name), Item::Test(*t))));
     }
     for variant in case::all() {

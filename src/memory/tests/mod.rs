@@ -67,13 +67,18 @@ fn mapped_now(range: &Range<usize>) -> Vec<Mapped> {
     all
 }
 
-/// Returns the access of a range that has the same access everywhere.
-fn access(range: &Range<usize>) -> String {
+/// Returns the mappings of a range that has no holes.
+fn mapped_without_holes(range: &Range<usize>) -> Vec<Mapped> {
     let bytes = |mapped: &[Mapped]| mapped.iter().map(|m| m.addresses.len()).sum::<usize>();
     // qemu-user derives its list from the kernel's, and leaves out mappings that just changed there.
     let mut tries = std::iter::repeat_with(|| mapped(range)).take(20);
     let mapped = tries.find(|mapped| bytes(mapped) == range.len());
-    let mapped = mapped.unwrap_or_else(|| panic!("holes in {range:x?}: {:?}", self::mapped(range)));
+    mapped.unwrap_or_else(|| panic!("holes in {range:x?}: {:?}", self::mapped(range)))
+}
+
+/// Returns the access of a range that has the same access everywhere.
+fn access(range: &Range<usize>) -> String {
+    let mapped = mapped_without_holes(range);
     assert!(mapped.iter().all(|m| m.access == mapped[0].access), "{mapped:?}");
     mapped[0].access.clone()
 }

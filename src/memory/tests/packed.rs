@@ -27,6 +27,13 @@ fn rights(range: &Range<usize>) -> String {
     access(&pages(range))[..3].to_owned()
 }
 
+/// Returns the same from a list that was read once, as that takes long under qemu-user.
+fn rights_in<'a>(shown: &'a [Mapped], range: &Range<usize>) -> &'a str {
+    let shown = &shown[shown.partition_point(|mapped| mapped.addresses.end <= range.start)];
+    assert!(shown.addresses.end >= range.end, "{range:x?} has more than one access: {shown:x?}");
+    &shown.access[..3]
+}
+
 /// A loaded object with the contents of each run.
 struct Loaded {
     slab: PublishedSlab,
@@ -76,12 +83,12 @@ fn objects_share_pages_and_mappings() {
             let line = if packed.striped { page } else { 64 };
             assert_eq!((range.addresses.start % line, range.addresses.end % line), (0, 0), "{range:x?}");
         }
-        let seen = mapped(&arena.range());
+        let seen = mapped_without_holes(&arena.range());
         // Three areas of three pools, their unused parts, and the prepared pages.
         assert!(seen.len() <= 16, "{seen:x?}");
         for range in all.iter().flat_map(|loaded| loaded.slab.ranges()) {
             let expected = &expected_access(range.protection)[..3];
-            assert_eq!(rights(&range.addresses), expected, "{range:x?}");
+            assert_eq!(rights_in(&seen, &range.addresses), expected, "{range:x?}");
         }
         assert_eq!(arena.stats().packed.is_some_and(|mode| mode == PackedMode::PageStriped), packed.striped);
         drop(all);
@@ -147,12 +154,13 @@ fn what_goes_together_leaves_what_it_leaves_one_by_one() {
                 true => PublishedSlab::give_back(slabs),
                 false => slabs.into_iter().rev().for_each(drop),
             });
+            let shown = mapped_without_holes(&arena.range());
             let of = |range: Range<usize>| {
                 let known = arena.occupant(range.start).unwrap();
                 assert!(known.removed.is_some());
-                let rights = rights(&range);
+                let rights = rights_in(&shown, &range);
                 let bytes = rights.starts_with('r').then(|| read(range.start, range.len()));
-                (known.object.to_string(), known.generation, rights, bytes)
+                (known.object.to_string(), known.generation, rights.to_owned(), bytes)
             };
             let left: Vec<_> = ranges.into_iter().map(of).collect();
             all.iter()
