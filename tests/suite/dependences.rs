@@ -334,7 +334,8 @@ fn removal_while_linking() {
     });
 }
 
-/// Everything in memory, with addresses in the slab counted from its beginning.
+/// Everything in memory but zeros at both ends, with addresses in the slab counted from the first of these names: what a
+/// slab holds has another place in its pages each time.
 fn layout(engine: &JitEngine, bytes: &[u8], names: &[String]) -> Vec<usize> {
     let far = |i: usize| std::ptr::without_provenance::<()>(0x007e_adbe_f000_0000 + i * 64);
     // SAFETY: what is given is not followed.
@@ -354,12 +355,14 @@ fn layout(engine: &JitEngine, bytes: &[u8], names: &[String]) -> Vec<usize> {
     let addresses: Vec<_> = names.iter().map(address).collect();
     let [slab] = &library.slab_of(&names[0]).unwrap()[..] else { panic!("one slab") };
     let range = slab.addresses.clone();
-    let count_from = |value: usize| if range.contains(&value) { value - range.start } else { value };
-    let in_memory = (range.start..range.end - 7).step_by(8).map(|at| {
+    let count_from = |value: usize| if range.contains(&value) { value.wrapping_sub(addresses[0]) } else { value };
+    let words = (range.start..range.end - 7).step_by(8).map(|at| {
         // SAFETY: a slab is readable from end to end, and `library` keeps it.
         count_from(unsafe { std::ptr::with_exposed_provenance::<usize>(at).read() })
     });
-    let layout = addresses.iter().map(|&a| count_from(a)).chain(in_memory).collect();
+    let in_memory: Vec<usize> = words.skip_while(|word| *word == 0).collect();
+    let end = in_memory.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+    let layout = addresses.iter().map(|&a| count_from(a)).chain(in_memory[..end].iter().copied()).collect();
     freed(&library);
     layout
 }

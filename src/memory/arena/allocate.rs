@@ -44,12 +44,14 @@ impl Arena {
                 neighbour.into_iter().for_each(|neighbour| layout.turn_to(neighbour));
                 self.state().carved = layout.end().map(|end| (span.end, end));
             }
+            layout.spread(span.start, self.page);
             return WritableSlab::new(Arc::clone(self), object, span, true, layout, segments);
         }
-        match self.take_somehow(&layout) {
-            Some(span) => WritableSlab::new(Arc::clone(self), object, span, false, layout, segments),
-            None => Err(self.exhausted(object, layout.size as u64, name_section)),
-        }
+        let Some(span) = self.take_somehow(&layout) else {
+            return Err(self.exhausted(object, layout.size as u64, name_section));
+        };
+        layout.spread(span.start, self.page);
+        WritableSlab::new(Arc::clone(self), object, span, false, layout, segments)
     }
 
     /// Takes a slab for segments that keep their distances: at these offsets, which ascend from 0 by whole pages.

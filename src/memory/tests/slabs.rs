@@ -1,5 +1,7 @@
 //! The states of a slab.
 
+use std::collections::HashSet;
+
 use super::super::slab::Placed;
 use proptest::prelude::*;
 
@@ -53,7 +55,7 @@ proptest! {
             for (i, (p, r)) in placed.iter().zip(requests).enumerate() {
                 prop_assert_eq!(p.size as u64, r.content_bytes + r.zero_fill_bytes);
                 prop_assert_eq!(p.address as u64 % r.alignment, 0);
-                prop_assert_eq!(p.address % page, 0);
+                prop_assert_eq!((p.address % page + p.size).div_ceil(page), p.size.div_ceil(page), "too many pages");
                 prop_assert_eq!(arena.range().contains(&p.address), !r.outside || p.size == 0);
                 if p.size > 0 {
                     prop_assert_eq!(access(&(p.address..p.address + p.size)), "rw-p");
@@ -147,6 +149,22 @@ fn code_runs_once_published() {
             drop(slab);
         }
     }
+    assert_pristine(&arena);
+}
+
+/// A cache chooses a line's set by its place in a page.
+#[test]
+fn small_segments_are_at_many_places_of_their_pages() {
+    let arena = arena(8 * MIB);
+    let slabs: Vec<_> = (0..64).map(|_| allocate(&arena, &small_object()).unwrap()).collect();
+    for segment in 0..3 {
+        let places: HashSet<_> = slabs.iter().map(|slab| slab.placements()[segment].address % arena.page()).collect();
+        assert!(places.len() > 24, "{places:x?}");
+    }
+    drop(slabs);
+    let whole = allocate(&arena, &[segment(Protection::ReadExecute, arena.page() as u64)]).unwrap();
+    assert_eq!(whole.placements()[0].address % arena.page(), 0);
+    drop(whole);
     assert_pristine(&arena);
 }
 
