@@ -193,7 +193,8 @@ impl Layout {
     /// Returns the pages with contents, as runs of neighbours.
     pub(super) fn content_pages(&self, page: usize) -> Vec<Range<usize>> {
         let written = self.segments.iter().filter(|s| !s.has_own_mapping() && s.content > 0);
-        let mut pages: Vec<_> = written.map(|s| s.offset / page * page..(s.offset + s.content).next_multiple_of(page)).collect();
+        let mut pages: Vec<_> =
+            written.map(|s| s.offset / page * page..(s.offset + s.content).next_multiple_of(page)).collect();
         pages.sort_by_key(|r| r.start);
         pages.dedup_by(|next, run| {
             let adjacent = run.end == next.start;

@@ -145,7 +145,8 @@ impl Model {
                 let bytes = self.arena.stats().slab_bytes - before.slab_bytes;
                 let near = |(placed, request): &(&Placed, &SegmentRequest)| placed.size > 0 && !request.outside;
                 let near = slab.placements().iter().zip(&requests).filter(near);
-                let start = near.map(|(placed, _)| placed.address).min().unwrap_or(0) / self.arena.page() * self.arena.page();
+                let start =
+                    near.map(|(placed, _)| placed.address).min().unwrap_or(0) / self.arena.page() * self.arena.page();
                 (bytes, start..start + bytes)
             }
             Err(Error::Memory(MemoryError::ArenaExhausted { requested, .. })) => (*requested as usize, 0..0),
