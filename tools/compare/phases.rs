@@ -257,13 +257,20 @@ pub fn large(options: &Options, show: &mut impl FnMut(Table)) -> Result<(), Stri
         (_, true) => Err("from Python, measured beside the others only".to_owned()),
         _ => command(kind.name, file.path(), None, Heap::One).and_then(Child::start),
     };
-    let (functions, live, times) = if options.quick { (500, 1000, 2) } else { (15_000, 20_000, 20) };
+    let (rounds, live) = match options.quick {
+        true => ([("large/calls-of-some", 100, 10), ("large/calls", 500, 2)], 1000),
+        false => ([("large/calls-of-some", 1000, 300), ("large/calls", 15_000, 20)], 20_000),
+    };
 
     let mut runners = Runner::all(start);
-    in_turns(&mut runners, functions);
-    let calls = alternate(&mut runners, options, |child| child.calls(times));
-    let what = format!("one call, round robin over {functions} functions");
-    show(Table::new("large/calls".into(), &workload.title, &what, measured(&runners, calls)));
+    let mut there = 0;
+    for (name, functions, times) in rounds {
+        in_turns(&mut runners, functions - there);
+        there = functions;
+        let calls = alternate(&mut runners, options, |child| child.calls(times));
+        let what = format!("one call, round robin over {functions} functions");
+        show(Table::new(name.into(), &workload.title, &what, measured(&runners, calls)));
+    }
     end(runners);
 
     let mut runners = Runner::all(start);
