@@ -84,10 +84,13 @@ impl SpareBuffer {
         Arc::new(Self { limit, kept: Mutex::new(None) })
     }
 
-    /// Copies bytes, or takes those that are owned already.
+    /// Copies bytes, or takes those that are owned already. What is owned has at most twice the room that it needs.
     pub(crate) fn own(self: &Arc<Self>, bytes: Cow<'_, [u8]>) -> ObjectBytes {
         let bytes = match bytes {
-            Cow::Owned(bytes) => bytes,
+            Cow::Owned(mut bytes) => {
+                bytes.shrink_to(bytes.len().saturating_mul(2));
+                bytes
+            }
             Cow::Borrowed(bytes) => {
                 let mut buffer = self.take(bytes.len()).unwrap_or_else(|| Vec::with_capacity(bytes.len()));
                 buffer.extend_from_slice(bytes);
@@ -190,6 +193,19 @@ mod tests {
         assert_eq!(spare.kept.lock().as_ref().map(|kept| kept.as_ptr()), Some(buffer));
         drop(larger);
         assert_ne!(spare.kept.lock().as_ref().map(|kept| kept.as_ptr()), Some(buffer));
+    }
+
+    #[test]
+    fn what_waits_holds_at_most_twice_its_bytes() {
+        let spare = SpareBuffer::new(4 * MIB);
+        for (len, room) in [(1000, 3 * MIB), (MIB, 2 * MIB), (0, MIB)] {
+            let mut bytes = Vec::with_capacity(room);
+            bytes.resize(len, 7);
+            let owned = spare.own(Cow::Owned(bytes));
+            let Bytes::Memory { bytes, .. } = &owned.0 else { panic!("no file") };
+            assert!(bytes.capacity() <= 2 * len, "{} of {len}", bytes.capacity());
+            assert!(**bytes == vec![7; len]);
+        }
     }
 
     #[test]
