@@ -2,7 +2,8 @@
 #![allow(unsafe_code, reason = "the dynamic loader's memory, and the thread pointer")]
 
 use std::ffi::{c_int, c_void};
-use std::{io, ptr, thread};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::{io, ptr};
 
 use super::fixed_storage;
 use super::handle::Handle;
@@ -10,6 +11,7 @@ use super::open_image::{OpenError, Reach, open_image};
 use crate::elf::TlsImage;
 use crate::fault::{Call, check};
 use crate::fork_guard;
+use crate::threads::beside;
 
 /// A module of the dynamic loader that has only a block of thread-local variables. Dropping it frees the blocks; no
 /// references to them may remain.
@@ -118,11 +120,11 @@ impl Place {
         // SAFETY: by the caller.
         let here = unsafe { self.distance_here() };
         check(Call::SpawnThread)?;
+        let there = AtomicI64::new(0);
         // SAFETY: by the caller.
-        let distance = move || unsafe { self.distance_here() };
-        let there = thread::Builder::new().name("slabjit-tls".to_owned()).spawn(distance)?;
-        let there = there.join().map_err(|_| io::Error::from(io::ErrorKind::Other))?;
-        Ok((here == there).then_some(here))
+        let distance = || there.store(unsafe { self.distance_here() }, Ordering::Relaxed);
+        beside(c"slabjit-tls", 1, &distance, |started| started)?;
+        Ok((here == there.into_inner()).then_some(here))
     }
 
     /// # Safety

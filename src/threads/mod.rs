@@ -1,12 +1,14 @@
 //! Shares the work on many objects among threads, which are made for one call and end with it: an engine has no threads
 //! of its own, which would be missing in a child of `fork`.
 
+mod beside;
+
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use tracing::{Dispatch, Span, dispatcher};
 
+pub(crate) use self::beside::beside;
 use crate::fork_guard;
 
 /// The number of threads that work on many objects.
@@ -62,23 +64,13 @@ impl Threads {
                 }
             }
         };
-        let (run, seen) = (&run, Seen::here());
-        thread::scope(|scope| {
-            for _ in 1..count {
-                let seen = seen.clone();
-                let builder = thread::Builder::new().name("slabjit".to_owned());
-                if builder.spawn_scoped(scope, move || pass.run(|| seen.by(run))).is_err() {
-                    break;
-                }
-            }
-            run();
-        });
+        let seen = Seen::here();
+        beside(c"slabjit", count - 1, &|| pass.run(|| seen.by(&run)), |_| run());
         if left().is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 }
 
 /// The subscriber of this thread's traces, and the span that it is in.
-#[derive(Clone)]
 struct Seen(Option<(Dispatch, Span)>);
 
 impl Seen {
