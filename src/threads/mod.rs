@@ -65,7 +65,7 @@ impl Threads {
             }
         };
         let seen = Seen::here();
-        beside(c"slabjit", count - 1, &|| pass.run(|| seen.by(&run)), |_| run());
+        beside(c"slabjit", count - 1, &|| pass.run(|| seen.by(run)), |_| run());
         if left().is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 }
