@@ -262,6 +262,11 @@ pub fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+/// Bytes of address space that RLIMIT_AS counts.
+pub fn virtual_size() -> u64 {
+    mappings().iter().filter(|m| m.name != "[vsyscall]").map(|m| (m.end - m.start) as u64).sum()
+}
+
 /// Sets a limit of this process, which is to be alone, and returns the one before.
 pub fn limit(resource: libc::__rlimit_resource_t, to: u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{self, Checked, compile, compile_bytes, mapping_at, mappings, resident};
+use crate::common::{self, Checked, compile, compile_bytes, mapping_at, mappings, resident, virtual_size};
 use crate::target::{by_arch, by_qemu, not_under_qemu, only_on_x86_64, under_qemu};
 use slabjit::{Error, JitEngine, Library, MemoryError, SlabLayout, Symbol};
 
@@ -367,10 +367,6 @@ fn limit_address_space(bytes: u64) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: a plain system call.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
-}
-
-fn virtual_size() -> u64 {
-    mappings().iter().filter(|m| m.name != "[vsyscall]").map(|m| (m.end - m.start) as u64).sum()
 }
 
 /// The arena is halved until it fits.
