@@ -89,6 +89,11 @@ fn under_qemu() -> bool {
     std::env::var_os("SLABJIT_TEST_RUNNER").is_some()
 }
 
+/// Returns how many random cases a test has: fewer under qemu-user, where each list of mappings takes long.
+fn cases(usual: u32) -> u32 {
+    if under_qemu() { usual.div_ceil(4) } else { usual }
+}
+
 /// Returns the kernel's page size, which may be smaller than the one that qemu-user reports.
 fn resident_page() -> usize {
     if under_qemu() { 4096 } else { os::page_size() }
