@@ -334,6 +334,20 @@ fn removal_while_linking() {
     });
 }
 
+/// Two instructions, without what depends on places in pages: AArch64's ADRP, and ADD, loads and stores behind it.
+fn without_places_in_pages(word: usize) -> usize {
+    let without = |instruction: u32| match instruction {
+        adrp if adrp & 0x9f00_0000 == 0x9000_0000 => adrp & 0x9f00_001f,
+        add if add & 0x7fc0_0000 == 0x1100_0000 => add & !0x003f_fc00,
+        load if load & 0x3b00_0000 == 0x3900_0000 => load & !0x003f_fc00,
+        other => other,
+    };
+    if cfg!(target_arch = "x86_64") {
+        return word;
+    }
+    (without((word >> 32) as u32) as usize) << 32 | without(word as u32) as usize
+}
+
 /// Everything in memory but zeros at both ends, with addresses in the slab counted from the first of these names: what a
 /// slab holds has another place in its pages each time.
 fn layout(engine: &JitEngine, bytes: &[u8], names: &[String]) -> Vec<usize> {
@@ -355,7 +369,10 @@ fn layout(engine: &JitEngine, bytes: &[u8], names: &[String]) -> Vec<usize> {
     let addresses: Vec<_> = names.iter().map(address).collect();
     let [slab] = &library.slab_of(&names[0]).unwrap()[..] else { panic!("one slab") };
     let range = slab.addresses.clone();
-    let count_from = |value: usize| if range.contains(&value) { value.wrapping_sub(addresses[0]) } else { value };
+    let count_from = |value: usize| match range.contains(&value) {
+        true => value.wrapping_sub(addresses[0]),
+        false => without_places_in_pages(value),
+    };
     let words = (range.start..range.end - 7).step_by(8).map(|at| {
         // SAFETY: a slab is readable from end to end, and `library` keeps it.
         count_from(unsafe { std::ptr::with_exposed_provenance::<usize>(at).read() })
