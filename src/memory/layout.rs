@@ -10,7 +10,7 @@ use super::Protection;
 pub(crate) const MAX_ALIGNMENT: u64 = 2 << 20;
 
 /// Bytes of a cache line, of x86-64 and of most AArch64.
-const CACHE_LINE: usize = 64;
+pub(super) const CACHE_LINE: usize = 64;
 /// Neighbours' multiples of it are far apart: 2^64 by the golden ratio.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -80,8 +80,6 @@ pub(super) struct Layout {
     pub(super) size: usize,
     /// Alignment of the slab.
     pub(super) align: usize,
-    /// The distance between places that all segments can be moved to: a cache line, or their largest alignment.
-    step: usize,
 }
 
 impl Layout {
@@ -97,8 +95,7 @@ impl Layout {
             (0..requests.len()).filter(|&i| inside(&segments[i]) && segments[i].size > 0).collect();
         order.sort_unstable_by_key(|&i| (rank(&requests[i]), i));
 
-        let step = requests.iter().filter(|r| !r.outside).map(|r| r.alignment as usize).fold(CACHE_LINE, usize::max);
-        let mut layout = Self { segments, runs: SmallVec::new(), finalize: 0, size: 0, align, step };
+        let mut layout = Self { segments, runs: SmallVec::new(), finalize: 0, size: 0, align };
         let mut previous = None;
         for index in order {
             let (segment, request) = (&mut layout.segments[index], &requests[index]);
@@ -128,8 +125,7 @@ impl Layout {
 
     /// Lays segments out at these offsets, which ascend from 0 by whole pages.
     pub(super) fn fixed(requests: &[SegmentRequest], offsets: &[u64], page: usize) -> Result<Self, LayoutError> {
-        let (segments, runs) = (SmallVec::new(), SmallVec::new());
-        let mut layout = Self { segments, runs, finalize: 0, size: 0, align: page, step: page };
+        let mut layout = Self { segments: SmallVec::new(), runs: SmallVec::new(), finalize: 0, size: 0, align: page };
         for (index, (request, offset)) in requests.iter().zip(offsets).enumerate() {
             let mut segment = segment(index, request, page)?;
             let start = usize::try_from(*offset).map_err(|_| LayoutError::TooLarge)?;
@@ -165,15 +161,17 @@ impl Layout {
         self.runs.reverse();
     }
 
-    /// Moves all segments by as many cache lines as `start`, the slab's address, decides, and as their last pages have
-    /// room for. A cache chooses a line's set by its place in a page: were all functions at the start of one, a program
-    /// that calls many would use one set of 64. Distances stay the same.
-    pub(super) fn spread(&mut self, start: usize, page: usize) {
+    /// Moves all segments by a number of cache lines that depends on the slab's address, as far as their last pages have
+    /// room. A cache chooses a line's set by its place in a page. If all functions were at the start of a page, a program
+    /// that calls many of them would use one set of 64. Distances between segments stay the same.
+    pub(super) fn spread(&mut self, requests: &[SegmentRequest], slab: usize, page: usize) {
         let inside = |s: &&mut Segment| !s.has_own_mapping() && s.size > 0;
         let rest = |s: &mut Segment| (s.offset + s.size).next_multiple_of(page) - (s.offset + s.size);
         let room = self.segments.iter_mut().filter(inside).map(rest).min().unwrap_or(0);
-        let places = room / self.step + 1;
-        let shift = (((start / page) as u64).wrapping_mul(GOLDEN) >> 32) as usize % places * self.step;
+        // At each of these places, all segments are aligned.
+        let step = requests.iter().filter(|r| !r.outside).map(|r| r.alignment as usize).fold(CACHE_LINE, usize::max);
+        let places = room / step + 1;
+        let shift = (((slab / page) as u64).wrapping_mul(GOLDEN) >> 32) as usize % places * step;
         self.segments.iter_mut().filter(inside).for_each(|s| s.offset += shift);
     }
 

@@ -1,5 +1,6 @@
-//! Threads of the C library. std's begin and end with a lock of its own (of the addresses of stacks' guard pages): in a
-//! child of `fork` it stays locked if another thread was at it, and each of the child's threads waits for it for ever.
+//! Threads of the C library, which a child of `fork` can always start. Each thread of std's takes a lock of std's when it
+//! starts and when it ends (it guards the addresses of stacks). If a thread of the parent holds that lock at the fork, it
+//! stays locked in the child, and each thread of std's that the child starts waits for ever.
 #![allow(unsafe_code, reason = "pthread_create and pthread_join")]
 
 use std::any::Any;
@@ -20,8 +21,8 @@ struct Shared<'a> {
     panicked: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// Runs `work` on so many more threads, on fewer if the system refuses one, and `own` on this one, with what it said
-/// then. Returns when all have ended.
+/// Runs `work` on `count` more threads and `own` on this one. If the system refuses a thread, no more are made, and `own`
+/// gets its error. Returns when all have ended.
 ///
 /// # Panics
 /// If one of them does, when all have ended.
@@ -137,7 +138,7 @@ mod tests {
                     }
                 });
             }
-            for _ in 0..2000 {
+            let status_of_child = || {
                 // SAFETY: the child makes threads and ends, by a signal if it hangs.
                 let child = unsafe { libc::fork() };
                 if child == 0 {
@@ -150,12 +151,11 @@ mod tests {
                 let mut status = -1;
                 // SAFETY: this process's child.
                 unsafe { libc::waitpid(child, &raw mut status, 0) };
-                if status != 0 {
-                    done.store(true, Ordering::Relaxed);
-                }
-                assert_eq!(status, 0);
-            }
+                status
+            };
+            let failed = (0..2000).map(|_| status_of_child()).find(|status| *status != 0);
             done.store(true, Ordering::Relaxed);
+            assert_eq!(failed, None);
         });
     }
 }

@@ -348,8 +348,8 @@ fn without_places_in_pages(word: usize) -> usize {
     (without((word >> 32) as u32) as usize) << 32 | without(word as u32) as usize
 }
 
-/// Everything in memory but zeros at both ends, with addresses in the slab counted from the first of these names: what a
-/// slab holds has another place in its pages each time.
+/// Everything in memory, with addresses in the slab counted from the first of these names, and without the zeros at both
+/// ends: each slab begins at another place of its first page.
 fn layout(engine: &JitEngine, bytes: &[u8], names: &[String]) -> Vec<usize> {
     let far = |i: usize| std::ptr::without_provenance::<()>(0x007e_adbe_f000_0000 + i * 64);
     // SAFETY: what is given is not followed.

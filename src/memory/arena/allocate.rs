@@ -35,23 +35,24 @@ impl Arena {
             Err(error) => return Err(self.no_layout(object, segments, error, name_section)),
         };
         let small = (1..=super::small(self.page)).contains(&layout.size) && layout.align <= self.page;
-        if small
-            && !self.writes_code_elsewhere()
-            && layout.is_all_content(self.page)
-            && let Some((span, neighbour)) = self.take_ready(layout.size)
-        {
-            if company.batch {
-                neighbour.into_iter().for_each(|neighbour| layout.turn_to(neighbour));
-                self.state().carved = layout.end().map(|end| (span.end, end));
+        let can_be_ready = small && !self.writes_code_elsewhere() && layout.is_all_content(self.page);
+        let ready = if can_be_ready { self.take_ready(layout.size) } else { None };
+        let is_ready = ready.is_some();
+        let span = match ready {
+            Some((span, neighbour)) => {
+                if company.batch {
+                    neighbour.into_iter().for_each(|neighbour| layout.turn_to(neighbour));
+                    self.state().carved = layout.end().map(|end| (span.end, end));
+                }
+                span
             }
-            layout.spread(span.start, self.page);
-            return WritableSlab::new(Arc::clone(self), object, span, true, layout, segments);
-        }
-        let Some(span) = self.take_somehow(&layout) else {
-            return Err(self.exhausted(object, layout.size as u64, name_section));
+            None => match self.take_somehow(&layout) {
+                Some(span) => span,
+                None => return Err(self.exhausted(object, layout.size as u64, name_section)),
+            },
         };
-        layout.spread(span.start, self.page);
-        WritableSlab::new(Arc::clone(self), object, span, false, layout, segments)
+        layout.spread(segments, span.start, self.page);
+        WritableSlab::new(Arc::clone(self), object, span, is_ready, layout, segments)
     }
 
     /// Takes a slab for segments that keep their distances: at these offsets, which ascend from 0 by whole pages.

@@ -21,6 +21,7 @@ pub(super) use self::held::PackedSlab;
 pub(super) use self::pool::UNIT;
 use self::pool::{Carved, FIRST_STEP, Growth, Pool};
 use self::views::Views;
+use super::layout::CACHE_LINE;
 use super::os::Mapping;
 use super::ranges::Ranges;
 use crate::fork_guard;
@@ -46,9 +47,6 @@ pub(super) const SMALL: usize = 32 << 10;
 pub(super) const MOST: usize = 256 << 10;
 /// The smallest piece of code or constants, and the alignment that compilers give functions.
 pub(super) const GRANULE: usize = 16;
-/// A cache line of x86-64, and of most AArch64: the smallest piece of memory that code writes, so that no two objects'
-/// threads write to one line.
-const LINE: usize = 64;
 /// The size of a pool's first area; later ones are larger. After a fork, all pools begin anew.
 const FIRST_AREA: usize = 256 << 10;
 const AREA_GROWTH: usize = 8;
@@ -258,7 +256,8 @@ impl Epoch {
             _ if views.is_none() => Pool::new(packing.page, FIRST_STEP),
             // Each growth takes memory of its own and hence a mapping, so an area grows at once.
             Protection::ReadExecute | Protection::Read => Pool::new(GRANULE, usize::MAX),
-            Protection::ReadWrite => Pool::new(LINE, FIRST_STEP),
+            // No two objects' threads write to one line.
+            Protection::ReadWrite => Pool::new(CACHE_LINE, FIRST_STEP),
         });
         Self { number: packing.epochs, forks: fork_guard::forks(), views, pools, outstanding: 0 }
     }

@@ -333,7 +333,7 @@ impl Live {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(ProptestConfig::default().cases / 4), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(ProptestConfig::default().cases / 4)))]
 
     /// Runs a quarter of `PROPTEST_CASES`.
     #[test]

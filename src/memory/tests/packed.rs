@@ -332,7 +332,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(60), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(60)))]
     /// Live objects keep their contents, do not overlap, and have the right record.
     #[test]
     fn objects_come_and_go(

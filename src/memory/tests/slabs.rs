@@ -41,7 +41,7 @@ pub(super) fn check_contents(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(48), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(48)))]
 
     #[test]
     fn hold_what_was_written(objects in prop::collection::vec(prop::collection::vec(request(), 0..7), 1..6)) {
