@@ -6,36 +6,21 @@
 //! code runs without a guard, and may fork.
 //!
 //! A waiting thread polls without a lock, so that a child can go on from there.
-#![allow(unsafe_code, reason = "pthread_atfork")]
+
+mod crowd;
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{MutexGuard, OnceLock, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
 
-/// Counts the threads with guards, calls of the dynamic loader, and forks under way.
-static STATE: AtomicU64 = AtomicU64::new(0);
-const PASS: u64 = 1;
-const LOADING: u64 = 1 << 24;
-const FORK: u64 = 1 << 48;
-/// A fork waits no longer.
-const CLOSED: u64 = 1 << 56;
-const PASSES: u64 = LOADING - 1;
-const LOADINGS: u64 = FORK - LOADING;
+use self::crowd::{LOADING, PASS};
 
 /// The number of forks between this process and the one that loaded the crate.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// The number of forks by this process and those it comes from.
 static FORKS: AtomicU64 = AtomicU64::new(0);
-
-/// The limit of a fork's wait for calls of the dynamic loader: a thread in one may run an initialiser that waits for
-/// the forking thread.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The interval at which a waiting thread polls.
-const AGAIN: Duration = Duration::from_micros(50);
 
 /// The guards and calls of one thread, so that it need not ask again, nor wait for itself.
 #[derive(Clone, Copy)]
@@ -50,16 +35,6 @@ thread_local! {
     static OWN: Cell<Own> = const { Cell::new(Own { passes: 0, loadings: 0, forks: false }) };
 }
 
-/// Adds one `unit` to `STATE`, once no fork is under way.
-fn enter(unit: u64) {
-    while STATE.fetch_add(unit, Ordering::Acquire) >= FORK {
-        STATE.fetch_sub(unit, Ordering::Release);
-        while STATE.load(Ordering::Relaxed) >= FORK {
-            thread::sleep(AGAIN);
-        }
-    }
-}
-
 /// A guard delays forks until it is dropped. A thread may have several.
 #[derive(Debug)]
 pub(crate) struct ForkGuard {
@@ -71,7 +46,7 @@ impl ForkGuard {
     pub(crate) fn take() -> Self {
         let own = OWN.get();
         if own.passes == 0 && !own.forks {
-            enter(PASS);
+            crowd::enter(PASS);
         }
         OWN.set(Own { passes: own.passes + 1, ..own });
         Self { _not_send: std::marker::PhantomData }
@@ -83,7 +58,7 @@ impl Drop for ForkGuard {
         let own = OWN.get();
         OWN.set(Own { passes: own.passes - 1, ..own });
         if own.passes == 1 && !own.forks {
-            STATE.fetch_sub(PASS, Ordering::Release);
+            crowd::remove(PASS);
         }
     }
 }
@@ -95,7 +70,7 @@ pub(crate) fn without<R>(call: impl FnOnce() -> R) -> R {
     impl Drop for Again {
         fn drop(&mut self) {
             if !OWN.get().forks {
-                enter(PASS);
+                crowd::enter(PASS);
             }
             OWN.set(Own { passes: self.0, ..OWN.get() });
         }
@@ -106,7 +81,7 @@ pub(crate) fn without<R>(call: impl FnOnce() -> R) -> R {
     }
     OWN.set(Own { passes: 0, ..own });
     if !own.forks {
-        STATE.fetch_sub(PASS, Ordering::Release);
+        crowd::remove(PASS);
     }
     let _again = Again(own.passes);
     call()
@@ -152,7 +127,7 @@ pub(crate) fn loading<R>(call: impl FnOnce() -> R) -> R {
             let own = OWN.get();
             OWN.set(Own { loadings: own.loadings - 1, ..own });
             if own.loadings == 1 && !own.forks {
-                STATE.fetch_sub(LOADING, Ordering::Release);
+                crowd::remove(LOADING);
             }
         }
     }
@@ -160,8 +135,8 @@ pub(crate) fn loading<R>(call: impl FnOnce() -> R) -> R {
     // A fork waits for a thread with a guard, which must not wait for the fork.
     if own.loadings == 0 && !own.forks {
         match own.passes {
-            0 => enter(LOADING),
-            _ => drop(STATE.fetch_add(LOADING, Ordering::Acquire)),
+            0 => crowd::enter(LOADING),
+            _ => crowd::add(LOADING),
         }
     }
     OWN.set(Own { loadings: own.loadings + 1, ..own });
@@ -173,36 +148,20 @@ pub(crate) fn loading<R>(call: impl FnOnce() -> R) -> R {
 /// forks. Forks wait for the call, and then for the guards, but not for ever. The caller has no lock, of ours or of
 /// LLVM's.
 pub(crate) fn loading_without<R>(call: impl FnOnce() -> R) -> R {
-    struct Again {
-        own: Own,
-        unit: u64,
-    }
+    struct Again(Own);
     impl Drop for Again {
         fn drop(&mut self) {
-            let mut state = STATE.load(Ordering::Relaxed);
-            loop {
-                if state >= CLOSED {
-                    thread::sleep(AGAIN);
-                    state = STATE.load(Ordering::Relaxed);
-                    continue;
-                }
-                let guarded = state - self.unit + PASS;
-                match STATE.compare_exchange_weak(state, guarded, Ordering::AcqRel, Ordering::Relaxed) {
-                    Ok(_) => break,
-                    Err(now) => state = now,
-                }
-            }
-            OWN.set(self.own);
+            crowd::pass_in_place_of_load(self.0.loadings == 0);
+            OWN.set(self.0);
         }
     }
     let own = OWN.get();
     if own.passes == 0 || own.forks {
         return loading(call);
     }
-    let unit = if own.loadings == 0 { LOADING } else { 0 };
-    STATE.fetch_add(unit.wrapping_sub(PASS), Ordering::AcqRel);
+    crowd::load_in_place_of_pass(own.loadings == 0);
     OWN.set(Own { passes: 0, loadings: own.loadings + 1, ..own });
-    let _again = Again { own, unit };
+    let _again = Again(own);
     call()
 }
 
@@ -214,7 +173,7 @@ pub(crate) fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> &T {
     })
 }
 
-/// Returns this thread's share of `STATE`.
+/// Returns what of this thread is counted.
 fn counted(own: Own) -> u64 {
     u64::from(own.passes != 0) * PASS + u64::from(own.loadings != 0) * LOADING
 }
@@ -222,21 +181,8 @@ fn counted(own: Own) -> u64 {
 /// Waits before a fork until no other thread has a guard, and lets none take one.
 pub(crate) fn close() {
     let own = OWN.get();
-    // Neither this thread nor another that forks waits for this one.
-    STATE.fetch_add(FORK - counted(own), Ordering::AcqRel);
     OWN.set(Own { forks: true, ..own });
-    let mut waits_for_calls = None;
-    loop {
-        let state = STATE.load(Ordering::Acquire);
-        let patient = state & LOADINGS != 0
-            && state & PASSES == 0
-            && waits_for_calls.get_or_insert_with(Instant::now).elapsed() < PATIENCE;
-        if state & PASSES != 0 || patient {
-            thread::sleep(AGAIN);
-        } else if STATE.compare_exchange_weak(state, state + CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            break;
-        }
-    }
+    crowd::close(counted(own));
     // Both sides see it: from now on there may be another process with the same memory.
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
@@ -245,14 +191,14 @@ pub(crate) fn close() {
 pub(crate) fn open() {
     let own = OWN.get();
     OWN.set(Own { forks: false, ..own });
-    STATE.fetch_sub(CLOSED + FORK - counted(own), Ordering::AcqRel);
+    crowd::open(counted(own));
 }
 
 /// Does the same after a fork, in the child: there are no other threads, nor other forks.
 pub(crate) fn open_in_child() {
     let own = OWN.get();
     OWN.set(Own { forks: false, ..own });
-    STATE.store(counted(own), Ordering::Release);
+    crowd::open_in_child(counted(own));
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -310,7 +256,10 @@ impl<T> DerefMut for Guard<'_, T> {
 mod tests {
     use std::sync::Barrier;
     use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::{Duration, Instant};
 
+    use super::crowd::PATIENCE;
     use super::*;
 
     /// Closes and opens as a fork does. Returns the time that closing took.
