@@ -78,7 +78,7 @@ pub(super) struct Registered<F> {
     /// Allocated by `Box`; the list refers to it.
     entry: *mut Entry,
     file: F,
-    /// Whether a debugger was told of it.
+    /// Whether a debugger knows of it: it was told, or read the list when it attached.
     told: bool,
 }
 
@@ -96,7 +96,7 @@ impl<F: Deref<Target = [u8]>> Registered<F> {
         this
     }
 
-    /// Puts a file into the list.
+    /// Puts a file into the list. A debugger that is attached is told later, by [`tell`](Self::tell).
     pub(super) fn silently(file: F) -> Self {
         let entry = Entry { next: ptr::null_mut(), previous: ptr::null_mut(), file: file.as_ptr(), bytes: 0 };
         let entry = Box::into_raw(Box::new(Entry { bytes: file.len() as u64, ..entry }));
@@ -111,7 +111,7 @@ impl<F: Deref<Target = [u8]>> Registered<F> {
             }
             (&raw mut (*list).first).write_volatile(entry);
         }
-        Self { entry, file, told: false }
+        Self { entry, file, told: !debugger_waits() }
     }
 
     /// Tells a debugger to read the file, again if it has.

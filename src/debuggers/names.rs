@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::image_names::ImageNames;
+use super::jit_interface::debugger_waits;
 use super::names_file::{NamesFile, Piece, region_bits};
 use crate::elf::image_file::ImageIndex;
 use crate::fork_guard::Mutex;
@@ -19,7 +20,7 @@ static FILES: LazyLock<Mutex<Files>> = LazyLock::new(Mutex::default);
 struct Files {
     /// There is one for each region of the address space with functions.
     by_region: HashMap<u32, NamesFile>,
-    /// Those that debuggers were not told of.
+    /// Those that a debugger was not told of. One that attaches later reads what is there then.
     changed: Vec<u32>,
     /// Those that are to be settled before anything is added, as something was removed from them.
     stale: Vec<u32>,
@@ -27,9 +28,13 @@ struct Files {
 
 impl Files {
     fn has_changed(&mut self, region: u32) {
-        if self.changed.last() != Some(&region) {
-            self.changed.push(region);
+        if self.changed.last() == Some(&region) {
+            return;
         }
+        if !debugger_waits() {
+            self.changed.clear();
+        }
+        self.changed.push(region);
     }
 
     fn remove(&mut self, pieces: &Pieces) {
@@ -164,8 +169,11 @@ impl Drop for Names {
     }
 }
 
-/// Tells debuggers that are attached of what was added and removed since.
+/// Tells a debugger that is attached of what was added and removed since.
 pub(crate) fn announce() {
+    if !debugger_waits() {
+        return;
+    }
     let mut files = FILES.lock();
     let Files { by_region, changed, .. } = &mut *files;
     changed.sort_unstable();

@@ -169,7 +169,7 @@ struct Broken {
 
 impl Layer {
     pub(in crate::link) fn new(context: Arc<Context>, policy: OutOfRange, is_raw: bool) -> Arc<Self> {
-        let init_lock = Mutex::new(Arc::new(InitLock::new()));
+        let init_lock = Mutex::new(Arc::new(InitLock::default()));
         let (state, given, pool) = (Mutex::default(), Mutex::default(), OnceCell::new());
         Arc::new(Self { context, policy, state, given, pool, init_lock, has_stubs: AtomicBool::new(false), is_raw })
     }
@@ -508,8 +508,9 @@ impl Layer {
     /// # Safety
     /// They may be run.
     pub(super) unsafe fn initialise(&self, dylib: Option<usize>) -> Result<()> {
+        let mut lock;
         let _claim = loop {
-            let lock = Arc::clone(&self.init_lock.lock());
+            lock = Arc::clone(&self.init_lock.lock());
             lock.wait();
             match lock.claim() {
                 Claim::Taken => {}
@@ -543,7 +544,7 @@ impl Layer {
         if !Arc::ptr_eq(&current, lock) {
             return;
         }
-        *current = Arc::new(InitLock::new());
+        *current = Arc::new(InitLock::default());
         let mut state = self.state();
         for (number, code) in std::mem::take(&mut state.initialising) {
             let message = "another thread was running it when this process was forked".to_owned();

@@ -119,7 +119,7 @@ impl Library {
         let alone = scope.links.is_empty() && scope.elsewhere.given.is_empty() && scope.folders.is_empty();
         let plain = alone && !scope.elsewhere.isolated && !scope.executable_stack && scope.exports.is_none();
         let scope = (!plain).then(|| Box::new(scope));
-        let (text, init_lock) = (OnceBox::new(), InitLock::new());
+        let (text, init_lock) = (OnceBox::new(), InitLock::default());
         Arc::new(Self { name, context, scope, text, remains, init_lock, state: Mutex::new(State::new(code)) })
     }
 

@@ -245,7 +245,7 @@ extern "C" fn fork_parent() {
 
 extern "C" fn fork_child() {
     fork_guard::open_in_child();
-    init_lock::lose_those_of_others();
+    init_lock::forget_those_who_wait();
     Turn::end_those_of_others();
     FORKING.take().iter().for_each(|handler| run_fork_handler(handler, 2));
 }

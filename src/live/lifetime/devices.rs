@@ -57,7 +57,7 @@ impl Devices {
             None => {
                 let new = Arc::new(Initialisation {
                     device: device.clone(),
-                    lock: InitLock::new(),
+                    lock: InitLock::default(),
                     done: AtomicBool::new(false),
                 });
                 known.push(Arc::clone(&new));
