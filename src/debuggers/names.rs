@@ -37,16 +37,14 @@ impl Files {
         self.changed.push(region);
     }
 
-    fn remove(&mut self, pieces: &Pieces) {
-        for piece in pieces.shared() {
-            self.has_changed(piece.region);
-            let Some(file) = self.by_region.get_mut(&piece.region) else { continue };
-            let was_settled = file.is_settled();
-            if !file.remove(*piece) {
-                self.by_region.remove(&piece.region);
-            } else if was_settled {
-                self.stale.push(piece.region);
-            }
+    fn remove(&mut self, piece: &Piece) {
+        self.has_changed(piece.region);
+        let Some(file) = self.by_region.get_mut(&piece.region) else { return };
+        let was_settled = file.is_settled();
+        if !file.remove(*piece) {
+            self.by_region.remove(&piece.region);
+        } else if was_settled {
+            self.stale.push(piece.region);
         }
     }
 
@@ -103,10 +101,20 @@ impl Names {
 
     /// Removes those of several objects.
     pub(crate) fn remove_all<'a>(all: impl Iterator<Item = &'a mut Self>) {
-        let mut files = FILES.lock();
-        for names in all.filter(|names| !names.0.shared().is_empty()) {
-            files.remove(&std::mem::take(&mut names.0));
+        let mut all = all.filter(|names| !names.0.shared().is_empty()).peekable();
+        if all.peek().is_none() {
+            return;
         }
+        let mut files = FILES.lock();
+        let mut run: Option<Piece> = None;
+        for names in all {
+            for piece in std::mem::take(&mut names.0).shared() {
+                if !run.as_mut().is_some_and(|run| run.append(piece)) {
+                    run.replace(*piece).into_iter().for_each(|run| files.remove(&run));
+                }
+            }
+        }
+        run.into_iter().for_each(|run| files.remove(&run));
     }
 
     /// Returns the file that it has of its own, as debuggers read it, and whether that is mapped.
@@ -164,7 +172,8 @@ impl Pieces {
 impl Drop for Names {
     fn drop(&mut self) {
         if !self.0.shared().is_empty() {
-            FILES.lock().remove(&self.0);
+            let mut files = FILES.lock();
+            self.0.shared().iter().for_each(|piece| files.remove(piece));
         }
     }
 }

@@ -55,6 +55,19 @@ pub(super) struct Piece {
     strings: u32,
 }
 
+impl Piece {
+    /// Appends a piece that was added next, if it was. Returns whether it was.
+    pub(super) fn append(&mut self, next: &Self) -> bool {
+        let follows =
+            (next.region, next.slot, next.string) == (self.region, self.slot + self.slots, self.string + self.strings);
+        if follows {
+            self.slots += next.slots;
+            self.strings += next.strings;
+        }
+        follows
+    }
+}
+
 impl NamesFile {
     pub(super) fn new(region: usize, functions: usize, bytes: usize) -> Self {
         let slots = Room::new(1, functions);

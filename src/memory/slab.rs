@@ -434,9 +434,9 @@ impl PublishedSlab {
         }
     }
 
-    /// Frees slabs that were removed together, the last first, with one call for neighbours' pages.
-    pub(crate) fn give_back(mut slabs: impl AsMut<[Self]>) {
-        let slabs = slabs.as_mut();
+    /// Frees the memory of slabs that were removed together, the last first, with one call for neighbours' pages.
+    /// They are dropped next.
+    pub(crate) fn give_back(slabs: &mut [&mut Self]) {
         if slabs.len() < 2 {
             return;
         }

@@ -423,10 +423,12 @@ impl Kept for LoadedLibrary {
         unsafe { self.finalise() };
         let mut images = std::mem::take(&mut *self.images());
         Image::drop_names_and_frames(&mut images);
-        // The images are dropped last in, first out.
-        let slabs: SmallVec<[_; 1]> = images.into_iter().rev().filter_map(Image::into_slab).collect();
+        // Last in, first out.
+        let mut slabs: SmallVec<[_; 1]> = images.iter_mut().rev().filter_map(Image::end_all_but_memory).collect();
         debuggers::announce();
-        PublishedSlab::give_back(slabs);
+        PublishedSlab::give_back(&mut slabs);
+        drop(slabs);
+        while images.pop().is_some() {}
         if let Some(support) = self.support.get() {
             // SAFETY: the code is gone, by which alone these functions were called.
             unsafe { support.end() };

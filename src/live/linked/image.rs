@@ -122,10 +122,10 @@ impl Image {
     }
 
     /// Ends all but the memory, which it returns.
-    pub(crate) fn into_slab(self) -> Option<PublishedSlab> {
-        let Self { names, _debug, frames, _variables, allocation, .. } = self;
-        drop((names, _debug, frames, _variables));
-        allocation.map(Allocation::into_slab)
+    pub(crate) fn end_all_but_memory(&mut self) -> Option<&mut PublishedSlab> {
+        self.names = Names::default();
+        (self._debug, self.frames, self._variables) = (None, None, None);
+        self.allocation.as_mut().map(Allocation::end_all_but_memory)
     }
 
     /// Returns the names and addresses of its functions.

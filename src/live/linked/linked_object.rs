@@ -41,14 +41,14 @@ pub(crate) struct Linked {
 #[derive(Debug)]
 pub(crate) struct Allocation {
     // The fields are dropped in this order: the linker's part refers to the memory.
-    _ending: Option<Box<dyn fmt::Debug + Send + Sync>>,
+    ending: Option<Box<dyn fmt::Debug + Send + Sync>>,
     slab: PublishedSlab,
 }
 
 impl Allocation {
     /// Combines a slab with `ending`, the linker's cleanup, which is dropped before the memory goes.
     pub(crate) fn new(slab: PublishedSlab, ending: Option<Box<dyn fmt::Debug + Send + Sync>>) -> Self {
-        Self { _ending: ending, slab }
+        Self { ending, slab }
     }
 
     pub(crate) fn slab(&self) -> &PublishedSlab {
@@ -60,7 +60,8 @@ impl Allocation {
     }
 
     /// Drops the linker's part, and returns the memory.
-    pub(crate) fn into_slab(self) -> PublishedSlab {
-        self.slab
+    pub(crate) fn end_all_but_memory(&mut self) -> &mut PublishedSlab {
+        self.ending = None;
+        &mut self.slab
     }
 }

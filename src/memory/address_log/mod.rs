@@ -10,6 +10,7 @@ mod record;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::SystemTime;
 
 use once_cell::race::OnceBox;
 
@@ -154,8 +155,8 @@ impl History {
 
     /// Marks an occupant as removed. The caller does so before it unmaps the memory, so that a trap there finds the
     /// mark. Returns the symbols of its functions.
-    pub(super) fn remove(&self, id: RecordId) -> Option<SymbolRange> {
-        self.record(id)?.remove()
+    pub(super) fn remove(&self, id: RecordId, then: SystemTime) -> Option<SymbolRange> {
+        self.record(id)?.remove(then)
     }
 
     /// Returns the generation of a recorded occupant.

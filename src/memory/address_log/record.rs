@@ -74,9 +74,9 @@ impl Record {
         self.version.store(version.wrapping_add(1), Ordering::Release);
     }
 
-    /// Marks the occupant as removed now, and returns the symbols of its functions.
-    pub(super) fn remove(&self) -> Option<SymbolRange> {
-        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    /// Marks the occupant as removed then, and returns the symbols of its functions.
+    pub(super) fn remove(&self, then: SystemTime) -> Option<SymbolRange> {
+        let since_1970 = then.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.removed.store((since_1970.as_nanos() as u64).max(1), Ordering::Release);
         FunctionTable::symbols_of_raw(self.functions.look())
     }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::time::SystemTime;
 
 use super::{Arena, State};
 use crate::fork_guard::{ForkGuard, Guard};
@@ -32,7 +33,7 @@ impl Arena {
             let left = {
                 // No fork comes between the check and the action.
                 let _pass = ForkGuard::take();
-                going.iter().filter_map(|going| going.record).for_each(|record| self.mark_removed(record));
+                self.mark_removed(going.iter().filter_map(|going| going.record));
                 let mut state = self.state();
                 let left = state.so_many_go(going.len());
                 self.retire_runs(state, going, epoch, inherited);
@@ -86,19 +87,18 @@ impl Arena {
         self.rest(state, going.iter().filter(|_| clean).filter_map(resting));
     }
 
-    /// Marks an occupant as removed, and keeps its functions from the dynamic loader.
-    pub(super) fn mark_removed(&self, record: RecordId) {
-        if let Some(symbols) = self.history.remove(record) {
+    /// Marks occupants as removed now, and keeps their functions from the dynamic loader.
+    pub(super) fn mark_removed(&self, records: impl IntoIterator<Item = RecordId>) {
+        let now = SystemTime::now();
+        records.into_iter().filter_map(|record| self.history.remove(record, now)).for_each(|symbols| {
             self.mapping.hide(symbols);
-        }
+        });
     }
 
     /// Takes away the memory of a slab from before a fork. Its addresses are not reused, as the parent may have given
     /// them out.
     pub(in crate::memory) fn retire_inherited(&self, range: &Range<usize>, record: Option<RecordId>, of_file: bool) {
-        if let Some(record) = record {
-            self.mark_removed(record);
-        }
+        self.mark_removed(record);
         // Pages that stay accessible keep their contents.
         let _ = self.take_pages_away(range, of_file);
         let mut state = self.state();
@@ -108,9 +108,7 @@ impl Arena {
 
     /// Does the same for a segment that was [counted](Self::count_outside).
     pub(in crate::memory) fn retire_inherited_outside(&self, outside: Outside) {
-        if let Some(record) = outside.record {
-            self.mark_removed(record);
-        }
+        self.mark_removed(outside.record);
         let bytes = outside.mapped_bytes();
         let _ = outside.mapping().take_away(&outside.mapping().range());
         std::mem::forget(outside);
@@ -126,7 +124,7 @@ impl Arena {
         records: impl IntoIterator<Item = RecordId>,
     ) -> io::Result<()> {
         // Marks the record before the memory goes, so that a trap there finds the mark.
-        records.into_iter().for_each(|record| self.mark_removed(record));
+        self.mark_removed(records);
         self.take_pages_away(range, false)
     }
 
@@ -140,7 +138,7 @@ impl Arena {
         if !self.keeps_warm(range.len()) {
             return self.take_away(range, records);
         }
-        records.into_iter().for_each(|record| self.mark_removed(record));
+        self.mark_removed(records);
         self.mapping.deny(range)?;
         self.push_warm(&mut self.state(), range.clone());
         Ok(())
@@ -159,7 +157,7 @@ impl Arena {
         let is_away = pages == Pages::Away;
         if !is_away {
             // Before the memory goes, so that a trap there finds the mark.
-            self.mark_removed(record);
+            self.mark_removed([record]);
         }
         let is_kept = pages == Pages::Full && self.keeps_warm(range.len()) && self.mapping.deny(&range).is_ok();
         let clean = is_away || is_kept || self.take_pages_away(&range, pages == Pages::OfFile).is_ok();
@@ -215,7 +213,7 @@ impl Arena {
 
     /// Does the same for a recorded segment that was [counted](Self::count_outside).
     pub(in crate::memory) fn retire_outside(&self, outside: Outside, record: RecordId) {
-        self.mark_removed(record);
+        self.mark_removed([record]);
         let bytes = outside.mapped_bytes();
         // Pages that stay accessible are unmapped when the range is woken.
         let _ = outside.mapping().take_away(&outside.mapping().range());

@@ -55,7 +55,7 @@ fn neighbours_are_protected_by_one_call() {
             assert_eq!(slab.ranges().first().unwrap().addresses.start, slab.span().start);
             assert!(published[i + 1..].iter().all(|other| other.span().start >= slab.span().end));
         }
-        let ((), calls) = fault::with(|_, _| false, || PublishedSlab::give_back(belonging(published)));
+        let ((), calls) = fault::with(|_, _| false, || give_back(belonging(published)));
         // The second for prepared but unused pages, if there are any.
         assert!(matches!(calls[..], [Call::Replace] | [Call::Replace, Call::Replace]), "{calls:?}");
         assert_pristine(&arena);
@@ -115,7 +115,7 @@ fn pages_that_do_not_go_together_go_one_by_one() {
     let load = || belonging(WritableSlab::publish_all(batch(&arena, &small_object()).into()).unwrap());
     let published = load();
     // Fails all ways to take the first range away.
-    let ((), calls) = fault::with(|index, _| index < 3, || PublishedSlab::give_back(published));
+    let ((), calls) = fault::with(|index, _| index < 3, || give_back(published));
     assert_eq!(calls[..4], [Call::Replace, Call::Deny, Call::Discard, Call::Replace], "{calls:?}");
     assert!(counted(&calls, Call::Replace) > COUNT, "{calls:?}");
     assert_pristine(&arena);
@@ -123,7 +123,7 @@ fn pages_that_do_not_go_together_go_one_by_one() {
     let _other = allocate(&arena, &small_object()).unwrap();
     let published = load();
     let lost: usize = published.iter().map(|slab| slab.span().len()).sum();
-    fault::with(|_, call| call != Call::Unmap, || PublishedSlab::give_back(published));
+    fault::with(|_, call| call != Call::Unmap, || give_back(published));
     assert_eq!(arena.stats().lost_bytes, lost);
 }
 
@@ -140,7 +140,7 @@ fn only_neighbours_go_together() {
     // A hole.
     let alive = published.remove(1);
     let address = alive.span().start;
-    let ((), calls) = fault::with(|_, _| false, || PublishedSlab::give_back(published));
+    let ((), calls) = fault::with(|_, _| false, || give_back(published));
     assert!(counted(&calls, Call::Replace) < 6, "{calls:?}");
     assert_eq!(access(&(address..address + arena.page())), expected_access(alive.ranges()[0].protection));
     drop(alive);
@@ -156,7 +156,7 @@ fn what_goes_together_rests_and_is_known() {
         slab.belong_to(&"library".into(), &format!("{number}.o").as_str().into(), &Default::default());
     }
     let spans: Vec<_> = published.iter().map(PublishedSlab::span).collect();
-    PublishedSlab::give_back(published.into_vec());
+    give_back(published.into_vec());
     for (number, span) in spans.iter().enumerate() {
         let known = arena.occupant(span.start + 1).unwrap();
         assert_eq!((&*known.object, known.start), (&*format!("{number}.o"), span.start));

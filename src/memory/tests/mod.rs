@@ -174,6 +174,12 @@ fn allocate(arena: &Arc<Arena>, segments: &[SegmentRequest]) -> Result<WritableS
     })
 }
 
+/// Frees slabs that were removed together.
+fn give_back(slabs: impl IntoIterator<Item = PublishedSlab>) {
+    let mut slabs: Vec<PublishedSlab> = slabs.into_iter().collect();
+    PublishedSlab::give_back(&mut slabs.iter_mut().collect::<Vec<_>>());
+}
+
 /// Asserts that no slab is left: one free range, nothing resident, every access traps, and the counts are at their
 /// start.
 fn assert_pristine(arena: &Arc<Arena>) {

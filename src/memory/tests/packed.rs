@@ -151,7 +151,7 @@ fn what_goes_together_leaves_what_it_leaves_one_by_one() {
             let refuse =
                 move |_, call| refused && [Call::Protect, Call::Replace, Call::Deny, Call::Discard].contains(&call);
             fault::with(refuse, || match together {
-                true => PublishedSlab::give_back(slabs),
+                true => give_back(slabs),
                 false => slabs.into_iter().rev().for_each(drop),
             });
             let shown = mapped_without_holes(&arena.range());

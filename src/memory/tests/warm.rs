@@ -102,7 +102,7 @@ fn a_batch_keeps_the_memory_for_which_there_is_room() {
         let arena = warm_arena(warm);
         let slabs: Vec<_> = (0..4).map(|_| load(&arena, 64).unwrap()).collect();
         let spans: Vec<_> = slabs.iter().map(PublishedSlab::span).collect();
-        let ((), calls) = fault::with(|_, _| false, || PublishedSlab::give_back(slabs));
+        let ((), calls) = fault::with(|_, _| false, || give_back(slabs));
         assert_eq!(calls.iter().filter(|call| **call == Call::Deny).count(), usize::from(kept != 0), "{calls:?}");
         for (i, span) in spans.iter().enumerate() {
             assert_eq!((access(span), rss(span)), ("---p".to_owned(), if i < kept { span.len() } else { 0 }));
@@ -121,7 +121,7 @@ fn neighbours_lose_their_memory_together() {
         let slabs: Vec<_> = (0..4).map(|_| load(&arena, 64).unwrap()).collect();
         let spans: Vec<_> = slabs.iter().map(PublishedSlab::span).collect();
         let mut slabs: Vec<_> = slabs.into_iter().map(Some).collect();
-        PublishedSlab::give_back(order.iter().map(|i| slabs[*i].take().unwrap()).collect::<Vec<_>>());
+        give_back(order.iter().map(|i| slabs[*i].take().unwrap()).collect::<Vec<_>>());
         assert!(spans.iter().all(|span| rss(span) == span.len()));
         // Another one gets the memory of the first and of a part of the second. The first to be woken takes the rest of
         // the memory along, if it has some.
