@@ -47,7 +47,8 @@ const CHANGES: usize = MOST / 2;
 /// The largest size of a group. Once somebody has thrown, a group of at least half of it is sorted when it is made,
 /// unless it is the last one and may soon grow. The next throw sorts the others.
 const MOST: usize = 256;
-/// The most pieces that a group is divided into: one on each side for each time it is halved.
+/// The most parts that a group is divided into where one member is taken out: one on each side for each time it is
+/// halved.
 const MOST_PIECES: usize = 2 * MOST.ilog2() as usize;
 
 /// Returns how many past groups bar a section from a group of `members`: notes stay until the section goes, and among
@@ -154,42 +155,39 @@ impl Groups {
             && group.members.last().is_some_and(|last| last.code.addresses.start > code)
         {
             let at = group.members.partition_point(|other| other.code.addresses.start < code);
-            self.split(first, at..at);
+            self.split(first, &[], at);
         }
     }
 
-    /// Deregisters the section of the object whose code begins there.
-    #[must_use = "it is dropped when nothing is locked"]
-    pub(super) fn remove(&mut self, code: u64) -> Option<Member> {
-        let (&first, group) = self.by_code.range(..=code).next_back()?;
-        let at = group.members.binary_search_by_key(&code, |member| member.code.addresses.start).ok()?;
-        let removed = self.split(first, at..at + 1);
-        self.members -= 1;
-        self.changed(code, 1);
-        removed
-    }
-
-    /// Does the same for several, by ascending addresses. A group of which none stays is not divided.
+    /// Deregisters the sections of objects whose code begins there, by ascending addresses.
     #[must_use = "they are dropped when nothing is locked"]
-    pub(super) fn remove_all(&mut self, mut code: &[u64]) -> Vec<Member> {
-        let mut removed = Vec::with_capacity(code.len());
-        while let Some((&first, others)) = code.split_first() {
-            let Some(group) = self.by_code.get(&first).filter(|group| group.begins(code)) else {
-                removed.extend(self.remove(first));
+    pub(super) fn remove(&mut self, mut code: &[u64]) -> SmallVec<[Member; 1]> {
+        let mut removed = SmallVec::new();
+        while let Some((&next, others)) = code.split_first() {
+            let Some((&first, group)) = self.by_code.range(..=next).next_back() else {
                 code = others;
                 continue;
             };
-            code = code.get(group.members.len()..).unwrap_or_default();
-            let Some(Group { mut members, registered }) = self.by_code.remove(&first) else { continue };
-            self.searched |= registered.end([]);
-            self.members -= members.len();
-            removed.append(&mut members);
-            self.changed(first, 1);
+            let end = group.members.last().map_or(0, |last| last.code.addresses.start + 1).max(next + 1);
+            let (here, others) = code.split_at(code.partition_point(|start| *start < end));
+            code = others;
+            let mut members = group.members.iter().map(|member| member.code.addresses.start).enumerate().peekable();
+            let at = |start: &u64| {
+                while members.next_if(|(_, other)| other < start).is_some() {}
+                members.next_if(|(_, other)| other == start).map(|(at, _)| at)
+            };
+            let out: SmallVec<[usize; 4]> = here.iter().filter_map(at).collect();
+            if out.is_empty() {
+                continue;
+            }
+            self.members -= out.len();
+            removed.extend(self.split(first, &out, 0));
+            self.changed(next, out.len());
         }
         removed
     }
 
-    /// Counts so many additions, or a removal, at an address.
+    /// Counts so many additions or removals at an address.
     fn changed(&mut self, code: u64, members: usize) {
         let before = self.changes / CHANGES;
         self.changes = self.changes.wrapping_add(members);
@@ -258,22 +256,23 @@ impl Groups {
         self.unsorted = last.filter(|_| !is_full);
     }
 
-    /// Divides a group in halves, and so on, until a member is by itself, and takes it out; none if `out` is empty.
-    /// Halves, so that each member's group changes only a few times until it is by itself, too.
-    fn split(&mut self, first: u64, out: Range<usize>) -> Option<Member> {
-        let Group { members: mut rest, registered } = self.by_code.remove(&first)?;
-        let sizes = halves(rest.len(), &out);
-        let removed = if out.is_empty() { None } else { Some(rest.remove(out.start)) };
+    /// Takes members out of a group, which it divides in halves, and so on, until each part has none of them, or
+    /// nothing else, and does not reach over `cut`. Halves, so that each member's group changes only a few times until
+    /// it is by itself, too.
+    fn split(&mut self, first: u64, out: &[usize], cut: usize) -> SmallVec<[Member; 1]> {
+        let mut removed = SmallVec::new();
+        let Some(Group { members: mut rest, registered }) = self.by_code.remove(&first) else { return removed };
+        let mut parts = SmallVec::new();
+        divide(0..rest.len(), out, cut, &mut parts);
         let mut pieces = SmallVec::<[Group; MOST_PIECES]>::new();
-        for size in sizes.into_iter().rev() {
-            let behind = rest.len() - size;
-            let piece = if behind == 0 { std::mem::take(&mut rest) } else { rest.split_off(behind) };
+        for part in parts.into_iter().rev() {
+            removed.extend(rest.drain(part.end..));
+            let mut piece = if part.start == 0 { std::mem::take(&mut rest) } else { rest.split_off(part.start) };
+            // The first has the memory of all.
+            piece.shrink_to(2 * piece.len());
             pieces.push(Group::register(piece));
         }
-        // The first has the memory of all.
-        if let Some(Group { members, .. }) = pieces.last_mut() {
-            members.shrink_to(2 * members.len());
-        }
+        removed.extend(rest);
         self.searched |= registered.end(pieces.iter_mut().flat_map(|piece| &mut piece.members));
         pieces.into_iter().for_each(|piece| self.put(piece));
         removed
@@ -286,40 +285,24 @@ impl Groups {
     }
 }
 
-/// Sizes of pieces.
-type Sizes = SmallVec<[usize; MOST_PIECES]>;
-
-/// Returns the sizes of the remaining parts of `len` members when one or none is taken out.
-fn halves(len: usize, out: &Range<usize>) -> Sizes {
-    let (mut left, mut right) = (Sizes::new(), Sizes::new());
-    let mut within = 0..len;
-    while within != *out && !within.is_empty() {
-        let middle = within.start + within.len() / 2;
-        if out.is_empty() && (out.start == within.start || out.start == within.end) {
-            left.push(within.len());
-            break;
-        }
-        if within.len() > 1 && out.start >= middle {
-            left.push(middle - within.start);
-            within.start = middle;
-        } else {
-            right.push(within.end - middle);
-            within.end = middle;
-        }
+/// Lists the parts that are left of a group where some members are taken out, in halves.
+fn divide(within: Range<usize>, out: &[usize], cut: usize, parts: &mut SmallVec<[Range<usize>; MOST_PIECES]>) {
+    if out.len() == within.len() {
+        return;
     }
-    left.into_iter().chain(right.into_iter().rev()).filter(|size| *size != 0).collect()
+    if out.is_empty() && !(within.start + 1..within.end).contains(&cut) {
+        return parts.push(within);
+    }
+    let middle = within.start + within.len() / 2;
+    let (left, right) = out.split_at(out.partition_point(|at| *at < middle));
+    divide(within.start..middle, left, cut, parts);
+    divide(middle..within.end, right, cut, parts);
 }
 
 impl Group {
     fn register(members: Vec<Member>) -> Self {
         let registered = Registered::new(&members);
         Self { members, registered }
-    }
-
-    /// Returns whether its members are the first of these, by the addresses of their code.
-    fn begins(&self, code: &[u64]) -> bool {
-        let starts = self.members.iter().map(|member| member.code.addresses.start);
-        code.get(..self.members.len()).is_some_and(|code| code.iter().copied().eq(starts))
     }
 
     /// Has libgcc sort the group now, and those that were registered later: a throw would do it for all groups at once.

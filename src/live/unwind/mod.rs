@@ -86,7 +86,7 @@ impl Frames {
         }
         code.sort_unstable();
         let _pass = ForkGuard::take();
-        let removed = GROUPS.lock().remove_all(&code);
+        let removed = GROUPS.lock().remove(&code);
         drop(removed);
     }
 }
@@ -97,7 +97,7 @@ impl Drop for Frames {
         let section = self.begin.get() as *const c_void;
         match (self.among_groups, Unwinder::of_process()) {
             (Some(code), _) => {
-                let removed = GROUPS.lock().remove(code.get());
+                let removed = GROUPS.lock().remove(&[code.get()]);
                 drop(removed);
             }
             // SAFETY: registered by `register_all`; still mapped, as that function requires.

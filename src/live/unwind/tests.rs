@@ -81,10 +81,10 @@ fn notes_are_kept_where_somebody_has_looked() {
         groups.add_all((0..300).map(|slot| code.member(slot, false)).collect());
         assert!(!looks || found(code.at(7)) == code.answer(7));
         // Of a group of 256.
-        assert!(groups.remove(code.at(100)).is_some());
+        assert!(groups.remove(&[code.at(100)]).len() == 1);
         let notes = groups.notes();
         let all: Vec<u64> = (0..300).filter(|slot| *slot != 100).map(|slot| code.at(slot)).collect();
-        assert_eq!(groups.remove_all(&all).len(), 299);
+        assert_eq!(groups.remove(&all).len(), 299);
         notes
     };
     assert_eq!(notes(true), 255);
@@ -138,14 +138,14 @@ proptest! {
                 let gone = (slot..slot + 400).step_by(1 + usize::from(ascending));
                 let gone: Vec<usize> = gone.filter(|slot| there.remove(slot).is_some()).collect();
                 let addresses: Vec<u64> = gone.iter().map(|slot| code.at(*slot)).collect();
-                prop_assert_eq!(groups.remove_all(&addresses).len(), gone.len());
+                prop_assert_eq!(groups.remove(&addresses).len(), gone.len());
                 prop_assert!(agrees(&there, 7));
                 continue;
             }
             // Half of them as a pool gives them: the lowest that is free.
             let slot = if ascending { (0..900).find(|s| !there.contains_key(s)).unwrap_or(slot) } else { slot };
             match there.remove(&slot) {
-                Some(()) => prop_assert!(groups.remove(code.at(slot)).is_some()),
+                Some(()) => prop_assert!(groups.remove(&[code.at(slot)]).len() == 1),
                 None => {
                     groups.add_all(smallvec![code.member(slot, alone == 0)]);
                     there.insert(slot, ());
@@ -158,7 +158,7 @@ proptest! {
         groups.assert_sound(there.len());
         prop_assert!(agrees(&there, 1));
         for slot in there.keys() {
-            prop_assert!(groups.remove(code.at(*slot)).is_some());
+            prop_assert!(groups.remove(&[code.at(*slot)]).len() == 1);
         }
         groups.assert_sound(0);
     }
@@ -207,11 +207,11 @@ proptest! {
                 let gone = (slot..80).step_by(1 + usize::from(number % 64 == 0));
                 let gone = gone.filter(|slot| there.borrow_mut().remove(slot));
                 let gone: Vec<u64> = gone.map(|slot| code.at(slot)).collect();
-                drop(groups.remove_all(&gone));
+                drop(groups.remove(&gone));
                 continue;
             }
             if there.borrow_mut().remove(&slot) {
-                drop(groups.remove(code.at(slot)));
+                drop(groups.remove(&[code.at(slot)]));
             } else {
                 groups.add_all(smallvec![code.member(slot, false)]);
                 there.borrow_mut().insert(slot);
@@ -219,7 +219,7 @@ proptest! {
         }
         EACH_STEP.set(None);
         for slot in there.borrow().iter() {
-            drop(groups.remove(code.at(*slot)));
+            drop(groups.remove(&[code.at(*slot)]));
         }
         prop_assert_eq!(wrong.get(), None);
     }
@@ -261,17 +261,17 @@ fn what_stays_is_found_meanwhile() {
             (0..SLOTS)
                 .rev()
                 .filter(|slot| !stays(*slot) && slot.is_multiple_of(3))
-                .for_each(|slot| drop(groups.remove(code.at(slot))));
+                .for_each(|slot| drop(groups.remove(&[code.at(slot)])));
             (0..SLOTS)
                 .filter(|slot| !stays(*slot) && !slot.is_multiple_of(3))
-                .for_each(|slot| drop(groups.remove(code.at(slot))));
+                .for_each(|slot| drop(groups.remove(&[code.at(slot)])));
         }
         done.store(true, Ordering::Relaxed);
         for finder in finders {
             assert_eq!(finder.join().unwrap(), Ok(()));
         }
     });
-    (0..SLOTS).filter(|slot| stays(*slot)).for_each(|slot| drop(groups.remove(code.at(slot))));
+    (0..SLOTS).filter(|slot| stays(*slot)).for_each(|slot| drop(groups.remove(&[code.at(slot)])));
     groups.assert_sound(0);
 }
 
@@ -293,19 +293,19 @@ fn neighbours_are_in_few_groups() {
             groups.add_all((first..SLOTS.min(first + batch)).map(|slot| code.member(slot, false)).collect());
         }
         assert!(groups.len() <= SLOTS / 96, "{} of batches of {batch}", groups.len());
-        (0..SLOTS).for_each(|slot| drop(groups.remove(code.at(slot))));
+        (0..SLOTS).for_each(|slot| drop(groups.remove(&[code.at(slot)])));
         groups.assert_sound(0);
     }
     let few =
         |groups: &Groups, members: usize| assert!(groups.len() <= members / 4 + 24, "{} of {members}", groups.len());
     // Every third one, and then one after the other.
     for slot in (0..SLOTS).step_by(3) {
-        drop(groups.remove(code.at(slot)));
+        drop(groups.remove(&[code.at(slot)]));
         few(&groups, SLOTS);
     }
     groups.assert_sound(SLOTS - SLOTS.div_ceil(3));
     for slot in (0..SLOTS).filter(|slot| !slot.is_multiple_of(3)) {
-        drop(groups.remove(code.at(slot)));
+        drop(groups.remove(&[code.at(slot)]));
         few(&groups, SLOTS);
     }
     groups.assert_sound(0);
@@ -319,7 +319,7 @@ fn neighbours_are_in_few_groups() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let at = (random >> 33) % there.len();
         let slot = there.swap_remove(at);
-        drop(groups.remove(code.at(slot)));
+        drop(groups.remove(&[code.at(slot)]));
         free.push(slot);
         if free.len() > 64 {
             let slot = free.swap_remove((random >> 17) % 64);
@@ -329,7 +329,7 @@ fn neighbours_are_in_few_groups() {
         few(&groups, SLOTS);
     }
     groups.assert_sound(there.len());
-    there.iter().for_each(|slot| drop(groups.remove(code.at(*slot))));
+    there.iter().for_each(|slot| drop(groups.remove(&[code.at(*slot)])));
     groups.assert_sound(0);
 }
 
