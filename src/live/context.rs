@@ -48,8 +48,11 @@ impl Context {
         images: Images,
     ) -> Result<Arc<Self>> {
         atexit::hook_process();
-        let (registry, spare, unnamed) = (Arc::default(), SpareBuffer::new(arena.warm), AtomicU32::new(0));
+        let (spare, unnamed) = (SpareBuffer::new(arena.warm), AtomicU32::new(0));
+        let registry = Arc::<Registry<LoadedLibrary>>::default();
         let arena = Arena::open(arena)?;
+        let of_arena = Arc::downgrade(&registry);
+        arena.free_some_by(move || of_arena.upgrade().into_iter().for_each(|registry| registry.leaving.end_now()));
         Ok(Arc::new(Self { linker, images, arena, preparation, out_of_range, registry, spare, threads, unnamed }))
     }
 

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) use self::retire::Going;
+use once_cell::race::OnceBox;
+
 use super::addresses::Addresses;
 use super::layout::Layout;
 use super::malloc_trim::{self, Peak};
@@ -115,6 +117,8 @@ pub(crate) struct Arena {
     populates: AtomicBool,
     /// Whether the system refuses to make pages executable, as far as seen.
     exec_gain_refused: AtomicBool,
+    /// Frees slabs that nobody uses any more, if there are any.
+    frees_some: OnceBox<Box<dyn Fn() + Send + Sync>>,
     state: Mutex<State>,
 }
 
@@ -227,7 +231,28 @@ impl Arena {
         let (packs, populates) = (config.packed.is_some(), AtomicBool::new(true));
         let exec_gain_refused = AtomicBool::new(os::refuses_to_make_executable());
         let state = Mutex::new(state);
-        Arc::new(Self { mapping, page, packs, populates, exec_gain_refused, history, state })
+        Arc::new(Self {
+            mapping,
+            page,
+            packs,
+            populates,
+            exec_gain_refused,
+            history,
+            frees_some: OnceBox::new(),
+            state,
+        })
+    }
+
+    /// Calls this when it is full: it may free slabs that nobody uses any more.
+    pub(crate) fn free_some_by(&self, frees_some: impl Fn() + Send + Sync + 'static) {
+        let _ = self.frees_some.set(Box::new(Box::new(frees_some)));
+    }
+
+    /// Has slabs freed that nobody uses any more.
+    fn make_room(&self) {
+        if let Some(frees_some) = self.frees_some.get() {
+            frees_some();
+        }
     }
 
     /// Returns the addresses.

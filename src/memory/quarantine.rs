@@ -95,6 +95,11 @@ impl Quarantine {
         Self { resting: VecDeque::new(), bytes: 0, limit }
     }
 
+    /// Returns whether no addresses rest.
+    pub(super) fn is_off(&self) -> bool {
+        self.limit == 0
+    }
+
     /// Returns the bytes of resting addresses.
     pub(super) fn bytes(&self) -> usize {
         self.bytes

@@ -434,6 +434,15 @@ impl PublishedSlab {
         }
     }
 
+    /// Has its code trap from now on, if that takes no system call, and all else of it may stay for a while. Returns its
+    /// bytes then.
+    pub(crate) fn trap_code(&mut self) -> Option<usize> {
+        match &mut self.memory {
+            Memory::Packed(packed) => packed.trap_code(),
+            Memory::Own(_) => None,
+        }
+    }
+
     /// Frees the memory of slabs that were removed together, the last first, with one call for neighbours' pages.
     /// They are dropped next.
     pub(crate) fn give_back(slabs: &mut [&mut Self]) {

@@ -54,8 +54,14 @@ impl Library {
         drains
     }
 
-    /// Removes the library, and waits until it is gone.
+    /// Removes the library, and waits until it is gone, with its memory.
     pub(crate) fn remove_and_wait(&self, timeout: Duration) -> Result<()> {
+        self.remove_and_wait_for_code(timeout)?;
+        self.context.registry.leaving.end_now();
+        Ok(())
+    }
+
+    fn remove_and_wait_for_code(&self, timeout: Duration) -> Result<()> {
         let start = Instant::now();
         if self.remove() == Removal::Freed {
             return Ok(());

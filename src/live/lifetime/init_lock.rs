@@ -98,11 +98,14 @@ impl InitLock {
         let me = me();
         match self.0.compare_exchange(0, Owner::now(me).word(), Ordering::Acquire, Ordering::Relaxed).map_err(Owner::of)
         {
+            Ok(_) => Claim::Ours(Guard(self)),
             Err(Some(owner)) if owner.is_lost(me) => Claim::Lost,
             Err(Some(owner)) if owner.thread == me => Claim::OursAlready,
-            Err(Some(owner)) if waiting(|waiting| waiting.leads(owner.thread, me)) => Claim::Circular,
+            // The owner is looked up again: the one from before may have given the lock back, and wait for another.
+            Err(_) if waiting(|waiting| self.other_owner().is_some_and(|owner| waiting.leads(owner, me))) => {
+                Claim::Circular
+            }
             Err(_) => Claim::Taken,
-            Ok(_) => Claim::Ours(Guard(self)),
         }
     }
 
@@ -116,9 +119,9 @@ impl InitLock {
         WAITING.wait(|waiting| {
             let waiting = waiting.get_or_insert_default();
             waiting.0.remove(&me);
-            match Owner::of(self.0.load(Ordering::SeqCst)) {
-                Some(Owner { thread, .. }) if self.is_taken() && !waiting.leads(thread, me) => {
-                    waiting.0.insert(me, thread);
+            match self.other_owner() {
+                Some(owner) if !waiting.leads(owner, me) => {
+                    waiting.0.insert(me, owner);
                     None
                 }
                 _ => Some(()),
@@ -129,8 +132,7 @@ impl InitLock {
 
     /// Returns whether another thread of this process has the lock.
     pub(crate) fn is_taken(&self) -> bool {
-        let me = me();
-        self.owner().is_some_and(|owner| owner.thread != me && !owner.is_lost(me))
+        self.other_owner().is_some()
     }
 
     /// Returns whether this thread has the lock.
@@ -138,8 +140,14 @@ impl InitLock {
         self.owner().is_some_and(|owner| owner.thread == me())
     }
 
+    /// Returns the other thread of this process that has the lock.
+    fn other_owner(&self) -> Option<Thread> {
+        let me = me();
+        self.owner().filter(|owner| owner.thread != me && !owner.is_lost(me)).map(|owner| owner.thread)
+    }
+
     fn owner(&self) -> Option<Owner> {
-        Owner::of(self.0.load(Ordering::Acquire))
+        Owner::of(self.0.load(Ordering::SeqCst))
     }
 }
 

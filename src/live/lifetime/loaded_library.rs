@@ -11,7 +11,6 @@ use std::time::Duration;
 use once_cell::race::OnceBox;
 use smallvec::SmallVec;
 
-use crate::debuggers;
 use crate::fork_guard::{Guard, Mutex};
 use crate::live::lifetime::code_ref::{self, Kept};
 #[cfg(feature = "cuda")]
@@ -28,7 +27,7 @@ use crate::live::linked::init_fini::{self, Entry};
 use crate::live::resolve::imported::Imported;
 #[cfg(feature = "tvm-ffi")]
 use crate::memory::Arena;
-use crate::memory::{PublishedSlab, SlabRange};
+use crate::memory::SlabRange;
 use crate::name::Name;
 use crate::runtime::SharedLibrary;
 use crate::{Drain, Result};
@@ -421,14 +420,8 @@ impl Kept for LoadedLibrary {
         let _entered = span.enter();
         // SAFETY: by the caller, nobody uses the code; it is freed below.
         unsafe { self.finalise() };
-        let mut images = std::mem::take(&mut *self.images());
-        Image::drop_names_and_frames(&mut images);
-        // Last in, first out.
-        let mut slabs: SmallVec<[_; 1]> = images.iter_mut().rev().filter_map(Image::end_all_but_memory).collect();
-        debuggers::announce();
-        PublishedSlab::give_back(&mut slabs);
-        drop(slabs);
-        while images.pop().is_some() {}
+        let images = std::mem::take(&mut *self.images());
+        self.registry.leaving.end(images);
         if let Some(support) = self.support.get() {
             // SAFETY: the code is gone, by which alone these functions were called.
             unsafe { support.end() };

@@ -10,6 +10,7 @@ pub(crate) mod entry_points;
 pub(crate) mod exit_handlers;
 pub(crate) mod exporting;
 pub(crate) mod init_lock;
+pub(crate) mod leaving;
 pub(crate) mod loaded_library;
 pub(crate) mod own_symbols;
 #[cfg(feature = "tvm-ffi")]

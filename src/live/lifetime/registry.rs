@@ -1,10 +1,12 @@
-//! A list of an engine's code that may be alive, for statistics and for queries by address.
+//! A list of an engine's code that may be alive, for statistics and for queries by address, and what is left of code
+//! that has ended.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::fork_guard::Mutex;
 use crate::live::lifetime::code_ref::Kept;
+use crate::live::lifetime::leaving::Leaving;
 
 /// A list of code that does not keep it.
 #[derive(Debug)]
@@ -14,6 +16,7 @@ pub(crate) struct Registry<C> {
     listed: AtomicUsize,
     /// The number of entries that have gone since the last look.
     gone: AtomicUsize,
+    pub(crate) leaving: Leaving,
 }
 
 /// The least number of gone entries to look for.
@@ -21,8 +24,8 @@ const FEW: usize = 64;
 
 impl<C> Default for Registry<C> {
     fn default() -> Self {
-        let (listed, gone) = Default::default();
-        Self { all: Mutex::new(Vec::new()), listed, gone }
+        let (listed, gone, leaving) = Default::default();
+        Self { all: Mutex::new(Vec::new()), listed, gone, leaving }
     }
 }
 
@@ -37,7 +40,11 @@ impl<C: Kept> Registry<C> {
     /// costs O(1) on average.
     pub(crate) fn one_has_gone(&self) {
         let gone = self.gone.fetch_add(1, Ordering::Relaxed) + 1;
-        if gone < FEW || gone < self.listed.load(Ordering::Relaxed) / 2 {
+        let listed = self.listed.load(Ordering::Relaxed);
+        if gone == listed {
+            self.leaving.end_now();
+        }
+        if gone < FEW || gone < listed / 2 {
             return;
         }
         let mut all = self.all.lock();

@@ -5,8 +5,10 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::DebugInfo;
-use crate::debuggers::{DebugImage, Names, jitdump};
+use crate::debuggers::{self, DebugImage, Names, jitdump};
 use crate::live::images;
 use crate::live::linked::init_fini::InitFini;
 use crate::live::linked::linked_object::{Allocation, Linked};
@@ -115,14 +117,24 @@ impl Image {
         }
     }
 
-    /// Ends the names of several, and their frames, by which nobody unwinds any more.
-    pub(crate) fn drop_names_and_frames(images: &mut [Self]) {
+    /// Ends several, whose code nobody uses any more, the last first. They are to be dropped.
+    pub(crate) fn end_all(images: &mut [Self]) {
         Names::remove_all(images.iter_mut().map(|image| &mut image.names));
         Frames::drop_all(images.iter_mut().filter_map(|image| image.frames.take()));
+        let mut slabs = SmallVec::<[_; 1]>::with_capacity(images.len());
+        slabs.extend(images.iter_mut().rev().filter_map(Self::end_all_but_memory));
+        debuggers::announce();
+        PublishedSlab::give_back(&mut slabs);
+    }
+
+    /// Has its code trap from now on, if all else of it may stay for a while. Returns the bytes of its memory then.
+    pub(crate) fn trap_code(&mut self) -> Option<usize> {
+        let may_stay = self._debug.is_none() && self._variables.is_none() && self.sets.is_none();
+        self.allocation.as_mut().filter(|_| may_stay)?.trap_code()
     }
 
     /// Ends all but the memory, which it returns.
-    pub(crate) fn end_all_but_memory(&mut self) -> Option<&mut PublishedSlab> {
+    fn end_all_but_memory(&mut self) -> Option<&mut PublishedSlab> {
         self.names = Names::default();
         (self._debug, self.frames, self._variables) = (None, None, None);
         self.allocation.as_mut().map(Allocation::end_all_but_memory)

@@ -59,6 +59,12 @@ impl Allocation {
         &mut self.slab
     }
 
+    /// Has its code trap from now on, if that is possible, and the linker has no part in it. Returns the bytes of its
+    /// memory then.
+    pub(crate) fn trap_code(&mut self) -> Option<usize> {
+        if self.ending.is_some() { None } else { self.slab.trap_code() }
+    }
+
     /// Drops the linker's part, and returns the memory.
     pub(crate) fn end_all_but_memory(&mut self) -> &mut PublishedSlab {
         self.ending = None;

@@ -80,6 +80,10 @@ impl Arena {
             self.give_ready_back();
             self.take(layout)
         });
+        let span = span.or_else(|| {
+            self.make_room();
+            self.take(layout)
+        });
         span.or_else(|| std::iter::from_fn(|| self.wake_oldest()).find_map(|()| self.take(layout)))
     }
 

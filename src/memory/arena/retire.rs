@@ -11,6 +11,7 @@ use crate::memory::address_log::RecordId;
 use crate::memory::outside::Outside;
 use crate::memory::packed::{self, Left, PackedRun, PackedRuns, Trap};
 use crate::memory::pages::Pages;
+use crate::memory::protection::Protection;
 use crate::memory::quarantine::{self, Rested, Resting};
 use crate::memory::warm::Taken;
 
@@ -22,9 +23,29 @@ const MOST_AT_ONCE: usize = 256;
 pub(in crate::memory) struct Going {
     pub(in crate::memory) runs: PackedRuns,
     pub(in crate::memory) record: Option<RecordId>,
+    /// Whether it was marked as removed, and its code [overwritten](Arena::trap_packed).
+    pub(in crate::memory) traps: bool,
 }
 
 impl Arena {
+    /// Marks a packed object as removed, and overwrites its code. Returns false if all of it is to go at once.
+    pub(in crate::memory) fn trap_packed(&self, runs: &PackedRuns, record: RecordId, epoch: u32) -> bool {
+        // No fork comes between the check and the action.
+        let _pass = ForkGuard::take();
+        let mut state = self.state();
+        let State { packing: Some(packing), quarantine, .. } = &mut *state else { return false };
+        // Without a quarantine, others may want its room.
+        if quarantine.is_off() || !packing.is_current(epoch) || packing.begin_write().is_err() {
+            return false;
+        }
+        self.mark_removed([record]);
+        let trap = packed::trap(self.history.generation(record));
+        let mut code = runs.iter(self.range().start).filter(|run| run.protection == Protection::ReadExecute);
+        let traps = code.all(|code| packing.overwrite(&self.mapping, &code, trap).is_ok());
+        packing.end_write(epoch);
+        traps
+    }
+
     /// Overwrites packed objects, and counts that they go. The addresses of those that were recorded rest, and then
     /// become free.
     pub(in crate::memory) fn retire_packed(&self, going: &[Going], epoch: u32, inherited: bool) {
@@ -33,7 +54,7 @@ impl Arena {
             let left = {
                 // No fork comes between the check and the action.
                 let _pass = ForkGuard::take();
-                self.mark_removed(going.iter().filter_map(|going| going.record));
+                self.mark_removed(going.iter().filter(|going| !going.traps).filter_map(|going| going.record));
                 let mut state = self.state();
                 let left = state.so_many_go(going.len());
                 self.retire_runs(state, going, epoch, inherited);
@@ -50,16 +71,17 @@ impl Arena {
         let is_current = packing.is_current(epoch);
         let writes = is_current && packing.begin_write().is_ok();
         let mut clean = writes == is_current;
-        let mut retire = |(run, trap): (PackedRun, Trap)| {
-            if writes {
+        let mut retire = |(run, trap): (PackedRun, Option<Trap>)| {
+            if writes && let Some(trap) = trap {
                 clean &= packing.overwrite(&self.mapping, &run, trap).is_ok();
             }
             clean &= packing.rest(&self.mapping, &run, epoch).is_ok();
         };
-        let mut neighbours = [const { None::<(PackedRun, Trap)> }; 3];
-        for Going { runs, record } in going {
+        let mut neighbours = [const { None::<(PackedRun, Option<Trap>)> }; 3];
+        for Going { runs, record, traps } in going {
             let trap = packed::trap(record.map_or(0, |record| self.history.generation(record)));
             for run in runs.iter(self.range().start) {
+                let trap = (!traps || run.protection != Protection::ReadExecute).then_some(trap);
                 match &mut neighbours[run.protection as usize] {
                     Some((before, of)) if before.addresses.end == run.addresses.start && *of == trap => {
                         before.addresses.end = run.addresses.end;
@@ -83,7 +105,7 @@ impl Arena {
             let left = if clean { Left::Unseen } else { Left::Dirty };
             packing.wake(&self.mapping, ranges, runs, epoch, left);
         }
-        let resting = |Going { runs, record }: &Going| Some(Resting::packed(*runs, epoch, (*record)?));
+        let resting = |Going { runs, record, .. }: &Going| Some(Resting::packed(*runs, epoch, (*record)?));
         self.rest(state, going.iter().filter(|_| clean).filter_map(resting));
     }
 

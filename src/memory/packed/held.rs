@@ -24,6 +24,8 @@ pub(in super::super) struct PackedSlab {
     generation: u32,
     /// Whether it is still being written.
     writable: bool,
+    /// Whether it was marked as removed, and its code overwritten.
+    traps: bool,
     /// Whether its memory has gone.
     gone: bool,
     two_views: bool,
@@ -36,7 +38,18 @@ impl PackedSlab {
         let (runs, epoch, generation) = (placing.runs, placing.epoch, fork_guard::generation());
         let two_views = placing.two_views;
         let counted = (!two_views).then(|| Counted::new(placing.runs.iter(arena.range().start).count()));
-        Self { arena, runs, epoch, record: None, generation, writable: true, gone: false, two_views, counted }
+        Self {
+            arena,
+            runs,
+            epoch,
+            record: None,
+            generation,
+            writable: true,
+            traps: false,
+            gone: false,
+            two_views,
+            counted,
+        }
     }
 
     pub(in super::super) fn arena(&self) -> &Arc<Arena> {
@@ -70,7 +83,14 @@ impl PackedSlab {
     }
 
     fn going(&self) -> Going {
-        Going { runs: self.runs, record: self.record }
+        Going { runs: self.runs, record: self.record, traps: self.traps }
+    }
+
+    /// Has its code trap from now on, if the rest may stay for a while. Returns its bytes then.
+    pub(in super::super) fn trap_code(&mut self) -> Option<usize> {
+        let record = self.record.filter(|_| self.two_views && !self.writable && !self.is_inherited())?;
+        self.traps = self.arena.trap_packed(&self.runs, record, self.epoch);
+        self.traps.then(|| self.runs.bytes())
     }
 
     /// Returns whether another process made it.
