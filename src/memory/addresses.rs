@@ -139,9 +139,10 @@ impl Addresses {
     }
 
     /// Keeps functions that were [listed](Self::list) from the loader.
-    pub(super) fn hide(&self, listed: SymbolRange) {
+    pub(super) fn hide(&self, listed: impl Iterator<Item = SymbolRange>) {
         if let Some(module) = &self.module {
-            module.names.lock().hide(listed);
+            let names = module.names.lock();
+            listed.for_each(|listed| names.hide(listed));
         }
     }
 

@@ -33,7 +33,10 @@ impl Leaving {
         let full = {
             let mut waiting = self.0.lock();
             waiting.bytes += bytes;
-            waiting.images.extend(images);
+            if waiting.images.is_empty() {
+                waiting.images.reserve_exact(MOST);
+            }
+            images.pop().into_iter().for_each(|image| waiting.images.push(image));
             let is_full = waiting.images.len() >= MOST || waiting.bytes >= MOST_BYTES;
             is_full.then(|| std::mem::take(&mut *waiting))
         };

@@ -135,7 +135,7 @@ impl Image {
 
     /// Ends all but the memory, which it returns.
     fn end_all_but_memory(&mut self) -> Option<&mut PublishedSlab> {
-        self.names = Names::default();
+        drop(std::mem::take(&mut self.names));
         (self._debug, self.frames, self._variables) = (None, None, None);
         self.allocation.as_mut().map(Allocation::end_all_but_memory)
     }

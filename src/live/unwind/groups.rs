@@ -155,14 +155,14 @@ impl Groups {
             && group.members.last().is_some_and(|last| last.code.addresses.start > code)
         {
             let at = group.members.partition_point(|other| other.code.addresses.start < code);
-            self.split(first, &[], at);
+            self.split(first, &[], at, &mut SmallVec::new());
         }
     }
 
     /// Deregisters the sections of objects whose code begins there, by ascending addresses.
     #[must_use = "they are dropped when nothing is locked"]
     pub(super) fn remove(&mut self, mut code: &[u64]) -> SmallVec<[Member; 1]> {
-        let mut removed = SmallVec::new();
+        let mut removed = SmallVec::with_capacity(code.len());
         while let Some((&next, others)) = code.split_first() {
             let Some((&first, group)) = self.by_code.range(..=next).next_back() else {
                 code = others;
@@ -176,12 +176,13 @@ impl Groups {
                 while members.next_if(|(_, other)| other < start).is_some() {}
                 members.next_if(|(_, other)| other == start).map(|(at, _)| at)
             };
-            let out: SmallVec<[usize; 4]> = here.iter().filter_map(at).collect();
+            let mut out = SmallVec::<[usize; 4]>::with_capacity(here.len());
+            out.extend(here.iter().filter_map(at));
             if out.is_empty() {
                 continue;
             }
             self.members -= out.len();
-            removed.extend(self.split(first, &out, 0));
+            self.split(first, &out, 0, &mut removed);
             self.changed(next, out.len());
         }
         removed
@@ -259,9 +260,8 @@ impl Groups {
     /// Takes members out of a group, which it divides in halves, and so on, until each part has none of them, or
     /// nothing else, and does not reach over `cut`. Halves, so that each member's group changes only a few times until
     /// it is by itself, too.
-    fn split(&mut self, first: u64, out: &[usize], cut: usize) -> SmallVec<[Member; 1]> {
-        let mut removed = SmallVec::new();
-        let Some(Group { members: mut rest, registered }) = self.by_code.remove(&first) else { return removed };
+    fn split(&mut self, first: u64, out: &[usize], cut: usize, removed: &mut SmallVec<[Member; 1]>) {
+        let Some(Group { members: mut rest, registered }) = self.by_code.remove(&first) else { return };
         let mut parts = SmallVec::new();
         divide(0..rest.len(), out, cut, &mut parts);
         let mut pieces = SmallVec::<[Group; MOST_PIECES]>::new();
@@ -275,7 +275,6 @@ impl Groups {
         removed.extend(rest);
         self.searched |= registered.end(pieces.iter_mut().flat_map(|piece| &mut piece.members));
         pieces.into_iter().for_each(|piece| self.put(piece));
-        removed
     }
 
     fn put(&mut self, group: Group) {

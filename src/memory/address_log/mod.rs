@@ -10,7 +10,6 @@ mod record;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::time::SystemTime;
 
 use once_cell::race::OnceBox;
 
@@ -19,7 +18,7 @@ use crate::memory::address_log::granules::Granules;
 pub(super) use crate::memory::address_log::listed::Listed;
 pub(crate) use crate::memory::address_log::listed::{Owner, any_arena, former_owner, owner};
 pub(crate) use crate::memory::address_log::occupant::Occupant;
-pub(super) use crate::memory::address_log::occupant::RecordId;
+pub(super) use crate::memory::address_log::occupant::{RecordId, RemovalTime};
 use crate::memory::address_log::record::{Cleared, Readers, Reading, Record, Seen};
 use crate::memory::os::Mapping;
 use crate::name::Name;
@@ -155,7 +154,7 @@ impl History {
 
     /// Marks an occupant as removed. The caller does so before it unmaps the memory, so that a trap there finds the
     /// mark. Returns the symbols of its functions.
-    pub(super) fn remove(&self, id: RecordId, then: SystemTime) -> Option<SymbolRange> {
+    pub(super) fn remove(&self, id: RecordId, then: RemovalTime) -> Option<SymbolRange> {
         self.record(id)?.remove(then)
     }
 

@@ -1,7 +1,7 @@
 //! The occupant of an address, and the position of its record.
 
 use std::num::NonZero;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::name::ShortName;
 
@@ -18,6 +18,23 @@ pub(crate) struct Occupant {
     pub(crate) function: Option<(ShortName, usize)>,
     /// The address of the object's unwind table, or 0.
     pub(crate) frames: u64,
+}
+
+/// When objects were removed: nanoseconds since 1970, never 0.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct RemovalTime(pub(super) u64);
+
+impl RemovalTime {
+    pub(in super::super) fn now() -> Self {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self((since_1970.as_nanos() as u64).max(1))
+    }
+}
+
+impl From<RemovalTime> for SystemTime {
+    fn from(time: RemovalTime) -> Self {
+        Self::UNIX_EPOCH + Duration::from_nanos(time.0)
+    }
 }
 
 /// The position of a record, plus one.

@@ -8,9 +8,8 @@
 
 use std::ops::Range;
 use std::ptr;
-use std::time::{Duration, SystemTime};
 
-use super::occupant::Occupant;
+use super::occupant::{Occupant, RemovalTime};
 use crate::functions::{Function, FunctionTable, Functions, SymbolRange, SymbolTables};
 use crate::name::{Name, ShortName};
 use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Box, Ordering, fence};
@@ -75,9 +74,8 @@ impl Record {
     }
 
     /// Marks the occupant as removed then, and returns the symbols of its functions.
-    pub(super) fn remove(&self, then: SystemTime) -> Option<SymbolRange> {
-        let since_1970 = then.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.removed.store((since_1970.as_nanos() as u64).max(1), Ordering::Release);
+    pub(super) fn remove(&self, then: RemovalTime) -> Option<SymbolRange> {
+        self.removed.store(then.0, Ordering::Release);
         FunctionTable::symbols_of_raw(self.functions.look())
     }
 
@@ -115,7 +113,7 @@ impl Record {
             let (library, object) = unsafe { (NameCell::read(library), NameCell::read(object)) };
             // SAFETY: as above.
             let function = unsafe { FunctionsCell::find(functions, address, tables) };
-            let removed = (removed != 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_nanos(removed));
+            let removed = (removed != 0).then(|| RemovalTime(removed).into());
             let frames = frames.into();
             return Some(Occupant { start, library, object, generation, removed, function, frames });
         }

@@ -3,11 +3,10 @@
 
 use std::io;
 use std::ops::Range;
-use std::time::SystemTime;
 
 use super::{Arena, State};
 use crate::fork_guard::{ForkGuard, Guard};
-use crate::memory::address_log::RecordId;
+use crate::memory::address_log::{RecordId, RemovalTime};
 use crate::memory::outside::Outside;
 use crate::memory::packed::{self, Left, PackedRun, PackedRuns, Trap};
 use crate::memory::pages::Pages;
@@ -111,10 +110,11 @@ impl Arena {
 
     /// Marks occupants as removed now, and keeps their functions from the dynamic loader.
     pub(super) fn mark_removed(&self, records: impl IntoIterator<Item = RecordId>) {
-        let now = SystemTime::now();
-        records.into_iter().filter_map(|record| self.history.remove(record, now)).for_each(|symbols| {
+        let now = RemovalTime::now();
+        let mut symbols = records.into_iter().filter_map(|record| self.history.remove(record, now)).peekable();
+        if symbols.peek().is_some() {
             self.mapping.hide(symbols);
-        });
+        }
     }
 
     /// Takes away the memory of a slab from before a fork. Its addresses are not reused, as the parent may have given
