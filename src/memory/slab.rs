@@ -449,11 +449,12 @@ impl PublishedSlab {
         if slabs.len() < 2 {
             return;
         }
-        let packed = slabs.iter_mut().rev().filter_map(|slab| match &mut slab.memory {
+        let mut packed = Vec::with_capacity(slabs.len());
+        packed.extend(slabs.iter_mut().rev().filter_map(|slab| match &mut slab.memory {
             Memory::Packed(packed) => Some(packed),
             Memory::Own(_) => None,
-        });
-        PackedSlab::free_all(&mut packed.collect::<SmallVec<[_; 4]>>());
+        }));
+        PackedSlab::free_all(&mut packed);
         let own = slabs.iter_mut().filter_map(|slab| match &mut slab.memory {
             Memory::Own(own) if !own.is_inherited() && own.pages != Pages::OfFile => Some(own),
             _ => None,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hashbrown::hash_map::EntryRef;
 use hashbrown::{HashMap, HashTable};
 use smallvec::SmallVec;
+use smol_str::SmolStr;
 
 use crate::cpu::list::Lack;
 use crate::elf::image_file::ImageIndex;
@@ -35,7 +36,7 @@ const HASH_ABOVE: usize = 8;
 
 #[derive(Debug, Default)]
 pub(crate) struct SymbolTable {
-    symbols: SmallVec<[(Box<str>, Symbol); 1]>,
+    symbols: SmallVec<[(SmolStr, Symbol); 1]>,
     /// Tables that most libraries do without.
     tables: Option<Box<Tables>>,
 }

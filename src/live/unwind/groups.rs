@@ -176,6 +176,7 @@ impl Groups {
                 while members.next_if(|(_, other)| other < start).is_some() {}
                 members.next_if(|(_, other)| other == start).map(|(at, _)| at)
             };
+            let all_go = here.len() == group.members.len();
             let mut out = SmallVec::<[usize; 4]>::with_capacity(here.len());
             out.extend(here.iter().filter_map(at));
             if out.is_empty() {
@@ -183,7 +184,8 @@ impl Groups {
             }
             self.members -= out.len();
             self.split(first, &out, 0, &mut removed);
-            self.changed(next, out.len());
+            // Nothing is divided where all go.
+            self.changed(next, if all_go { 1 } else { out.len() });
         }
         removed
     }
