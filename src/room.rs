@@ -12,14 +12,15 @@ pub(crate) struct Room {
     /// Free parts before that: lengths by start, and the same by length. None begins where another ends.
     holes: BTreeMap<usize, usize>,
     by_len: BTreeSet<(usize, usize)>,
-    /// The hole that changed last, which is in neither map: neighbours are often given back one after the other.
-    growing: Range<usize>,
+    /// The hole that changed last, which is in neither map: neighbours are often taken, or given back, one after the
+    /// other.
+    changed: Range<usize>,
 }
 
 impl Room {
     /// Returns a range whose first part is taken for good, and another is free.
     pub(crate) fn new(taken: usize, free: usize) -> Self {
-        Self { capacity: taken + free, used: taken, holes: BTreeMap::new(), by_len: BTreeSet::new(), growing: 0..0 }
+        Self { capacity: taken + free, used: taken, holes: BTreeMap::new(), by_len: BTreeSet::new(), changed: 0..0 }
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -37,12 +38,16 @@ impl Room {
 
     /// Takes a part, of the smallest hole that has room.
     pub(crate) fn take(&mut self, len: usize) -> Option<usize> {
-        self.stop_growing();
-        if let Some(&(found, at)) = self.by_len.range((len, 0)..).next() {
+        let changed = (self.changed.len(), self.changed.start);
+        let found = self.by_len.range((len, 0)..).next().copied();
+        if changed.0 >= len && changed.0 != 0 && found.is_none_or(|found| changed < found) {
+            self.changed.start += len;
+            return Some(changed.1);
+        }
+        if let Some((found, at)) = found {
+            self.note_changed();
             self.forget(at, found);
-            if found > len {
-                self.note(at + len, found - len);
-            }
+            self.changed = at + len..at + found;
             return Some(at);
         }
         let end = self.used.checked_add(len).filter(|end| *end <= self.capacity)?;
@@ -52,13 +57,13 @@ impl Room {
     /// Gives a part back.
     pub(crate) fn give(&mut self, at: usize, len: usize) {
         let Range { mut start, mut end } = at..at + len;
-        if self.growing.end == start {
-            start = std::mem::take(&mut self.growing).start;
+        if self.changed.end == start {
+            start = std::mem::take(&mut self.changed).start;
         } else {
-            if self.growing.start == end {
-                end = std::mem::take(&mut self.growing).end;
+            if self.changed.start == end {
+                end = std::mem::take(&mut self.changed).end;
             }
-            self.stop_growing();
+            self.note_changed();
             if let Some((&before, &len)) = self.holes.range(..at).next_back()
                 && before + len == at
             {
@@ -73,12 +78,12 @@ impl Room {
         if end == self.used {
             self.used = start;
         } else {
-            self.growing = start..end;
+            self.changed = start..end;
         }
     }
 
-    fn stop_growing(&mut self) {
-        let Range { start, end } = std::mem::take(&mut self.growing);
+    fn note_changed(&mut self) {
+        let Range { start, end } = std::mem::take(&mut self.changed);
         if start != end {
             self.note(start, end - start);
         }
