@@ -434,11 +434,11 @@ impl PublishedSlab {
         }
     }
 
-    /// Has its code trap from now on, if that takes no system call, and all else of it may stay for a while. Returns its
-    /// bytes then.
-    pub(crate) fn trap_code(&mut self) -> Option<usize> {
+    /// Marks it as removed, and overwrites it but for `kept`, if its addresses may be taken for a while yet. Returns how
+    /// many bytes it has then.
+    pub(crate) fn overwrite(&mut self, kept: &Range<usize>) -> Option<usize> {
         match &mut self.memory {
-            Memory::Packed(packed) => packed.trap_code(),
+            Memory::Packed(packed) => packed.overwrite(kept),
             Memory::Own(_) => None,
         }
     }

@@ -1,5 +1,5 @@
-//! Small objects of libraries that have ended: their code traps already. Their names, unwind tables and memory go
-//! together, which takes a third of the time that they take one by one.
+//! Small objects of libraries that have ended: their memory is overwritten already. Their names, unwind tables and
+//! addresses go together, which takes a third of the time that they take one by one.
 
 use smallvec::SmallVec;
 
@@ -22,14 +22,14 @@ struct Waiting {
 }
 
 impl Leaving {
-    /// Ends a library's objects; a single one later, with others, if its code can trap until then.
+    /// Ends a library's objects; a single one later, with others, if its memory can be overwritten now.
     pub(crate) fn end(&self, mut images: SmallVec<[Image; 1]>) {
-        let traps = match &mut *images {
+        let overwritten = match &mut *images {
             // A debugger is told at once.
-            [image] if !debuggers::debugger_waits() => image.trap_code(),
+            [image] if !debuggers::debugger_waits() => image.overwrite(),
             _ => None,
         };
-        let Some(bytes) = traps else { return Image::end_all(&mut images) };
+        let Some(bytes) = overwritten else { return Image::end_all(&mut images) };
         let full = {
             let mut waiting = self.0.lock();
             waiting.bytes += bytes;

@@ -51,6 +51,8 @@ pub(crate) struct LoadedLibrary {
     #[cfg(feature = "tvm-ffi")]
     raising: OnceBox<Raising>,
     enlisted: AtomicBool,
+    /// Whether objects may have finalisers.
+    finalises: AtomicBool,
     finalised: AtomicBool,
     /// Libraries that this one may be linked against, if any.
     ties: OnceBox<Mutex<Ties>>,
@@ -94,6 +96,7 @@ impl LoadedLibrary {
             #[cfg(feature = "tvm-ffi")]
             raising: OnceBox::new(),
             enlisted: AtomicBool::new(false),
+            finalises: AtomicBool::new(false),
             finalised: AtomicBool::new(false),
             ties,
             registry: Arc::clone(registry),
@@ -195,7 +198,7 @@ impl LoadedLibrary {
         let same = std::ptr::eq(self, Arc::as_ptr(other.code()));
         if !same {
             let images = std::mem::take(&mut *other.images());
-            self.images().extend(images);
+            self.add(images);
             if let Some(theirs) = other.ties() {
                 ties.libraries.extend(theirs.libraries.iter().cloned());
             }
@@ -285,8 +288,13 @@ impl LoadedLibrary {
         self.raising.get_or_init(Box::default).entry_point(function, arena, &self.library)
     }
 
-    pub(crate) fn add(&self, images: Vec<Image>) {
-        self.images().extend(images);
+    pub(crate) fn add(&self, images: impl IntoIterator<Item = Image>) {
+        let mut all = self.images();
+        let before = all.len();
+        all.extend(images);
+        if all.iter().skip(before).any(|image| image.arrays.is_some()) {
+            self.finalises.store(true, Ordering::Release);
+        }
     }
 
     /// Returns whether this is the first call.
@@ -298,6 +306,9 @@ impl LoadedLibrary {
     /// [`init_fini::finalise`]: batch by batch.
     fn take_finalisers(&self, is: impl Fn(&Image) -> bool) -> Vec<(Name, Entry)> {
         let mut batches: Vec<(u32, Vec<(Name, Entry)>)> = Vec::new();
+        if !self.finalises.load(Ordering::Acquire) {
+            return Vec::new();
+        }
         for image in self.images().iter_mut().filter(|image| image.initialised && is(image)) {
             let Some(arrays) = image.arrays.take() else { continue };
             if batches.last().is_none_or(|(batch, _)| *batch != image.batch) {

@@ -49,7 +49,9 @@ impl<C: Kept> Registry<C> {
         }
         let mut all = self.all.lock();
         self.gone.store(0, Ordering::Relaxed);
-        all.retain(|code| code.upgrade().is_some_and(|code| !code.life().is_gone()));
+        // Most have gone.
+        let is_live = |code: &Weak<C>| code.upgrade().is_some_and(|code| !code.life().is_gone());
+        all.retain(|code| code.strong_count() != 0 && is_live(code));
         let left = all.len();
         if all.capacity() > 4 * left {
             all.shrink_to(2 * left);

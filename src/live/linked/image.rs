@@ -127,10 +127,14 @@ impl Image {
         PublishedSlab::give_back(&mut slabs);
     }
 
-    /// Has its code trap from now on, if all else of it may stay for a while. Returns the bytes of its memory then.
-    pub(crate) fn trap_code(&mut self) -> Option<usize> {
-        let may_stay = self._debug.is_none() && self._variables.is_none() && self.sets.is_none();
-        self.allocation.as_mut().filter(|_| may_stay)?.trap_code()
+    /// Overwrites its memory, if all else of it may stay for a while. Returns how many bytes it has then. Its unwind
+    /// table stays, as it is registered.
+    pub(crate) fn overwrite(&mut self) -> Option<usize> {
+        if self._debug.is_some() || self._variables.is_some() || self.sets.is_some() {
+            return None;
+        }
+        let frames = self.frames.as_ref().map_or(Some(0..0), Frames::section)?;
+        self.allocation.as_mut()?.overwrite(&frames)
     }
 
     /// Ends all but the memory, which it returns.

@@ -59,10 +59,10 @@ impl Allocation {
         &mut self.slab
     }
 
-    /// Has its code trap from now on, if that is possible, and the linker has no part in it. Returns the bytes of its
-    /// memory then.
-    pub(crate) fn trap_code(&mut self) -> Option<usize> {
-        if self.ending.is_some() { None } else { self.slab.trap_code() }
+    /// Overwrites the memory but for `kept`, if that is possible, and the linker has no part in it. Returns how many
+    /// bytes it has then.
+    pub(crate) fn overwrite(&mut self, kept: &Range<usize>) -> Option<usize> {
+        if self.ending.is_some() { None } else { self.slab.overwrite(kept) }
     }
 
     /// Drops the linker's part, and returns the memory.

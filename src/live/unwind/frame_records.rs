@@ -44,6 +44,16 @@ pub(super) unsafe fn describe_only(section: *const c_void, code: &Range<u64>) ->
     })
 }
 
+/// Returns the section's addresses with the terminator, unless it has many records.
+///
+/// # Safety
+/// As for [`each`].
+pub(super) unsafe fn extent(section: *const c_void) -> Option<Range<usize>> {
+    // SAFETY: by the caller.
+    let contents = unsafe { contents(section, MOST) }?;
+    Some(section.addr()..section.addr() + contents.len() + 4)
+}
+
 /// Returns the section's bytes, unless it has more than `most` records.
 ///
 /// # Safety

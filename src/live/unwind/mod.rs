@@ -11,6 +11,7 @@ mod unwinder;
 
 use std::ffi::c_void;
 use std::num::NonZero;
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
@@ -68,9 +69,15 @@ impl Frames {
         frames
     }
 
+    /// Returns the addresses of the section, unless it has many records.
+    pub(crate) fn section(&self) -> Option<Range<usize>> {
+        // SAFETY: `register_all` was promised that the section is there until this is dropped.
+        unsafe { frame_records::extent(self.begin.get() as *const c_void) }
+    }
+
     /// Drops several: those of neighbours are deregistered together.
     pub(crate) fn drop_all(all: impl Iterator<Item = Self>) {
-        let mut code = SmallVec::<[u64; 1]>::new();
+        let mut code = SmallVec::<[u64; 1]>::with_capacity(all.size_hint().1.unwrap_or_default());
         for frames in all {
             match frames.among_groups {
                 Some(start) => {

@@ -22,13 +22,19 @@ const MOST_AT_ONCE: usize = 256;
 pub(in crate::memory) struct Going {
     pub(in crate::memory) runs: PackedRuns,
     pub(in crate::memory) record: Option<RecordId>,
-    /// Whether it was marked as removed, and its code [overwritten](Arena::trap_packed).
-    pub(in crate::memory) traps: bool,
+    /// Whether it was marked as removed, and [overwritten](Arena::overwrite_packed).
+    pub(in crate::memory) overwritten: bool,
 }
 
 impl Arena {
-    /// Marks a packed object as removed, and overwrites its code. Returns false if all of it is to go at once.
-    pub(in crate::memory) fn trap_packed(&self, runs: &PackedRuns, record: RecordId, epoch: u32) -> bool {
+    /// Marks a packed object as removed, and overwrites it but for `kept`. Returns false if it is to go at once.
+    pub(in crate::memory) fn overwrite_packed(
+        &self,
+        runs: &PackedRuns,
+        record: RecordId,
+        epoch: u32,
+        kept: &Range<usize>,
+    ) -> bool {
         // No fork comes between the check and the action.
         let _pass = ForkGuard::take();
         let mut state = self.state();
@@ -39,10 +45,15 @@ impl Arena {
         }
         self.mark_removed([record]);
         let trap = packed::trap(self.history.generation(record));
-        let mut code = runs.iter(self.range().start).filter(|run| run.protection == Protection::ReadExecute);
-        let traps = code.all(|code| packing.overwrite(&self.mapping, &code, trap).is_ok());
+        let parts =
+            runs.iter(self.range().start).flat_map(|PackedRun { addresses: Range { start, end }, protection }| {
+                let parts = [start..kept.start.clamp(start, end), kept.end.clamp(start, end)..end];
+                parts.into_iter().map(move |addresses| PackedRun { addresses, protection })
+            });
+        let mut parts = parts.filter(|part| !part.addresses.is_empty());
+        let overwritten = parts.all(|part| packing.overwrite(&self.mapping, &part, trap).is_ok());
         packing.end_write(epoch);
-        traps
+        overwritten
     }
 
     /// Overwrites packed objects, and counts that they go. The addresses of those that were recorded rest, and then
@@ -53,7 +64,7 @@ impl Arena {
             let left = {
                 // No fork comes between the check and the action.
                 let _pass = ForkGuard::take();
-                self.mark_removed(going.iter().filter(|going| !going.traps).filter_map(|going| going.record));
+                self.mark_removed(going.iter().filter(|going| !going.overwritten).filter_map(|going| going.record));
                 let mut state = self.state();
                 let left = state.so_many_go(going.len());
                 self.retire_runs(state, going, epoch, inherited);
@@ -77,10 +88,11 @@ impl Arena {
             clean &= packing.rest(&self.mapping, &run, epoch).is_ok();
         };
         let mut neighbours = [const { None::<(PackedRun, Option<Trap>)> }; 3];
-        for Going { runs, record, traps } in going {
+        for Going { runs, record, overwritten } in going {
             let trap = packed::trap(record.map_or(0, |record| self.history.generation(record)));
             for run in runs.iter(self.range().start) {
-                let trap = (!traps || run.protection != Protection::ReadExecute).then_some(trap);
+                // Of constants, unwind tables were kept.
+                let trap = (!overwritten || run.protection == Protection::Read).then_some(trap);
                 match &mut neighbours[run.protection as usize] {
                     Some((before, of)) if before.addresses.end == run.addresses.start && *of == trap => {
                         before.addresses.end = run.addresses.end;

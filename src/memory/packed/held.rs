@@ -24,8 +24,8 @@ pub(in super::super) struct PackedSlab {
     generation: u32,
     /// Whether it is still being written.
     writable: bool,
-    /// Whether it was marked as removed, and its code overwritten.
-    traps: bool,
+    /// Whether it was marked as removed, and [overwritten](Self::overwrite).
+    overwritten: bool,
     /// Whether its memory has gone.
     gone: bool,
     two_views: bool,
@@ -45,7 +45,7 @@ impl PackedSlab {
             record: None,
             generation,
             writable: true,
-            traps: false,
+            overwritten: false,
             gone: false,
             two_views,
             counted,
@@ -83,14 +83,15 @@ impl PackedSlab {
     }
 
     fn going(&self) -> Going {
-        Going { runs: self.runs, record: self.record, traps: self.traps }
+        Going { runs: self.runs, record: self.record, overwritten: self.overwritten }
     }
 
-    /// Has its code trap from now on, if the rest may stay for a while. Returns its bytes then.
-    pub(in super::super) fn trap_code(&mut self) -> Option<usize> {
+    /// Marks it as removed, and overwrites it but for `kept`, if its addresses may be taken for a while yet. Returns how
+    /// many bytes it has then.
+    pub(in super::super) fn overwrite(&mut self, kept: &Range<usize>) -> Option<usize> {
         let record = self.record.filter(|_| self.two_views && !self.writable && !self.is_inherited())?;
-        self.traps = self.arena.trap_packed(&self.runs, record, self.epoch);
-        self.traps.then(|| self.runs.bytes())
+        self.overwritten = self.arena.overwrite_packed(&self.runs, record, self.epoch, kept);
+        self.overwritten.then(|| self.runs.bytes())
     }
 
     /// Returns whether another process made it.
