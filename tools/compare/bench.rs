@@ -98,7 +98,9 @@ impl<'a> Bench<'a> {
         if self.kind.is_python && threads > 1 {
             return Err("from Python, measured with one thread only".into());
         }
-        let count = self.share(self.workload.per_round, SLOW.0);
+        // Waking a thread and waiting for its end takes as long as loading twenty objects, too.
+        let per_round = if threads > 1 { self.workload.live } else { 0 }.max(self.workload.per_round);
+        let count = self.share(per_round, SLOW.0);
         let mut objects = self.objects(count)?;
         let side = &*self.side;
         let all = |objects: &mut [Object]| side.load_each(objects);
