@@ -40,9 +40,10 @@ unsafe extern "C" {
     fn _Unwind_Find_FDE(pc: *const c_void, bases: *mut [usize; 3]) -> *const c_void;
 }
 
-/// The size of merged groups: neighbours are merged where groups would have fewer than half of it on average.
+/// The size of small groups: neighbours are merged after so many changes, and where groups would have fewer than half of
+/// it on average.
 const SOME: usize = 8;
-/// The number of changes after which groups around the last one are merged.
+/// The number of changes after which all groups around the last one are merged.
 const CHANGES: usize = MOST / 2;
 /// The largest size of a group. Once somebody has thrown, a group of at least half of it is sorted when it is made,
 /// unless it is the last one and may soon grow. The next throw sorts the others.
@@ -192,12 +193,15 @@ impl Groups {
 
     /// Counts so many additions or removals at an address.
     fn changed(&mut self, code: u64, members: usize) {
-        let before = self.changes / CHANGES;
+        let before = self.changes;
         self.changes = self.changes.wrapping_add(members);
-        if self.by_code.len() > self.members / (SOME / 2) + 2 * SOME {
+        let are_many = |changes| self.changes / changes != before / changes;
+        let (some, most) = (are_many(SOME), are_many(CHANGES));
+        // libgcc goes through the later ones when one is deregistered.
+        if some || self.by_code.len() > self.members / (SOME / 2) + 2 * SOME {
             self.merge(code, SOME);
         }
-        if self.changes / CHANGES != before {
+        if most {
             self.merge(code, MOST);
         }
     }
