@@ -107,6 +107,7 @@ pub(crate) struct BlamedSection {
 }
 
 /// One reservation of addresses. Slabs keep it alive; the last holder unmaps it.
+#[repr(align(128))]
 pub(crate) struct Arena {
     /// Dropped before the addresses may be another arena's.
     history: Listed,

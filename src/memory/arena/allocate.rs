@@ -118,15 +118,16 @@ impl Arena {
         wanted: [packed::Wanted; 3],
         segments: &[SegmentRequest],
     ) -> Option<WritableSlab> {
-        let mode = self.state().packing.as_ref()?.mode();
-        if mode == PackedMode::PageStriped {
-            if self.writes_code_elsewhere() {
-                return None;
-            }
-            map_count::admit().ok()?;
-        }
         let placing = {
             let mut state = self.state();
+            if state.packing.as_ref()?.mode() == PackedMode::PageStriped {
+                drop(state);
+                if self.writes_code_elsewhere() {
+                    return None;
+                }
+                map_count::admit().ok()?;
+                state = self.state();
+            }
             let State { packing, ranges, stats, .. } = &mut *state;
             let placing = packing.as_mut()?.take(&self.mapping, ranges, wanted)?;
             stats.slabs += 1;

@@ -22,8 +22,8 @@ pub(in super::super) struct PackedSlab {
     record: Option<RecordId>,
     /// The generation of the process that made it.
     generation: u32,
-    /// Whether it is still being written.
-    writable: bool,
+    /// Whether its memory is to be closed.
+    open: bool,
     /// Whether it was marked as removed, and [overwritten](Self::overwrite).
     overwritten: bool,
     /// Whether its memory has gone.
@@ -44,7 +44,7 @@ impl PackedSlab {
             epoch,
             record: None,
             generation,
-            writable: true,
+            open: placing.open,
             overwritten: false,
             gone: false,
             two_views,
@@ -64,7 +64,7 @@ impl PackedSlab {
     /// Ends the writing.
     pub(in super::super) fn end_write(&mut self) {
         self.counted.iter_mut().for_each(Counted::has_come);
-        if std::mem::take(&mut self.writable) {
+        if std::mem::take(&mut self.open) {
             self.arena.end_write(self.epoch);
         }
     }
@@ -89,7 +89,7 @@ impl PackedSlab {
     /// Marks it as removed, and overwrites it but for `kept`, if its addresses may be taken for a while yet. Returns how
     /// many bytes it has then.
     pub(in super::super) fn overwrite(&mut self, kept: &Range<usize>) -> Option<usize> {
-        let record = self.record.filter(|_| self.two_views && !self.writable && !self.is_inherited())?;
+        let record = self.record.filter(|_| self.two_views && !self.is_inherited())?;
         self.overwritten = self.arena.overwrite_packed(&self.runs, record, self.epoch, kept);
         self.overwritten.then(|| self.runs.bytes())
     }

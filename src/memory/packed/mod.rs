@@ -280,7 +280,8 @@ impl Epoch {
         }
         self.outstanding += 1;
         let written = runs.each(arena.range().start, |run| self.written_at(run));
-        Some(Placing { epoch: self.number, runs, written, two_views: self.views.is_some() })
+        let (two_views, open) = (self.views.is_some(), self.views.as_ref().is_some_and(Views::closes));
+        Some(Placing { epoch: self.number, runs, written, two_views, open })
     }
 
     /// Undoes a part of `take`.

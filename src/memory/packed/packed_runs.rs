@@ -61,4 +61,6 @@ pub(in super::super) struct Placing {
     /// The address at which each protection's run is written.
     pub(in super::super) written: [usize; 3],
     pub(in super::super) two_views: bool,
+    /// Whether its memory is writable until [`Packing::end_write`](super::Packing::end_write).
+    pub(in super::super) open: bool,
 }

@@ -20,7 +20,7 @@ pub(super) struct Views {
     arena: Range<usize>,
     /// Whether the view is writable only while there are writers.
     hardened: bool,
-    /// The number of writers.
+    /// Their number.
     writers: usize,
     generation: u32,
 }
@@ -36,6 +36,11 @@ impl Views {
         let first = Some((create(first, hardened)?, 0));
         let (writable, generation) = (Some(somewhere(arena.len())?), fork_guard::generation());
         Ok(Self { first, writable, arena, hardened, writers: 0, generation })
+    }
+
+    /// Returns whether the writable view is closed while nobody writes.
+    pub(super) fn closes(&self) -> bool {
+        self.hardened
     }
 
     /// Closes the memory of the first growths: what they did not take is not needed.
@@ -73,9 +78,12 @@ impl Views {
         arena.show(range, memory, offset as u64, protection)
     }
 
-    /// Makes the mapped ranges writable until [`end_write`](Self::end_write).
+    /// Makes the mapped ranges writable until [`end_write`](Self::end_write), if they are not.
     pub(super) fn begin_write(&mut self, mapped: impl Iterator<Item = Range<usize>>) -> io::Result<()> {
-        if self.hardened && self.writers == 0 {
+        if !self.hardened {
+            return Ok(());
+        }
+        if self.writers == 0 {
             self.each(mapped, |view, range| view.protect(range, Protection::ReadWrite))?;
         }
         self.writers += 1;
@@ -83,8 +91,11 @@ impl Views {
     }
 
     pub(super) fn end_write(&mut self, mapped: impl Iterator<Item = Range<usize>>) {
+        if !self.hardened {
+            return;
+        }
         self.writers -= 1;
-        if self.hardened && self.writers == 0 {
+        if self.writers == 0 {
             // A refusal is due to the limit on mappings; the view then stays writable until the next time.
             let _ = self.each(mapped, Mapping::deny);
         }
