@@ -174,7 +174,9 @@ impl Arena {
     /// Reserves the configured size, or half of it, and so on down to [`ArenaConfig::MIN`]. The dynamic loader gets a
     /// module for it if possible, and its lock is taken: no lock of ours may be held.
     pub(crate) fn open(config: &ArenaConfig) -> Result<Arc<Self>> {
-        Ok(Self::new(config, Addresses::open(ArenaConfig::MIN, || Self::find(config))?))
+        let arena = Self::new(config, Addresses::open(ArenaConfig::MIN, || Self::find(config))?);
+        arena.prepare();
+        Ok(arena)
     }
 
     /// Does the same without a module.
@@ -256,6 +258,17 @@ impl Arena {
         }
     }
 
+    /// Maps memory for the first objects, which takes a tenth of the first one's time or more. What fails is tried again
+    /// for that one.
+    fn prepare(&self) {
+        if self.packs {
+            let State { packing, ranges, .. } = &mut *self.state();
+            packing.iter_mut().for_each(|packing| packing.prepare(&self.mapping, ranges));
+        } else if !self.writes_code_elsewhere() {
+            self.get_ready(0, |_| ());
+        }
+    }
+
     /// Returns the addresses.
     pub(crate) fn range(&self) -> Range<usize> {
         self.mapping.range()
@@ -308,12 +321,15 @@ impl Arena {
     /// Takes addresses whose pages are writable and present. Also returns the last protection of the batch's slab
     /// before them.
     fn take_ready(&self, len: usize) -> Option<(Range<usize>, Option<Protection>)> {
-        if let Some(span) = self.state().carve(len) {
-            return Some(span);
-        }
+        let carved = self.state().carve(len);
+        carved.or_else(|| self.get_ready(len, |state| state.carve(len))?)
+    }
+
+    /// Makes pages writable and present, at least so many bytes, and takes some of them.
+    fn get_ready<R>(&self, least: usize, take: impl FnOnce(&mut State) -> R) -> Option<R> {
         let fresh = {
             let State { ranges, to_prepare, .. } = &mut *self.state();
-            let fresh = ranges.allocate((*to_prepare).max(len), self.page)?;
+            let fresh = ranges.allocate((*to_prepare).max(least), self.page)?;
             *to_prepare = (*to_prepare * 2).min(most_ready(self.page));
             fresh
         };
@@ -327,7 +343,7 @@ impl Arena {
         if warm.is_empty() {
             self.populate(&fresh);
         }
-        let (span, rest) = {
+        let (taken, rest) = {
             let mut state = self.state();
             let rest = if state.ready.end == fresh.start {
                 state.ready.end = fresh.end;
@@ -335,10 +351,10 @@ impl Arena {
             } else {
                 std::mem::replace(&mut state.ready, fresh)
             };
-            (state.carve(len), rest)
+            (take(&mut state), rest)
         };
         self.clean(rest, false);
-        span
+        Some(taken)
     }
 
     /// Frees the prepared pages, so that they do not make the arena look full.

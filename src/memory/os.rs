@@ -266,6 +266,11 @@ impl Mapping {
         self.advise(Call::Populate, range, Advice::LinuxPopulateWrite)
     }
 
+    /// Does the same for pages that are read or run.
+    pub(super) fn populate_to_read(&self, range: &Range<usize>) -> io::Result<()> {
+        self.advise(Call::Populate, range, Advice::LinuxPopulateRead)
+    }
+
     /// Keeps the kernel from backing the range with huge pages. `InvalidInput` if the kernel has none.
     pub(super) fn small_pages(&self, range: &Range<usize>) -> io::Result<()> {
         self.advise(Call::SmallPages, range, Advice::LinuxNoHugepage)

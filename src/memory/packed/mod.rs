@@ -50,6 +50,8 @@ pub(super) const GRANULE: usize = 16;
 /// The size of a pool's first area; later ones are larger. After a fork, all pools begin anew.
 const FIRST_AREA: usize = 256 << 10;
 const AREA_GROWTH: usize = 8;
+/// The bytes of each pool that are brought in before the first object.
+const FIRST_PAGES: usize = UNIT / 4;
 /// The largest part of the arena for one area.
 const AREA_PART: usize = 16;
 
@@ -125,17 +127,39 @@ impl Packing {
         if self.current.as_ref().is_some_and(|epoch| epoch.forks != fork_guard::forks()) {
             self.begin_epoch();
         }
+        self.begin_if_none(arena);
+        let taken = self.current.as_mut()?.take(arena, ranges, wanted);
+        if taken.is_none() {
+            self.end_if_idle(arena, ranges);
+        }
+        taken
+    }
+
+    /// Maps memory for the first objects.
+    pub(super) fn prepare(&mut self, arena: &Mapping, ranges: &mut Ranges) {
+        self.begin_if_none(arena);
+        if let Some(epoch) = self.current.as_mut().filter(|epoch| epoch.views.is_some()) {
+            let little = Wanted { bytes: 1, align: 1, zero_fill: false };
+            for protection in packed_runs::PROTECTIONS {
+                // An area, and memory for it.
+                let mut grow = || epoch.grow(arena, ranges, protection, little);
+                let _ = grow().and_then(|()| grow());
+                if let Some(Range { start, .. }) = epoch.pools[protection as usize].mapped().next() {
+                    epoch.populate(arena, &(start..start + FIRST_PAGES), protection);
+                }
+            }
+            epoch.views.iter_mut().for_each(Views::close);
+        }
+    }
+
+    /// Begins an epoch if there is none.
+    fn begin_if_none(&mut self, arena: &Mapping) {
         if self.current.is_none() {
             let epoch = Epoch::new(self, arena);
             self.mode = if epoch.views.is_some() { PackedMode::TwoViews } else { PackedMode::PageStriped };
             self.epochs += 1;
             self.current = Some(epoch);
         }
-        let taken = self.current.as_mut()?.take(arena, ranges, wanted);
-        if taken.is_none() {
-            self.end_if_idle(arena, ranges);
-        }
-        taken
     }
 
     /// Begins a new epoch; earlier memory keeps its contents.
@@ -296,6 +320,14 @@ impl Epoch {
         }
         if let Some(views) = &mut self.views {
             views.end_write(two_views(&self.pools));
+        }
+    }
+
+    /// Brings pages in that are about to be written, and used. A hint: page faults do it otherwise.
+    fn populate(&self, arena: &Mapping, pages: &Range<usize>, protection: Protection) {
+        match &self.views {
+            Some(views) if protection != Protection::ReadWrite => views.populate(arena, pages),
+            _ => drop(arena.populate(pages)),
         }
     }
 

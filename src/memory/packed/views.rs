@@ -78,6 +78,13 @@ impl Views {
         arena.show(range, memory, offset as u64, protection)
     }
 
+    /// Brings the pages of a range of the arena in, in both views. A hint.
+    pub(super) fn populate(&self, arena: &Mapping, pages: &Range<usize>) {
+        if let Some(view) = self.writable.as_ref().filter(|_| !self.hardened) {
+            let _ = view.populate(&self.writable(pages)).and_then(|()| arena.populate_to_read(pages));
+        }
+    }
+
     /// Makes the mapped ranges writable until [`end_write`](Self::end_write), if they are not.
     pub(super) fn begin_write(&mut self, mapped: impl Iterator<Item = Range<usize>>) -> io::Result<()> {
         if !self.hardened {
