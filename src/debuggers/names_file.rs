@@ -259,6 +259,27 @@ mod tests {
         all
     }
 
+    /// What was added one after the other is removed as one.
+    #[test]
+    fn pieces_that_follow_each_other_are_one() {
+        let region = 0x7f00_1230_0000 >> region_bits();
+        let mut file = NamesFile::new(region, 10, 100);
+        let names: Vec<String> = (0..6).map(|i| format!("f{i}")).collect();
+        let address = |i: usize| (region << region_bits()) as u64 + 16 * i as u64;
+        let mut add = |i: usize| {
+            let function = Function { name: &names[i], address: address(i), bytes: 16 };
+            file.add(&[function]).unwrap()
+        };
+        let [first, second, third, fourth, fifth] = [0, 1, 2, 3, 4].map(&mut add);
+        let mut run = second;
+        assert!(!run.append(&fourth) && !run.append(&first) && run.append(&third) && run.append(&fourth));
+        assert!(file.remove(run));
+        file.settle();
+        let left = [0, 4].map(|i| (names[i].clone(), address(i), 16));
+        assert_eq!(read(&file), left.into());
+        assert!(file.remove(first) && !file.remove(fifth));
+    }
+
     #[test]
     fn a_file_has_what_was_added_and_not_removed() {
         let mut random = SmallRng::seed_from_u64(1);

@@ -324,6 +324,35 @@ mod tests {
         assert_eq!(*LOCK.lock(), 1);
     }
 
+    /// There are more threads than lines on which they count.
+    #[test]
+    fn no_thread_has_a_guard_during_a_fork() {
+        static INSIDE: AtomicU32 = AtomicU32::new(0);
+        static END: AtomicU32 = AtomicU32::new(0);
+        let work = || {
+            while END.load(Ordering::Relaxed) == 0 {
+                let guards = [ForkGuard::take(), ForkGuard::take()];
+                INSIDE.fetch_add(1, Ordering::Relaxed);
+                thread::yield_now();
+                INSIDE.fetch_sub(1, Ordering::Relaxed);
+                drop(guards);
+                thread::sleep(Duration::from_millis(2));
+            }
+        };
+        let threads: Vec<_> = (0..80).map(|_| thread::spawn(work)).collect();
+        for _ in 0..20 {
+            close();
+            for _ in 0..20 {
+                assert_eq!(INSIDE.load(Ordering::Relaxed), 0);
+                thread::yield_now();
+            }
+            open();
+            thread::sleep(Duration::from_millis(2));
+        }
+        END.store(1, Ordering::Relaxed);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
     #[test]
     fn a_fork_does_not_hold_up_threads_that_the_lender_waits_for() {
         let (inside, wait) = channel();

@@ -12,7 +12,7 @@ use crate::target::{by_qemu, not_under_qemu, only_on_x86_64, under_qemu};
 
 tests![
     neighbours_share_pages_and_are_told_apart, what_reaches_less_has_one_slab, code_has_two_views, large_objects_have_a_slab,
-    pages_may_be_striped, stale_data_reads_as_zero_and_stale_pages_trap;
+    pages_may_be_striped, stale_data_reads_as_zero_and_stale_pages_trap, removed_objects_make_room;
     alone: memory_of_many_is_given_back, many_objects_take_few_mappings, only_links_can_write_where_it_is_hardened, children_do_not_get_the_writable_view,
         parent_and_child_part_ways, a_limit_of_file_sizes_is_no_signal, code_cannot_be_changed_from_elsewhere;
     parts: limited_part, stale_data_part, limited_growth_part,
@@ -384,6 +384,35 @@ fn stale_data_part() {
     // In its second unit: something of the first one lives.
     // SAFETY: none: this is what must trap.
     println!("read {}", unsafe { first.add(80_000).read_volatile() });
+}
+
+/// Those that are removed wait for others, and so do their addresses; not where there is no other room.
+fn removed_objects_make_room() {
+    // Near libraries there may be less room, as other tests have engines there.
+    let builder = packed().arena_size(8 << 20).arena_placement(slabjit::ArenaPlacement::Anywhere);
+    let engine = builder.build().unwrap();
+    let source = "char data[30000] = {1}; int value(void) { return 42; }";
+    let bytes = compile_bytes("thirty.c", source, &[]);
+    let mut all = Vec::new();
+    let fill = |all: &mut Vec<Library>| {
+        loop {
+            let library = engine.add_object(&bytes).unwrap();
+            // SAFETY: `value` is int(void).
+            match unsafe { library.get::<extern "C" fn() -> i32>("value") } {
+                Ok(value) => assert_eq!(value(), 42),
+                Err(error) => return assert!(error.to_string().contains("arena"), "{error}"),
+            }
+            all.push(library);
+        }
+    };
+    fill(&mut all);
+    let most = all.len();
+    assert!(most > 150, "{most}");
+    for gone in [1, 3, 10] {
+        all.drain(7..7 + gone).for_each(|library| freed(&library));
+        fill(&mut all);
+        assert_eq!(all.len(), most, "{gone} were removed");
+    }
 }
 
 // ---- who may change code ----

@@ -48,7 +48,10 @@ impl Arena {
             }
             None => match self.take_somehow(&layout) {
                 Some(span) => span,
-                None => return Err(self.exhausted(object, layout.size as u64, name_section)),
+                // Packed objects may have left room meanwhile.
+                None => {
+                    return pack(packed::MOST).ok_or_else(|| self.exhausted(object, layout.size as u64, name_section));
+                }
             },
         };
         layout.spread(segments, span.start, self.page);

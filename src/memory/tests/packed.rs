@@ -132,6 +132,45 @@ fn what_is_removed_traps_while_its_neighbours_live() {
     }
 }
 
+/// All but a part is overwritten at once, and the rest goes with that of others.
+#[test]
+fn what_waits_for_others_is_overwritten_but_for_what_is_kept() {
+    let arena = packed_arena(64 * MIB, MIB, PackedConfig::default());
+    let first = load(&arena, &small_object(), 1).unwrap();
+    let mut gone: Vec<Loaded> = (2..7).map(|i| load(&arena, &small_object(), i).unwrap()).collect();
+    let last = load(&arena, &small_object(), 7).unwrap();
+    let bytes: usize = gone[0].slab.ranges().iter().map(|range| range.addresses.len()).sum();
+    for (i, object) in gone.iter_mut().enumerate() {
+        let [code, constants, data] = object.slab.ranges().try_into().unwrap();
+        let kept = constants.addresses.start + 20..constants.addresses.start + 60;
+        let was = read(kept.start, kept.len());
+        assert_eq!(object.slab.overwrite(&kept), Some(bytes));
+        let mut zeros = vec![0; constants.addresses.len()];
+        zeros[20..60].copy_from_slice(&was);
+        assert_eq!(read(constants.addresses.start, constants.addresses.len()), zeros);
+        assert_eq!(read(data.addresses.start, data.addresses.len()), vec![0; data.addresses.len()]);
+        let trap: [u8; 4] = if cfg!(target_arch = "aarch64") { [i as u8 + 2, 0, 0, 0] } else { [0xcc; 4] };
+        let code = code.addresses;
+        assert_eq!(read(code.start, code.len()), trap.repeat(code.len() / 4));
+        assert!(arena.occupant(code.start).unwrap().removed.is_some());
+    }
+    let then = arena.occupant(gone[0].slab.ranges()[0].addresses.start).unwrap().removed;
+    assert_eq!((arena.stats().slabs, arena.stats().quarantined_bytes), (7, 0));
+    [(&first, 1), (&last, 7)].iter().for_each(|(object, seed)| object.check(&arena, *seed));
+    let ranges: Vec<Range<usize>> = gone.iter().flat_map(|object| object.slab.spans()).collect();
+    give_back(gone.into_iter().map(|object| object.slab));
+    assert!(ranges.iter().all(|range| arena.occupant(range.start).unwrap().removed.is_some()));
+    assert_eq!(arena.occupant(ranges[0].start).unwrap().removed, then, "it was removed when it was overwritten");
+    for (i, range) in ranges.iter().enumerate().filter(|(i, _)| i % 3 != 0) {
+        assert_eq!(read(range.start, range.len()), vec![0; range.len()], "{i}");
+    }
+    assert_eq!((arena.stats().slabs, arena.stats().quarantined_bytes), (2, 5 * bytes));
+    [(&first, 1), (&last, 7)].iter().for_each(|(object, seed)| object.check(&arena, *seed));
+    // Whoever wants addresses back at once does not wait for others.
+    let arena = packed_arena(64 * MIB, 0, PackedConfig::default());
+    assert_eq!(load(&arena, &small_object(), 1).unwrap().slab.overwrite(&(0..0)), None);
+}
+
 /// Objects leave the same whether they are removed one by one or together, and if they cannot be overwritten.
 #[test]
 fn what_goes_together_leaves_what_it_leaves_one_by_one() {
