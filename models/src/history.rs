@@ -5,7 +5,7 @@ use std::ops::Range;
 use loom::sync::Arc;
 use loom::thread;
 
-use self::occupant::Occupant;
+use self::occupant::{Occupant, RemovalTime};
 use self::record::{Readers, Record, Seen};
 use crate::functions::{FunctionTable, SymbolTables, number};
 use crate::model;
@@ -20,7 +20,7 @@ mod directory;
 mod list;
 
 mod occupant {
-    use std::time::SystemTime;
+    use std::time::{Duration, SystemTime};
 
     use crate::name::ShortName;
 
@@ -32,6 +32,15 @@ mod occupant {
         pub(super) removed: Option<SystemTime>,
         pub(super) function: Option<(ShortName, usize)>,
         pub(super) frames: u64,
+    }
+
+    #[derive(Clone, Copy)]
+    pub(super) struct RemovalTime(pub(super) u64);
+
+    impl From<RemovalTime> for SystemTime {
+        fn from(time: RemovalTime) -> Self {
+            Self::UNIX_EPOCH + Duration::from_nanos(time.0)
+        }
     }
 }
 
@@ -119,7 +128,7 @@ fn names_stay_until_the_last_of_several_readers_has_left() {
 #[test]
 fn what_comes_after_something_removed_is_not_removed() {
     let write = |known: &Known, seen: &mut Seen| {
-        known.record.remove();
+        known.record.remove(RemovalTime(1));
         known.forget(seen);
         known.write(seen, 2);
     };
