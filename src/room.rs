@@ -38,11 +38,11 @@ impl Room {
 
     /// Takes a part, of the smallest hole that has room.
     pub(crate) fn take(&mut self, len: usize) -> Option<usize> {
-        let changed = (self.changed.len(), self.changed.start);
+        let (changed, start) = (self.changed.len(), self.changed.start);
         let found = self.by_len.range((len, 0)..).next().copied();
-        if changed.0 >= len && changed.0 != 0 && found.is_none_or(|found| changed < found) {
+        if changed != 0 && changed >= len && found.is_none_or(|found| (changed, start) < found) {
             self.changed.start += len;
-            return Some(changed.1);
+            return Some(start);
         }
         if let Some((found, at)) = found {
             self.note_changed();

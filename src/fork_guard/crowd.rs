@@ -51,14 +51,19 @@ fn own() -> &'static AtomicU64 {
 
 /// Counts once no fork is under way.
 pub(super) fn enter(what: u64) {
+    add_without(&FORKS, what);
+}
+
+/// Counts once there are none of these forks.
+fn add_without(forks: &AtomicU32, what: u64) {
     let own = own();
     loop {
         own.fetch_add(what, Ordering::SeqCst);
-        if FORKS.load(Ordering::SeqCst) == 0 {
+        if forks.load(Ordering::SeqCst) == 0 {
             return;
         }
         own.fetch_sub(what, Ordering::Release);
-        while FORKS.load(Ordering::Relaxed) != 0 {
+        while forks.load(Ordering::Relaxed) != 0 {
             thread::sleep(AGAIN);
         }
     }
@@ -82,19 +87,9 @@ pub(super) fn load_in_place_of_pass(is_new: bool) {
 
 /// Counts guards again in place of the call, once no fork that did not wait for it is under way.
 pub(super) fn pass_in_place_of_load(was_new: bool) {
-    let own = own();
-    loop {
-        own.fetch_add(PASS, Ordering::SeqCst);
-        if CLOSED.load(Ordering::SeqCst) == 0 {
-            break;
-        }
-        own.fetch_sub(PASS, Ordering::Release);
-        while CLOSED.load(Ordering::Relaxed) != 0 {
-            thread::sleep(AGAIN);
-        }
-    }
+    add_without(&CLOSED, PASS);
     if was_new {
-        own.fetch_sub(LOADING, Ordering::Release);
+        remove(LOADING);
     }
 }
 

@@ -213,9 +213,8 @@ pub(crate) fn forks() -> u64 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// How often a thread looks whether a lock is free before it sleeps, and the binary logarithm of the most pauses between
-/// two looks: some 20 µs. Locks are held for shorter, and to sleep and be woken takes longer: two threads that load took
-/// a seventh more.
+/// How often a thread looks for a lock before it sleeps, and the binary logarithm of the most pauses between two looks:
+/// some 20 µs in all. Locks are held for less, and sleeping takes more: two threads that load took a seventh longer.
 const LOOKS: u32 = 24;
 const MOST_PAUSES: u32 = 6;
 
@@ -236,12 +235,16 @@ impl<T> Mutex<T> {
 
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let pass = ForkGuard::take();
-        let value = match self.0.try_lock() {
-            Ok(value) => value,
-            Err(TryLockError::Poisoned(value)) => value.into_inner(),
-            Err(TryLockError::WouldBlock) => self.wait(),
-        };
+        let value = self.lock_if_free().unwrap_or_else(|| self.wait());
         Guard { value, _pass: pass }
+    }
+
+    fn lock_if_free(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(value) => Some(value),
+            Err(TryLockError::Poisoned(value)) => Some(value.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Waits for the lock; for a while without a system call.
@@ -249,10 +252,8 @@ impl<T> Mutex<T> {
     fn wait(&self) -> MutexGuard<'_, T> {
         for pauses in (0..LOOKS).map(|look| 1 << look.min(MOST_PAUSES)) {
             (0..pauses).for_each(|_| std::hint::spin_loop());
-            match self.0.try_lock() {
-                Ok(value) => return value,
-                Err(TryLockError::Poisoned(value)) => return value.into_inner(),
-                Err(TryLockError::WouldBlock) => {}
+            if let Some(value) = self.lock_if_free() {
+                return value;
             }
         }
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

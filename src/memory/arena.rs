@@ -107,7 +107,6 @@ pub(crate) struct BlamedSection {
 }
 
 /// One reservation of addresses. Slabs keep it alive; the last holder unmaps it.
-#[repr(align(128))]
 pub(crate) struct Arena {
     /// Dropped before the addresses may be another arena's.
     history: Listed,
@@ -258,8 +257,7 @@ impl Arena {
         }
     }
 
-    /// Maps memory for the first objects, which takes a tenth of the first one's time or more. What fails is tried again
-    /// for that one.
+    /// Maps memory for the first objects, so that the first one takes less time. What fails is tried again for that one.
     fn prepare(&self) {
         if self.packs {
             let State { packing, ranges, .. } = &mut *self.state();

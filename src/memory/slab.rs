@@ -434,7 +434,7 @@ impl PublishedSlab {
         }
     }
 
-    /// Marks it as removed, and overwrites it but for `kept`, if its addresses may be taken for a while yet. Returns how
+    /// Marks it as removed, and overwrites it but for `kept`, if its addresses may stay taken for a while. Returns how
     /// many bytes it has then.
     pub(crate) fn overwrite(&mut self, kept: &Range<usize>) -> Option<usize> {
         match &mut self.memory {
@@ -444,7 +444,7 @@ impl PublishedSlab {
     }
 
     /// Frees the memory of slabs that were removed together, the last first, with one call for neighbours' pages.
-    /// They are dropped next.
+    /// They are to be dropped.
     pub(crate) fn give_back(slabs: &mut [&mut Self]) {
         if slabs.len() < 2 {
             return;

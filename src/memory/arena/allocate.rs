@@ -50,7 +50,7 @@ impl Arena {
                 Some(span) => span,
                 // Packed objects may have left room meanwhile.
                 None => {
-                    return pack(packed::MOST).ok_or_else(|| self.exhausted(object, layout.size as u64, name_section));
+                    return pack(packed::SMALL).ok_or_else(|| self.exhausted(object, layout.size as u64, name_section));
                 }
             },
         };

@@ -86,7 +86,7 @@ impl PackedSlab {
         Going { runs: self.runs, record: self.record, overwritten: self.overwritten }
     }
 
-    /// Marks it as removed, and overwrites it but for `kept`, if its addresses may be taken for a while yet. Returns how
+    /// Marks it as removed, and overwrites it but for `kept`, if its addresses may stay taken for a while. Returns how
     /// many bytes it has then.
     pub(in super::super) fn overwrite(&mut self, kept: &Range<usize>) -> Option<usize> {
         let record = self.record.filter(|_| self.two_views && !self.is_inherited())?;
