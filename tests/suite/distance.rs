@@ -20,9 +20,10 @@ extern "C" fn host_function(x: c_int) -> c_int {
     1000 * x
 }
 
-/// Everything of the process that may have symbols: what is mapped of files, but for the headers of arenas' modules.
+/// Everything of the process that may have symbols: what is mapped of files, but for what arenas have: the headers of
+/// their modules, and the memory of packed code and constants.
 fn files() -> Vec<common::Mapping> {
-    let is_arena = |name: &str| name.starts_with("/memfd:slabjit-arena");
+    let is_arena = |name: &str| name.starts_with("/memfd:slabjit");
     mappings().into_iter().filter(|m| m.name.starts_with('/') && !is_arena(&m.name)).collect()
 }
 

@@ -13,6 +13,8 @@ use crate::common::{Random, freed};
 pub struct Bench {
     pub engine: JitEngine,
     pub arena: Range<u64>,
+    /// What fills the pages that the arena has ready, so that small objects come to lie behind `base`, too.
+    first: Library,
     /// A library that was linked before: names, addresses, and whether there is a function.
     pub base: Library,
     pub library: Vec<(String, u64, bool)>,
@@ -53,8 +55,9 @@ impl Bench {
         for bits in [31, 32, 33] {
             islands.extend(Island::map(&filler, (1 << (bits - 1)) + random.below(1 << 26) as u64, &arena));
         }
+        let first = first(random, &engine);
         let (base, library) = base(random, &engine, &filler);
-        Self { engine, arena, base, library, islands, bridges: Cell::new(0), told: false, filler, start }
+        Self { engine, arena, first, base, library, islands, bridges: Cell::new(0), told: false, filler, start }
     }
 
     /// Bytes of a section.
@@ -70,6 +73,7 @@ impl Bench {
     /// Nothing is left.
     pub fn finish(self) {
         freed(&self.base);
+        freed(&self.first);
         assert_eq!(self.engine.stats(), self.start);
     }
 }
@@ -91,6 +95,23 @@ pub fn engine(random: &mut Random, builder: impl Fn() -> JitEngineBuilder) -> Ji
         }
     }
     panic!("no engine can be placed");
+}
+
+/// Two objects of as many pages as an object takes at most of those that are ready. No more are ready at first.
+fn first(random: &mut Random, engine: &JitEngine) -> Library {
+    let bytes = vec![1; 4 * rustix::param::page_size()];
+    let size = bytes.len() as u64;
+    let library = engine.library("first").build().unwrap();
+    for name in ["first", "second"] {
+        let flags = elf::SHF_ALLOC | elf::SHF_WRITE;
+        let section = elf::Section { name: ".data", flags, align: 16, bytes: &bytes, size, relocations: vec![] };
+        let place = elf::Place::Section(0);
+        let symbol = elf::Symbol { name, place, value: 0, size: 0, binding: 1, kind: 1, visibility: 0 };
+        library.add_object_named(name, elf::write(MACHINE, &[section], &[symbol], random)).unwrap();
+        // SAFETY: only linking is wanted; there are no initialisers.
+        unsafe { library.get::<*const u8>(name).unwrap() };
+    }
+    library
 }
 
 /// A library with two sections of functions and two of data, far from each other if the arena is large.
