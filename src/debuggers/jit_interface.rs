@@ -63,7 +63,8 @@ unsafe extern "C" {
 /// The instruction with which GDB and LLDB stop a program, as its first bytes are in memory.
 const BREAKPOINT: &[u8] = if cfg!(target_arch = "x86_64") { &[0xcc] } else { &[0x00, 0x00, 0x20, 0xd4] };
 
-/// Returns whether a debugger waits to be told of code: it has a breakpoint in the function.
+/// Returns whether a debugger has put a breakpoint into the function. Those of a debugger outside of the machine, as with
+/// qemu-user, and those of the processor, are not seen: they are told in any case.
 pub(crate) fn debugger_waits() -> bool {
     let function: *const u8 = (__jit_debug_register_code as unsafe extern "C" fn() as *const ()).cast();
     // SAFETY: code of this program, of at least one instruction. A debugger may change it at any time.
@@ -78,7 +79,7 @@ pub(super) struct Registered<F> {
     /// Allocated by `Box`; the list refers to it.
     entry: *mut Entry,
     file: F,
-    /// Whether a debugger knows of it: it was told, or read the list when it attached.
+    /// Whether a debugger was told of it.
     told: bool,
 }
 
@@ -111,7 +112,7 @@ impl<F: Deref<Target = [u8]>> Registered<F> {
             }
             (&raw mut (*list).first).write_volatile(entry);
         }
-        Self { entry, file, told: !debugger_waits() }
+        Self { entry, file, told: false }
     }
 
     /// Tells a debugger to read the file, again if it has.

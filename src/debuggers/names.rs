@@ -1,6 +1,7 @@
 //! The names of an object's functions, for debuggers.
 
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -20,25 +21,40 @@ static FILES: LazyLock<Mutex<Files>> = LazyLock::new(Mutex::default);
 struct Files {
     /// There is one for each region of the address space with functions.
     by_region: HashMap<u32, NamesFile>,
-    /// Those that a debugger was not told of. One that attaches later reads what is there then.
+    /// Those that a debugger is told of by [`announce`].
     changed: Vec<u32>,
     /// Those that are to be settled before anything is added, as something was removed from them.
     stale: Vec<u32>,
 }
 
+/// Whether [`announce`] has anything to tell.
+static UNTOLD: AtomicBool = AtomicBool::new(false);
+
 impl Files {
-    fn has_changed(&mut self, region: u32) {
-        if self.changed.last() == Some(&region) {
-            return;
+    /// Adds functions of one region. A debugger stops the program when it is told, so that it is told of a batch at once.
+    fn add(&mut self, region: u32, functions: &[Function<'_>]) -> Option<Piece> {
+        let bytes = functions.iter().map(|function| function.name.len() + 1).sum();
+        let file = self.by_region.entry(region).or_insert_with(|| NamesFile::new(region as usize, functions.len(), bytes));
+        let piece = file.add(functions);
+        if debugger_waits() {
+            self.tell_later(region);
+        } else {
+            file.tell();
         }
-        if !debugger_waits() {
-            self.changed.clear();
+        piece
+    }
+
+    fn tell_later(&mut self, region: u32) {
+        if self.changed.last() != Some(&region) {
+            self.changed.push(region);
+            UNTOLD.store(true, Relaxed);
         }
-        self.changed.push(region);
     }
 
     fn remove(&mut self, piece: &Piece) {
-        self.has_changed(piece.region);
+        if debugger_waits() {
+            self.tell_later(piece.region);
+        }
         let Some(file) = self.by_region.get_mut(&piece.region) else { return };
         let was_settled = file.is_settled();
         if !file.remove(*piece) {
@@ -145,10 +161,7 @@ impl Names {
         for functions in functions.chunk_by(|a, b| region(a) == region(b)) {
             // No address space of today has more regions.
             let Some(key) = functions.first().map(region).filter(|key| u32::try_from(*key).is_ok()) else { continue };
-            let bytes = functions.iter().map(|function| function.name.len() + 1).sum();
-            let new = || NamesFile::new(key, functions.len(), bytes);
-            pieces.extend(files.by_region.entry(key as u32).or_insert_with(new).add(functions));
-            files.has_changed(key as u32);
+            pieces.extend(files.add(key as u32, functions));
         }
         Self(match *pieces {
             [] => Pieces::None,
@@ -180,10 +193,11 @@ impl Drop for Names {
 
 /// Tells a debugger that is attached of what was added and removed since.
 pub(crate) fn announce() {
-    if !debugger_waits() {
+    if !UNTOLD.load(Relaxed) {
         return;
     }
     let mut files = FILES.lock();
+    UNTOLD.store(false, Relaxed);
     let Files { by_region, changed, .. } = &mut *files;
     changed.sort_unstable();
     changed.dedup();
