@@ -34,7 +34,8 @@ impl Files {
     /// Adds functions of one region. A debugger stops the program when it is told, so that it is told of a batch at once.
     fn add(&mut self, region: u32, functions: &[Function<'_>]) -> Option<Piece> {
         let bytes = functions.iter().map(|function| function.name.len() + 1).sum();
-        let file = self.by_region.entry(region).or_insert_with(|| NamesFile::new(region as usize, functions.len(), bytes));
+        let file =
+            self.by_region.entry(region).or_insert_with(|| NamesFile::new(region as usize, functions.len(), bytes));
         let piece = file.add(functions);
         if debugger_waits() {
             self.tell_later(region);

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::elf::image_file::{ImageIndex, ImageSegment};
 use crate::elf::put;
-use crate::memory::{Lifetime, Protection, SegmentRequest, WritableSlab, page_size};
+use crate::memory::{Extent, Lifetime, Protection, SegmentRequest, WritableSlab, page_size};
 
 const PROTECTIONS: [Protection; 3] = [Protection::ReadExecute, Protection::Read, Protection::ReadWrite];
 pub(super) const WORD: u64 = 8;
@@ -83,8 +83,10 @@ impl Room {
                 content_bytes = 0;
             }
             let zero_fill_bytes = all - content_bytes;
-            let alignment = segment.alignment;
-            requests.push(SegmentRequest { alignment, content_bytes, zero_fill_bytes, ..request(protection(segment)) });
+            let (alignment, bytes) = (segment.alignment, content_bytes.saturating_sub(before));
+            let overwritten = Extent { start: before, bytes };
+            let request = request(protection(segment));
+            requests.push(SegmentRequest { alignment, content_bytes, zero_fill_bytes, overwritten, ..request });
         }
         let mut add = |content_bytes: u64, zero_fill_bytes: u64, protection| {
             if content_bytes + zero_fill_bytes == 0 {
@@ -132,8 +134,8 @@ impl Room {
 
 fn request(protection: Protection) -> SegmentRequest {
     let (alignment, content_bytes, zero_fill_bytes) = (1, 0, 0);
-    let lifetime = Lifetime::Standard;
-    SegmentRequest { protection, lifetime, alignment, content_bytes, zero_fill_bytes, outside: false }
+    let (lifetime, outside, overwritten) = (Lifetime::Standard, false, Extent::default());
+    SegmentRequest { protection, lifetime, alignment, content_bytes, zero_fill_bytes, outside, overwritten }
 }
 
 fn protection(segment: &ImageSegment) -> Protection {

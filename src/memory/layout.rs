@@ -36,6 +36,15 @@ pub(crate) struct SegmentRequest {
     pub(crate) zero_fill_bytes: u64,
     /// Whether the segment has a mapping of its own outside the arena, because no short reference leads to it.
     pub(crate) outside: bool,
+    /// The part of its contents that is overwritten before the slab is published, and so need not be zero before.
+    pub(crate) overwritten: Extent,
+}
+
+/// Offsets in a segment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Extent {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
 }
 
 /// The reason why there is no layout.

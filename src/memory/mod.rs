@@ -49,7 +49,7 @@ mod warm;
 pub(crate) use address_log::{Occupant, Owner, any_arena, former_owner, owner};
 pub(crate) use arena::{Arena, ArenaConfig, Blame, BlamedSection, PackedConfig, PlacementHints};
 pub use error::MemoryError;
-pub(crate) use layout::{Lifetime, SegmentRequest};
+pub(crate) use layout::{Extent, Lifetime, SegmentRequest};
 pub(crate) use os::{FilePages, FilePart, page_size};
 pub use packed::PackedMode;
 pub(crate) use place::Place;

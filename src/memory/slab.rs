@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::arena::Arena;
 use super::code_view::CodeView;
-use super::layout::{Layout, Run, SegmentRequest};
+use super::layout::{Extent, Layout, Run, SegmentRequest};
 use super::os::{Mapping, SharedMemory};
 use super::outside::Outside;
 use super::packed::{PackedSlab, Placing};
@@ -164,8 +164,15 @@ impl WritableSlab {
             for segment in layout.segments.iter().filter(|s| !s.has_own_mapping()) {
                 keep_huge_pages_out(arena.mapping(), &span, &at(&segment.zero_pages(page)));
             }
+            let overwritten = overwritten(&layout, requests, span.start);
             for (pages, warm) in contents.iter().zip(warm) {
-                arena.mapping().clear(&warm).map_err(|e| failed(object, "clear", e))?;
+                let around = [
+                    warm.start..overwritten.start.clamp(warm.start, warm.end),
+                    overwritten.end.clamp(warm.start, warm.end)..warm.end,
+                ];
+                for part in around {
+                    arena.mapping().clear(&part).map_err(|e| failed(object, "clear", e))?;
+                }
                 let cold = warm.end..pages.end;
                 if cold.len() > page && views.is_empty() {
                     arena.populate(&cold);
@@ -346,6 +353,17 @@ impl WritableSlab {
         let mut rest = neighbours.iter().filter(|(_, run)| run.protection != Protection::Read || !constants_are_done);
         rest.try_for_each(|one| set(one, &one.1.addresses, one.1.protection))
     }
+}
+
+/// Returns the largest range in the arena whose bytes are overwritten before others may see them.
+fn overwritten(layout: &Layout, requests: &[SegmentRequest], base: usize) -> Range<usize> {
+    let inside = layout.segments.iter().zip(requests).filter(|(segment, _)| !segment.has_own_mapping());
+    let ranges = inside.map(|(segment, SegmentRequest { overwritten: Extent { start, bytes }, .. })| {
+        let at = |offset: u64| segment.content.min(usize::try_from(offset).unwrap_or(usize::MAX));
+        let start_of_segment = base + segment.offset;
+        start_of_segment + at(*start)..start_of_segment + at(start.saturating_add(*bytes))
+    });
+    ranges.max_by_key(Range::len).unwrap_or_default()
 }
 
 /// Replaces pages for code by memory with two views.

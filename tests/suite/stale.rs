@@ -13,7 +13,9 @@ common::tests![
     without_a_quarantine_addresses_are_reused,
     live_addresses_are_explained,
     long_names_are_cut,
-    quarantine_gives_way_to_a_full_arena, memory_is_reused_where_addresses_are_not,
+    quarantine_gives_way_to_a_full_arena,
+    memory_is_reused_where_addresses_are_not,
+    nothing_of_removed_objects_shows_between_sections,
     stale_pointer_traps_though_others_have_its_memory;
     parts: stale_part, stale_large_part, explained_part,
 ];
@@ -213,6 +215,31 @@ fn memory_is_reused_where_addresses_are_not() {
         }
         engine.finish();
     }
+}
+
+/// What lies between sections is zero, though others have had the memory.
+fn nothing_of_removed_objects_shows_between_sections() {
+    let engine = Checked::of(JitEngine::new().unwrap());
+    for bytes in [300_000, 250_001, 299_990] {
+        let source = format!(
+            ".section .rodata.a, \"a\"\n.globl first\nfirst: .fill {bytes}, 1, 0xa5\n\
+             .section .rodata.b, \"a\"\n.balign 4096\n.globl second\nsecond: .fill 5000, 1, 0xa5\n"
+        );
+        let library = engine.add_object(compile_bytes("gaps.s", &source, &[])).unwrap();
+        // SAFETY: of this type, whatever is there.
+        let [first, second] = ["first", "second"].map(|name| unsafe { library.get::<*const u8>(name).unwrap() });
+        // SAFETY: the pages of a segment, which has both sections; the second ends within one.
+        let all =
+            unsafe { std::slice::from_raw_parts(*first, second.address().addr() + 8192 - first.address().addr()) };
+        let (first_bytes, rest) = all.split_at(bytes);
+        let (gap, rest) = rest.split_at(rest.len() - 8192);
+        let (second_bytes, behind) = rest.split_at(5000);
+        assert!(first_bytes.iter().chain(second_bytes).all(|byte| *byte == 0xa5));
+        assert!(gap.iter().chain(behind).all(|byte| *byte == 0), "{bytes}");
+        drop((first, second));
+        freed(&library);
+    }
+    engine.finish();
 }
 
 fn stale_large_part() {

@@ -24,7 +24,8 @@ use crate::live::resolve::linker_sets::{Memory, Room};
 use crate::live::resolve::prepared::PreparedObject;
 use crate::live::tls::{self, Storage, Variables};
 use crate::memory::{
-    Arena, Blame, BlamedSection, Lifetime, PlacementHints, Protection, PublishedSlab, SegmentRequest, WritableSlab,
+    Arena, Blame, BlamedSection, Extent, Lifetime, PlacementHints, Protection, PublishedSlab, SegmentRequest,
+    WritableSlab,
 };
 use crate::name::Text;
 use crate::out_of_range::OutOfRange;
@@ -172,6 +173,7 @@ impl LinkJob {
             content_bytes: s.content_bytes,
             zero_fill_bytes: s.zero_fill_bytes,
             outside: s.outside != 0,
+            overwritten: Extent::default(),
         })
     }
 

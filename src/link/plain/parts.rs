@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::elf::ObjectIndex;
 use crate::elf::link_tables::LinkTables;
-use crate::memory::{Lifetime, Protection, SegmentRequest, WritableSlab};
+use crate::memory::{Extent, Lifetime, Protection, SegmentRequest, WritableSlab};
 
 /// The object's sections, by their indices.
 pub(super) struct Parts {
@@ -35,6 +35,8 @@ struct Part {
 #[derive(Clone, Copy, Default)]
 struct Segment {
     contents: u64,
+    /// The largest section.
+    largest: Extent,
     zero_fill: u64,
     /// 0 if nothing is in it.
     alignment: u64,
@@ -170,6 +172,9 @@ impl Parts {
         let end = part.offset + if section == self.frames as usize { self.frame_bytes } else { of.size };
         if of.has_contents {
             segment.contents = end;
+            if of.size > segment.largest.bytes && section != self.frames as usize {
+                segment.largest = Extent { start: part.offset, bytes: of.size };
+            }
         } else {
             segment.zero_fill = end - segment.contents;
         }
@@ -203,9 +208,10 @@ impl Parts {
     pub(super) fn requests(&self) -> SmallVec<[SegmentRequest; 3]> {
         let wanted = PROTECTIONS.into_iter().filter(|protection| self.segments[*protection as usize].alignment != 0);
         let request = |protection| {
-            let Segment { contents, zero_fill, alignment, .. } = self.segments[protection as usize];
+            let Segment { contents, largest, zero_fill, alignment, .. } = self.segments[protection as usize];
             let (content_bytes, zero_fill_bytes, lifetime) = (contents, zero_fill, Lifetime::Standard);
-            SegmentRequest { protection, lifetime, alignment, content_bytes, zero_fill_bytes, outside: false }
+            let (outside, overwritten) = (false, largest);
+            SegmentRequest { protection, lifetime, alignment, content_bytes, zero_fill_bytes, outside, overwritten }
         };
         wanted.map(request).collect()
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::functions::SortedFunctions;
-use crate::memory::{Arena, BlamedSection, Lifetime, PlacementHints, Protection, PublishedSlab, SegmentRequest};
+use crate::memory::{
+    Arena, BlamedSection, Extent, Lifetime, PlacementHints, Protection, PublishedSlab, SegmentRequest,
+};
 use crate::name::Name;
 
 /// Bytes of each entry point, padded.
@@ -27,6 +29,7 @@ pub(crate) fn entry_points<const N: usize>(
         content_bytes: bytes as u64,
         zero_fill_bytes: 0,
         outside: false,
+        overwritten: Extent::default(),
     };
     let slab = arena.allocate(library, &[request], PlacementHints::ALONE, |_| BlamedSection {
         name: name.to_owned(),

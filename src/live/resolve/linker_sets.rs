@@ -17,7 +17,8 @@ use crate::live::resolve::prepared::PreparedObject;
 use crate::live::resolve::set_bounds::{Bound, bound};
 use crate::live::resolve::symbol_table::SymbolTable;
 use crate::memory::{
-    Arena, Blame, BlamedSection, Lifetime, PlacementHints, Protection, PublishedSlab, SegmentRequest, WritableSlab,
+    Arena, Blame, BlamedSection, Extent, Lifetime, PlacementHints, Protection, PublishedSlab, SegmentRequest,
+    WritableSlab,
 };
 use crate::name::Name;
 use crate::{Error, LinkError, LinkerSetUse, Result};
@@ -427,6 +428,7 @@ impl Memory {
                 content_bytes: segment.content,
                 zero_fill_bytes: segment.bytes - segment.content,
                 outside: false,
+                overwritten: Extent::default(),
             })
             .collect();
         let object = batch.first().map_or_else(|| "".into(), |decided| decided.object.name.clone());

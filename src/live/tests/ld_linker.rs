@@ -15,7 +15,7 @@ use crate::live::linked::linked_object::{Allocation, Linked};
 use crate::live::linker::{Batch, LinkedBatch, Linker};
 use crate::live::resolve::decided::{Decided, Defined, External};
 use crate::live::tls::{self, Storage, Variables};
-use crate::memory::{Lifetime, PlacementHints, Protection, SegmentRequest, WritableSlab};
+use crate::memory::{Extent, Lifetime, PlacementHints, Protection, SegmentRequest, WritableSlab};
 use crate::{Error, LinkError, Result};
 
 const LITTLE: Endianness = Endianness::Little;
@@ -89,6 +89,7 @@ unsafe impl Linker for LdLinker {
                     content_bytes: bytes,
                     zero_fill_bytes: 0,
                     outside: false,
+                    overwritten: Extent::default(),
                 })
                 .collect();
             let company = PlacementHints { shares: true, batch: in_batch };

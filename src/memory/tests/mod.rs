@@ -159,6 +159,7 @@ fn segment(protection: Protection, content_bytes: u64) -> SegmentRequest {
         content_bytes,
         zero_fill_bytes: 0,
         outside: false,
+        overwritten: Extent::default(),
     }
 }
 

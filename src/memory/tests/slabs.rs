@@ -22,6 +22,7 @@ pub(super) fn request() -> impl Strategy<Value = SegmentRequest> {
             content_bytes,
             zero_fill_bytes,
             outside,
+            overwritten: Extent::default(),
         },
     )
 }

@@ -47,6 +47,33 @@ fn another_slab_gets_the_memory() {
     assert!(second.ranges().iter().all(|range| rss(&range.addresses) == range.addresses.len()));
 }
 
+/// Only what its writer does not overwrite is cleared.
+#[test]
+fn what_is_overwritten_is_not_cleared() {
+    let arena = warm_arena(MIB);
+    life(&arena, 64);
+    let mut object = large(64);
+    object[0].overwritten = Extent { start: 4000, bytes: 30_000 };
+    // Of several parts the largest one counts.
+    object[2].overwritten = Extent { start: 0, bytes: 29_999 };
+    let slab = allocate(&arena, &object).unwrap();
+    let bytes = |i: usize| read(slab.placements()[i].address, slab.placements()[i].size);
+    let mut expected = vec![0; 64 << 10];
+    assert_eq!((bytes(1), bytes(2)), (expected.clone(), expected.clone()));
+    expected[4000..34_000].fill(0xa5);
+    assert_eq!(bytes(0), expected);
+    drop(slab);
+    // More than there is counts as all of it.
+    life(&arena, 64);
+    object[0].overwritten = Extent { start: 60_000, bytes: u64::MAX };
+    object[2].overwritten = Extent::default();
+    let slab = allocate(&arena, &object).unwrap();
+    expected.fill(0);
+    expected[60_000..].fill(0xa5);
+    assert_eq!(read(slab.placements()[0].address, expected.len()), expected);
+    assert!(read(slab.placements()[1].address, 2 << 16).iter().all(|byte| *byte == 0));
+}
+
 /// A smaller slab gets a part; a larger one gets nothing.
 #[test]
 fn a_part_is_enough() {
