@@ -84,7 +84,7 @@ pub(crate) use planned_reach::{Host, LARGEST_ARENA, MISALIGNED, Surroundings, Wh
 pub use planned_reference::PlannedReference;
 pub use plugin::{ObjectInput, ObjectPlugin, ObjectReport};
 pub(crate) use prepare::{Preparation, Target};
-pub(crate) use records::records;
+pub(crate) use records::{likely_count, records};
 pub use report::{Change, ChangeKind, ChangedSection};
 pub(crate) use tls_image::{TlsBlock, TlsImage};
 pub(crate) use unwind_tables::restore_signal_frames;

@@ -20,6 +20,11 @@ impl Record {
     }
 }
 
+/// Returns about how many records there are, for a list that need not grow: few are shorter.
+pub(crate) fn likely_count(contents: &[u8]) -> usize {
+    contents.len() / 24
+}
+
 /// Returns all records. Terminators are skipped, since JITLink reads on behind them. A record that is cut off, or that
 /// has the extended form for 4 GiB and more, ends the iteration with an error: its offset.
 pub(crate) fn records(contents: &[u8]) -> impl Iterator<Item = Result<Record, usize>> {

@@ -294,7 +294,7 @@ fn shared() -> usize {
     line.trim().trim_end_matches("kB").trim().parse::<usize>().unwrap() * 1024
 }
 
-const KERNEL: &str = "const char table[25000] = {1}; int value(void) { volatile long i = 0; return table[i]; }";
+const KERNEL: &str = "const char table[12500] = {1}; int value(void) { volatile long i = 0; return table[i]; }";
 
 fn memory_of_many_is_given_back() {
     if not_under_qemu("the memory is qemu's, too") {
@@ -302,11 +302,11 @@ fn memory_of_many_is_given_back() {
     }
     let engine = Checked::of(packed().build().unwrap());
     let bytes = compile_bytes("kernel.c", KERNEL, &[]);
-    let mut all: Vec<_> = (0..800).map(|_| engine.add_object(&bytes).unwrap()).collect();
+    let mut all: Vec<_> = (0..1600).map(|_| engine.add_object(&bytes).unwrap()).collect();
     assert!(all.iter().all(|library| call(library, "value") == 1));
     let most = shared();
-    assert!(most >= 800 * 25_000, "{most}");
-    let last = all.split_off(799);
+    assert!(most >= 1600 * 12_500, "{most}");
+    let last = all.split_off(1599);
     all.iter().for_each(freed);
     let left = shared();
     assert!(left < 2 << 20, "{left} of {most}");

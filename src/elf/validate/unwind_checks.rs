@@ -13,7 +13,7 @@ use crate::elf::elf_abi::{
 };
 use crate::elf::elf_view::{View, lossy};
 use crate::elf::plugin::ObjectReport;
-use crate::elf::records::{Record, records};
+use crate::elf::records::{Record, likely_count, records};
 use crate::elf::relocations::Table;
 use crate::{Error, ObjectError, Result};
 
@@ -99,7 +99,8 @@ fn table(view: &View<'_>, index: u32, header: &SectionHeader, from: &Relocations
         return Err((Some(0), "an unwind table begins with its end".into()));
     }
     let mut cies: SmallVec<[Cie; 2]> = SmallVec::new();
-    let (mut pointers, mut rests): (Ranges, Ranges) = Default::default();
+    let room = || Ranges::with_capacity(likely_count(contents));
+    let (mut pointers, mut rests) = (room(), room());
     for record in records(contents) {
         let record = record.map_err(|at| (Some(at), "an unwind record does not end in the section".into()))?;
         let wrong = |problem: String| (Some(record.start), problem);

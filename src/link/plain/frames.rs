@@ -5,7 +5,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::elf::link_tables::{Relocation, Relocations};
-use crate::elf::records;
+use crate::elf::{likely_count, records};
 
 /// A CIE or an FDE.
 pub(super) struct Record {
@@ -34,7 +34,7 @@ pub(super) fn read(
     section: impl Fn(&Relocation) -> Option<u32>,
 ) -> Option<Records> {
     let mut relocations = relocations.iter().enumerate().peekable();
-    let (mut all, mut at, mut next) = (Records::new(), 0, 0);
+    let (mut all, mut at, mut next) = (Records::with_capacity(likely_count(contents)), 0, 0);
     for record in records(contents) {
         let record = record.ok()?;
         // No end before the end.

@@ -24,7 +24,7 @@ impl Arena {
     ) -> Result<WritableSlab> {
         let wanted = if company.shares { packed::wanted(segments, self.page) } else { None };
         let pack = |most: usize| self.pack(object, wanted.filter(|wanted| packed::bytes(wanted) <= most)?, segments);
-        if let Some(slab) = pack(packed::SMALL) {
+        if let Some(slab) = pack(packed::small(self.page)) {
             return Ok(slab);
         }
         if let Err(too_many) = map_count::admit() {
@@ -50,7 +50,8 @@ impl Arena {
                 Some(span) => span,
                 // Packed objects may have left room meanwhile.
                 None => {
-                    return pack(packed::SMALL).ok_or_else(|| self.exhausted(object, layout.size as u64, name_section));
+                    return pack(packed::small(self.page))
+                        .ok_or_else(|| self.exhausted(object, layout.size as u64, name_section));
                 }
             },
         };

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::memory::packed::{SMALL, UNIT};
+use crate::memory::packed::{UNIT, small};
 use crate::memory::slab::Placed;
 
 const LAYOUTS: [PackedConfig; 3] = [
@@ -244,8 +244,8 @@ fn addresses_are_used_again_after_they_have_rested() {
         let arena = packed_arena(16 * MIB, 64 << 10, packed);
         let kept = load(&arena, &small_object(), 7).unwrap();
         let object = [
-            segment(Protection::ReadExecute, 20_000),
-            SegmentRequest { zero_fill_bytes: 30_000, ..segment(Protection::ReadWrite, 10_000) },
+            segment(Protection::ReadExecute, 8000),
+            SegmentRequest { zero_fill_bytes: 6000, ..segment(Protection::ReadWrite, 2000) },
         ];
         let mut seen = std::collections::HashSet::new();
         let mut again = 0;
@@ -275,10 +275,11 @@ fn nothing_is_left_where_nothing_rests() {
 
 #[test]
 fn some_have_a_slab_of_their_own() {
+    let most = small(os::page_size());
     let arena = packed_arena(64 * MIB, 0, PackedConfig::default());
     let code = |bytes| segment(Protection::ReadExecute, bytes);
     let own = [
-        vec![code(SMALL as u64 + 1)],
+        vec![code(most as u64 + 1)],
         vec![SegmentRequest { alignment: 2 * os::page_size() as u64, ..code(10) }],
         vec![code(10), SegmentRequest { lifetime: Lifetime::Finalize, ..segment(Protection::ReadWrite, 10) }],
         vec![code(10), SegmentRequest { outside: true, ..segment(Protection::Read, 10) }],
@@ -287,8 +288,8 @@ fn some_have_a_slab_of_their_own() {
         let slab = allocate(&arena, &segments).unwrap().publish().unwrap();
         assert!(slab.ranges()[0].addresses.len() >= os::page_size(), "{segments:?}");
     }
-    let packed = allocate(&arena, &[code(SMALL as u64)]).unwrap().publish().unwrap();
-    assert_eq!(packed.ranges()[0].addresses.len(), SMALL);
+    let packed = allocate(&arena, &[code(most as u64)]).unwrap().publish().unwrap();
+    assert_eq!(packed.ranges()[0].addresses.len(), most);
     let name = |_| BlamedSection::default();
     let alone = arena.allocate(&"test.o".into(), &[code(10)], PlacementHints::ALONE, name).unwrap().publish().unwrap();
     assert_eq!(alone.ranges()[0].addresses.len(), os::page_size());
@@ -305,9 +306,9 @@ fn any_one_call_may_fail() {
                 load(arena, &[segment(Protection::ReadExecute, 200_000), segment(Protection::Read, 200_000)], 2);
             drop(load(arena, &small_object(), 3));
             let mut many: Vec<_> =
-                (4..22).map(|i| (i, load(arena, &[segment(Protection::ReadExecute, 30_000)], i))).collect();
+                (4..40).map(|i| (i, load(arena, &[segment(Protection::ReadExecute, 15_000)], i))).collect();
             many.truncate(3);
-            many.push((40, load(arena, &[segment(Protection::ReadExecute, 30_000)], 40)));
+            many.push((40, load(arena, &[segment(Protection::ReadExecute, 15_000)], 40)));
             for (seed, loaded) in [(1, &first), (2, &large)].into_iter().chain(many.iter().map(|(i, l)| (*i, l))) {
                 if let Ok(loaded) = loaded {
                     loaded.check(arena, seed);
