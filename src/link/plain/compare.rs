@@ -15,7 +15,7 @@ use crate::link::llvm::link_host::{Answer, LinkHost};
 use crate::link::plain::Plain;
 use crate::link::reach::{Block, Edge};
 use crate::live::resolve::linker_sets::Room;
-use crate::memory::{Placed, SegmentRequest, WritableSlab};
+use crate::memory::{Placed, Protection, SegmentRequest, WritableSlab};
 use crate::name::Text;
 use crate::{Error, LinkError};
 
@@ -45,7 +45,10 @@ pub(in crate::link) fn compare<H: LinkHost>(job: &H, asks: Asks, plain: &Plain<'
         // What lies behind contents may be JITLink's.
         let compared = if longer { plain.comparable(segment) } else { size };
         let is_apart = |at: usize| apart.iter().any(|(of, field)| *of == segment && (*field..field + 4).contains(&at));
-        if let Some(at) = (0..compared).find(|at| ours.get(*at) != theirs.get(*at) && !is_apart(*at)) {
+        let is_padding =
+            |at: usize| request.protection == Protection::ReadExecute && plain.is_between_sections(segment, at);
+        let differs = |at: &usize| ours.get(*at) != theirs.get(*at) && !is_apart(*at) && !is_padding(*at);
+        if let Some(at) = (0..compared).find(differs) {
             let (ours, theirs) = (ours.get(at..(at + 16).min(size)), theirs.get(at..at + 16));
             fail(&job.name(), &format!("{request:?} differs at {at:#x}: {ours:02x?}, JITLink writes {theirs:02x?}"));
         }

@@ -346,6 +346,18 @@ impl<'a> Plain<'a> {
         self.apart.iter().filter_map(|(section, offset)| self.parts.place(*section, *offset)).collect()
     }
 
+    /// Returns whether a place in a segment is between sections: in packed code, traps may lie there.
+    #[cfg(slabjit_faults)]
+    pub(in crate::link) fn is_between_sections(&self, segment: usize, at: usize) -> bool {
+        self.parts.kept().all(|section| {
+            let bytes = self.section(section).map_or(0, |section| section.size) as usize;
+            !self
+                .parts
+                .place(section, 0)
+                .is_some_and(|(of, start)| of == segment && (start..start + bytes).contains(&at))
+        })
+    }
+
     /// Returns how many bytes of a segment are at the same place in JITLink's.
     #[cfg(slabjit_faults)]
     pub(in crate::link) fn comparable(&self, segment: usize) -> usize {
