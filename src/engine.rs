@@ -264,8 +264,9 @@ impl JitEngine {
 
     /// Returns the engine's current statistics.
     pub fn stats(&self) -> EngineStats {
-        self.context.registry.leaving.end_now();
         let live = self.context.live();
+        // Nothing is left then of libraries that are not counted.
+        self.context.registry.leaving.end_now();
         let bridges = live.iter().map(|code| code.bridges()).sum();
         EngineStats { arena: self.context.arena.stats(), libraries: live.len(), bridges }
     }

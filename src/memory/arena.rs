@@ -555,6 +555,11 @@ impl Arena {
         self.state().ranges.largest()
     }
 
+    /// Does what the next object does after a fork.
+    pub(super) fn begin_anew(&self) {
+        self.state().packing.iter_mut().for_each(|packing| packing.inherit());
+    }
+
     pub(super) fn forget_lost(&self) {
         self.state().stats.lost_bytes = 0;
     }

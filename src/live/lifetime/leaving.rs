@@ -13,7 +13,11 @@ const MOST_BYTES: usize = 256 << 10;
 
 /// The objects of an engine that wait.
 #[derive(Debug, Default)]
-pub(crate) struct Leaving(Mutex<Waiting>);
+pub(crate) struct Leaving {
+    waiting: Mutex<Waiting>,
+    /// Whoever ends some has it: nothing is left of what waited before, once it can be had.
+    ending: Mutex<()>,
+}
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -30,22 +34,24 @@ impl Leaving {
             _ => None,
         };
         let Some(bytes) = overwritten else { return Image::end_all(&mut images) };
-        let full = {
-            let mut waiting = self.0.lock();
+        let is_full = {
+            let mut waiting = self.waiting.lock();
             waiting.bytes += bytes;
             if waiting.images.is_empty() {
                 waiting.images.reserve_exact(MOST);
             }
             images.pop().into_iter().for_each(|image| waiting.images.push(image));
-            let is_full = waiting.images.len() >= MOST || waiting.bytes >= MOST_BYTES;
-            is_full.then(|| std::mem::take(&mut *waiting))
+            waiting.images.len() >= MOST || waiting.bytes >= MOST_BYTES
         };
-        full.into_iter().for_each(|mut full| Image::end_all(&mut full.images));
+        if is_full {
+            self.end_now();
+        }
     }
 
     /// Ends those that wait.
     pub(crate) fn end_now(&self) {
-        let mut waiting = std::mem::take(&mut *self.0.lock());
+        let _ending = self.ending.lock();
+        let mut waiting = std::mem::take(&mut *self.waiting.lock());
         Image::end_all(&mut waiting.images);
     }
 }

@@ -122,7 +122,7 @@ impl Arena {
         wanted: [packed::Wanted; 3],
         segments: &[SegmentRequest],
     ) -> Option<WritableSlab> {
-        let placing = {
+        let mut placing = {
             let mut state = self.state();
             if state.packing.as_ref()?.mode() == PackedMode::PageStriped {
                 drop(state);
@@ -138,7 +138,8 @@ impl Arena {
             stats.slab_bytes += placing.runs.bytes();
             placing
         };
-        Some(WritableSlab::packed(PackedSlab::new(Arc::clone(self), &placing), object, &placing, segments))
+        let slab = PackedSlab::new(Arc::clone(self), &mut placing);
+        Some(WritableSlab::packed(slab, object, &placing, segments))
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::super::arena::{Arena, Going};
 use super::super::runs::SlabRange;
+use super::views::WritableView;
 use super::{PackedRuns, Placing};
 use crate::fork_guard;
 use crate::functions::SortedFunctions;
@@ -22,6 +23,8 @@ pub(in super::super) struct PackedSlab {
     record: Option<RecordId>,
     /// The generation of the process that made it.
     generation: u32,
+    /// The second view, while it is written there.
+    view: Option<Arc<WritableView>>,
     /// Whether its memory is to be closed.
     open: bool,
     /// Whether it was marked as removed, and [overwritten](Self::overwrite).
@@ -34,9 +37,10 @@ pub(in super::super) struct PackedSlab {
 }
 
 impl PackedSlab {
-    pub(in super::super) fn new(arena: Arc<Arena>, placing: &Placing) -> Self {
+    pub(in super::super) fn new(arena: Arc<Arena>, placing: &mut Placing) -> Self {
         let (runs, epoch, generation) = (placing.runs, placing.epoch, fork_guard::generation());
-        let two_views = placing.two_views;
+        let view = placing.view.take();
+        let two_views = view.is_some();
         let counted = (!two_views).then(|| Counted::new(placing.runs.iter(arena.range().start).count()));
         Self {
             arena,
@@ -44,6 +48,7 @@ impl PackedSlab {
             epoch,
             record: None,
             generation,
+            view,
             open: placing.open,
             overwritten: false,
             gone: false,
@@ -64,6 +69,7 @@ impl PackedSlab {
     /// Ends the writing.
     pub(in super::super) fn end_write(&mut self) {
         self.counted.iter_mut().for_each(Counted::has_come);
+        self.view = None;
         if std::mem::take(&mut self.open) {
             self.arena.end_write(self.epoch);
         }

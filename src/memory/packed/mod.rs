@@ -167,7 +167,7 @@ impl Packing {
     /// Begins a new epoch; earlier memory keeps its contents.
     fn begin_epoch(&mut self) {
         if let Some(mut old) = self.current.take() {
-            // The old epoch is not written any more.
+            // No object begins in the old epoch.
             old.views = None;
             self.older.push(old);
         }
@@ -311,8 +311,8 @@ impl Epoch {
         }
         self.outstanding += 1;
         let written = runs.each(arena.range().start, |run| self.written_at(run));
-        let (two_views, open) = (self.views.is_some(), self.views.as_ref().is_some_and(Views::closes));
-        Some(Placing { epoch: self.number, runs, written, two_views, open })
+        let (view, open) = (self.views.as_ref().map(Views::kept), self.views.as_ref().is_some_and(Views::closes));
+        Some(Placing { epoch: self.number, runs, written, view, open })
     }
 
     /// Undoes a part of `take`.

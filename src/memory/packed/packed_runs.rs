@@ -1,8 +1,10 @@
 //! A packed object's runs, one for each protection, in a compact form.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::memory::Protection;
+use crate::memory::packed::views::WritableView;
 use crate::memory::packed::{GRANULE, MOST};
 
 pub(super) const PROTECTIONS: [Protection; 3] = [Protection::ReadExecute, Protection::Read, Protection::ReadWrite];
@@ -60,7 +62,8 @@ pub(in super::super) struct Placing {
     pub(in super::super) runs: PackedRuns,
     /// The address at which each protection's run is written.
     pub(in super::super) written: [usize; 3],
-    pub(in super::super) two_views: bool,
+    /// Keeps the second view, if it is written through one.
+    pub(in super::super) view: Option<Arc<WritableView>>,
     /// Whether its memory is writable until [`Packing::end_write`](super::Packing::end_write).
     pub(in super::super) open: bool,
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::super::Protection;
 use super::super::os::{Mapping, SharedMemory};
@@ -15,13 +16,20 @@ use crate::fork_guard;
 pub(super) struct Views {
     /// The memory of the pools' first growths, and how much of it is in use, while the first object is placed.
     first: Option<(SharedMemory, usize)>,
-    /// `None` once it is unmapped.
-    writable: Option<Mapping>,
+    writable: Arc<WritableView>,
     arena: Range<usize>,
     /// Whether the view is writable only while there are writers.
     hardened: bool,
     /// Their number.
     writers: usize,
+}
+
+/// The writable view. It stays mapped as long as an object is written there: after a fork, the pools begin anew, and
+/// that object is not ready.
+#[derive(Debug)]
+pub(in super::super) struct WritableView {
+    /// `None` once it is unmapped.
+    mapping: Option<Mapping>,
     generation: u32,
 }
 
@@ -34,8 +42,17 @@ impl Views {
     /// Creates views with so much memory for the first growths.
     pub(super) fn new(arena: Range<usize>, hardened: bool, first: usize) -> io::Result<Self> {
         let first = Some((create(first, hardened)?, 0));
-        let (writable, generation) = (Some(somewhere(arena.len())?), fork_guard::generation());
-        Ok(Self { first, writable, arena, hardened, writers: 0, generation })
+        let (mapping, generation) = (Some(somewhere(arena.len())?), fork_guard::generation());
+        Ok(Self { first, writable: Arc::new(WritableView { mapping, generation }), arena, hardened, writers: 0 })
+    }
+
+    /// Returns what keeps the writable view.
+    pub(super) fn kept(&self) -> Arc<WritableView> {
+        Arc::clone(&self.writable)
+    }
+
+    fn view(&self) -> Option<&Mapping> {
+        self.writable.mapping.as_ref()
     }
 
     /// Returns whether the writable view is closed while nobody writes.
@@ -50,14 +67,14 @@ impl Views {
 
     /// Returns the writable range for a range of the arena.
     pub(super) fn writable(&self, range: &Range<usize>) -> Range<usize> {
-        let base = self.writable.as_ref().map_or(0, |view| view.range().start);
+        let base = self.view().map_or(0, |view| view.range().start);
         let at = |address: usize| base + (address - self.arena.start);
         at(range.start)..at(range.end)
     }
 
     /// Maps new memory at a range of the arena, and at its offset in the writable view.
     pub(super) fn grow(&mut self, arena: &Mapping, range: &Range<usize>, protection: Protection) -> io::Result<()> {
-        let Some(view) = &self.writable else { return Err(io::ErrorKind::NotFound.into()) };
+        let Some(view) = &self.writable.mapping else { return Err(io::ErrorKind::NotFound.into()) };
         let (new, writable) = (range.len(), self.writable(range));
         let created;
         let (memory, offset) = match &mut self.first {
@@ -80,7 +97,7 @@ impl Views {
 
     /// Brings the pages of a range of the arena in, in both views. A hint.
     pub(super) fn populate(&self, arena: &Mapping, pages: &Range<usize>) {
-        if let Some(view) = self.writable.as_ref().filter(|_| !self.hardened) {
+        if let Some(view) = self.view().filter(|_| !self.hardened) {
             let _ = view.populate(&self.writable(pages)).and_then(|()| arena.populate_to_read(pages));
         }
     }
@@ -113,27 +130,27 @@ impl Views {
         mapped: impl Iterator<Item = Range<usize>>,
         call: impl Fn(&Mapping, &Range<usize>) -> io::Result<()>,
     ) -> io::Result<()> {
-        let Some(view) = &self.writable else { return Ok(()) };
+        let Some(view) = self.view() else { return Ok(()) };
         mapped.map(|range| self.writable(&range)).try_for_each(|range| call(view, &range))
     }
 
     /// Fills a range of the arena with a repeated word.
     pub(super) fn fill(&self, range: &Range<usize>, word: [u8; 4]) -> io::Result<()> {
-        let Some(view) = &self.writable else { return Ok(()) };
+        let Some(view) = self.view() else { return Ok(()) };
         view.fill(&self.writable(range), word)
     }
 
     /// Frees the memory of a range of the arena, between `begin_write` and `end_write`.
     pub(super) fn discard(&self, range: &Range<usize>) -> io::Result<()> {
-        let Some(view) = &self.writable else { return Ok(()) };
+        let Some(view) = self.view() else { return Ok(()) };
         view.discard_shared(&self.writable(range))
     }
 }
 
-impl Drop for Views {
+impl Drop for WritableView {
     fn drop(&mut self) {
         if self.generation != fork_guard::generation()
-            && let Some(view) = self.writable.take()
+            && let Some(view) = self.mapping.take()
         {
             // A child of `fork` did not inherit it.
             view.forget();

@@ -171,6 +171,23 @@ fn what_waits_for_others_is_overwritten_but_for_what_is_kept() {
     assert_eq!(load(&arena, &small_object(), 1).unwrap().slab.overwrite(&(0..0)), None);
 }
 
+/// A fork does not wait for an object that is linked through LLVM's own interface.
+#[test]
+fn what_is_written_while_pools_begin_anew_is_written_to_its_end() {
+    for packed in LAYOUTS {
+        let arena = packed_arena(64 * MIB, MIB, packed);
+        let slab = allocate(&arena, &small_object()).unwrap();
+        arena.begin_anew();
+        let next = load(&arena, &small_object(), 2).unwrap();
+        let placed = slab.placements().to_vec();
+        placed.iter().for_each(|of| write(of.written, &vec![1; of.size]));
+        let mut slab = slab.publish().unwrap();
+        slab.belong_to(&"library".into(), &"slow.o".into(), &Default::default());
+        assert!(placed.iter().all(|of| read(of.address, of.size) == vec![1; of.size]));
+        next.check(&arena, 2);
+    }
+}
+
 /// Objects leave the same whether they are removed one by one or together, and if they cannot be overwritten.
 #[test]
 fn what_goes_together_leaves_what_it_leaves_one_by_one() {
