@@ -41,9 +41,9 @@ const BRIDGED: &str = by_arch(
 );
 const OUTSIDE: &str = "char weights[5 << 20]; int value(void) { volatile long i = 5; return weights[i] + 42; }";
 /// Some of them are more than a unit of what is packed, of each pool.
-const KERNEL: &str = "char data[10000] = {1}; const char table[10000] = {41};
+const KERNEL: &str = "char data[5000] = {1}; const char table[5000] = {41};
     int value(void) { volatile long i = 0; return table[i] + data[i]; }
-    __asm__(\".pushsection .text.kernel, \\\"ax\\\"\\n.globl code\\ncode: .fill 10000\\n.popsection\"); extern char code[];
+    __asm__(\".pushsection .text.kernel, \\\"ax\\\"\\n.globl code\\ncode: .fill 5000\\n.popsection\"); extern char code[];
     char *used = code;";
 /// So large that another one gets its memory.
 const LARGE: &str = "const char table[200000] = {42}; int value(void) { volatile long i = 0; return table[i]; }";
@@ -129,7 +129,7 @@ extern "C" fn ends() {
 /// Does all of it, with the files of [`files`].
 pub fn run(files: &Path) -> Outcome {
     let mut script = Script { files, loaded: Vec::new(), outcome: Outcome::default() };
-    for (hardened, kernels) in [(false, 48), (true, 0)] {
+    for (hardened, kernels) in [(false, 96), (true, 0)] {
         let builder = || JitEngine::builder().arena_size(64 << 20).slab_layout(SlabLayout::Packed).hardened(hardened);
         if let Some(engine) = script.attempt("a packed engine", || builder().quarantine(0).build()) {
             script.load_packed(&engine, kernels);
