@@ -63,8 +63,8 @@ unsafe extern "C" {
 /// The instruction with which GDB and LLDB stop a program, as its first bytes are in memory.
 const BREAKPOINT: &[u8] = if cfg!(target_arch = "x86_64") { &[0xcc] } else { &[0x00, 0x00, 0x20, 0xd4] };
 
-/// Returns whether a debugger has put a breakpoint into the function. Those of a debugger outside of the machine, as with
-/// qemu-user, and those of the processor, are not seen: they are told in any case.
+/// Returns whether a debugger has put a breakpoint into the function. One that is outside of the machine, as with
+/// qemu-user, or that has the processor's breakpoints, is not seen: it is told in any case.
 pub(crate) fn debugger_waits() -> bool {
     let function: *const u8 = (__jit_debug_register_code as unsafe extern "C" fn() as *const ()).cast();
     // SAFETY: code of this program, of at least one instruction. A debugger may change it at any time.

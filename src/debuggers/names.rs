@@ -31,7 +31,7 @@ struct Files {
 static UNTOLD: AtomicBool = AtomicBool::new(false);
 
 impl Files {
-    /// Adds functions of one region. A debugger stops the program when it is told, so that it is told of a batch at once.
+    /// Adds functions of one region. A debugger stops the program when it is told: that waits for the end of a batch.
     fn add(&mut self, region: u32, functions: &[Function<'_>]) -> Option<Piece> {
         let bytes = functions.iter().map(|function| function.name.len() + 1).sum();
         let file =

@@ -40,8 +40,9 @@ pub enum PackedMode {
     PageStriped,
 }
 
-/// Larger objects have a slab of their own: they would save less than a third of their memory, and the pages of a removed
-/// slab are [reused](super::warm) at once, while packed ones are new to the kernel (30 KB: 60 µs packed, 52 alone).
+/// Larger objects have a slab of their own: they would save less than a third of their memory, and the pages of a
+/// removed slab are [reused](super::warm) at once, while packed ones are new to the kernel (30 KB: 60 µs packed, 52
+/// alone).
 const SMALL: usize = 16 << 10;
 /// At least this many pages, as AArch64 may have larger ones.
 const SMALL_PAGES: usize = 4;
