@@ -48,8 +48,9 @@ pub enum SlabLayout {
     PerObject,
     /// Small objects (up to 16 KiB, or four pages) share pages: in the arena there are pools of `R-X`, `R--` and `RW-`,
     /// in which an object takes multiples of 16 bytes, and whole cache lines for its variables. Code and constants are
-    /// written through a second view of their memory. An object whose references reach less than the arena, or that is larger,
-    /// has a slab of its own; where there are too many mappings for that, objects of up to 256 KiB share pages, too.
+    /// written through a second view of their memory. An object whose references reach less than the arena, or that is
+    /// larger, has a slab of its own; where there are too many mappings for that, objects of up to 256 KiB share pages,
+    /// too.
     Packed,
 }
 
