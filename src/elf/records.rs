@@ -20,7 +20,7 @@ impl Record {
     }
 }
 
-/// Returns about how many records there are, for a list that need not grow: few are shorter.
+/// Returns about how many records a table has, so that a list of them need not grow: few are shorter than this.
 pub(crate) fn likely_count(contents: &[u8]) -> usize {
     contents.len() / 24
 }

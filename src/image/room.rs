@@ -83,8 +83,8 @@ impl Room {
                 content_bytes = 0;
             }
             let zero_fill_bytes = all - content_bytes;
-            let (alignment, bytes) = (segment.alignment, content_bytes.saturating_sub(before));
-            let overwritten = Extent { start: before, bytes };
+            let alignment = segment.alignment;
+            let overwritten = Extent { start: before, bytes: segment.file.len() as u64 };
             let request = request(protection(segment));
             requests.push(SegmentRequest { alignment, content_bytes, zero_fill_bytes, overwritten, ..request });
         }

@@ -168,7 +168,7 @@ impl Packing {
     /// Begins a new epoch; earlier memory keeps its contents.
     fn begin_epoch(&mut self) {
         if let Some(mut old) = self.current.take() {
-            // No object begins in the old epoch.
+            // Objects that are being written keep it.
             old.views = None;
             self.older.push(old);
         }

@@ -28,8 +28,9 @@ pub(super) struct Views {
 /// that object is not ready.
 #[derive(Debug)]
 pub(in super::super) struct WritableView {
-    /// `None` once it is unmapped.
+    /// `None` only while it is dropped.
     mapping: Option<Mapping>,
+    /// The generation of the process that made it.
     generation: u32,
 }
 

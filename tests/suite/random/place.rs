@@ -13,7 +13,8 @@ use crate::common::{Random, freed};
 pub struct Bench {
     pub engine: JitEngine,
     pub arena: Range<u64>,
-    /// What fills the pages that the arena has ready, so that small objects come to lie behind `base`, too.
+    /// It fills the pages that the arena has ready, so that small objects come to lie behind `base`, too; of packed
+    /// objects, it keeps the pools, so that their room is used again.
     first: Library,
     /// A library that was linked before: names, addresses, and whether there is a function.
     pub base: Library,
