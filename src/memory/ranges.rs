@@ -99,6 +99,12 @@ impl Ranges {
     }
 }
 
+/// Returns what of a range lies before another one, and what lies behind it.
+pub(super) fn around(range: &Range<usize>, inner: &Range<usize>) -> [Range<usize>; 2] {
+    let Range { start, end } = *range;
+    [start..inner.start.clamp(start, end), inner.end.clamp(start, end)..end]
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

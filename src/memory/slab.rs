@@ -14,6 +14,7 @@ use super::os::{Mapping, SharedMemory};
 use super::outside::Outside;
 use super::packed::{PackedSlab, Placing};
 use super::pages::Pages;
+use super::ranges::around;
 use super::runs::{Runs, SlabRange, SlabRun};
 use super::{Lifetime, Protection};
 use crate::fork_guard;
@@ -166,11 +167,7 @@ impl WritableSlab {
             }
             let overwritten = overwritten(&layout, requests, span.start);
             for (pages, warm) in contents.iter().zip(warm) {
-                let around = [
-                    warm.start..overwritten.start.clamp(warm.start, warm.end),
-                    overwritten.end.clamp(warm.start, warm.end)..warm.end,
-                ];
-                for part in around {
+                for part in around(&warm, &overwritten) {
                     arena.mapping().clear(&part).map_err(|e| failed(object, "clear", e))?;
                 }
                 let cold = warm.end..pages.end;

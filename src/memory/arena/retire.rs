@@ -12,6 +12,7 @@ use crate::memory::packed::{self, Left, PackedRun, PackedRuns, Trap};
 use crate::memory::pages::Pages;
 use crate::memory::protection::Protection;
 use crate::memory::quarantine::{self, Rested, Resting};
+use crate::memory::ranges::around;
 use crate::memory::warm::Taken;
 
 /// The most packed objects that go at once.
@@ -45,11 +46,9 @@ impl Arena {
         }
         self.mark_removed([record]);
         let trap = packed::trap(self.history.generation(record));
-        let parts =
-            runs.iter(self.range().start).flat_map(|PackedRun { addresses: Range { start, end }, protection }| {
-                let parts = [start..kept.start.clamp(start, end), kept.end.clamp(start, end)..end];
-                parts.into_iter().map(move |addresses| PackedRun { addresses, protection })
-            });
+        let parts = runs.iter(self.range().start).flat_map(|PackedRun { addresses, protection }| {
+            around(&addresses, kept).into_iter().map(move |addresses| PackedRun { addresses, protection })
+        });
         let mut parts = parts.filter(|part| !part.addresses.is_empty());
         let overwritten = parts.all(|part| packing.overwrite(&self.mapping, &part, trap).is_ok());
         packing.end_write(epoch);
