@@ -33,6 +33,8 @@ const MIB: usize = 1 << 20;
 struct Mapped {
     addresses: Range<usize>,
     access: String,
+    /// The file's inode, or 0.
+    file: u64,
 }
 
 /// Returns all mappings that overlap a range, cut to it. The kernel prints the list in pieces: a mapping may come
@@ -61,7 +63,8 @@ fn mapped_now(range: &Range<usize>) -> Vec<Mapped> {
             if under_qemu() {
                 access = access.replace('x', "-");
             }
-            all.push(Mapped { addresses, access });
+            let file = fields.nth(2).unwrap().parse().unwrap();
+            all.push(Mapped { addresses, access, file });
         }
     }
     all

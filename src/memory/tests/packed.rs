@@ -337,14 +337,17 @@ fn any_one_call_may_fail() {
         assert!(calls.len() > 10);
         let expected = if packed.striped { Call::Protect } else { Call::DiscardCode };
         assert!(calls.contains(&expected), "{calls:?}");
-        for (failing, call) in calls.iter().enumerate().step_by(if under_qemu() { 9 } else { 1 }) {
+        for failing in (0..calls.len()).step_by(if under_qemu() { 9 } else { 1 }) {
             let arena = packed_arena(64 * MIB, 0, packed);
-            let ((), _) = fault::with(move |index, _| index == failing, || script(&arena));
+            let ((), made) = fault::with(move |index, _| index == failing, || script(&arena));
+            // Not always the same one: what another thread could not unmap is unmapped here.
+            let Some(call) = made.get(failing) else { continue };
             let stats = arena.stats();
-            assert_eq!((stats.slabs, stats.slab_bytes, stats.quarantined_bytes), (0, 0, 0), "{:?}", call);
+            assert_eq!((stats.slabs, stats.slab_bytes, stats.quarantined_bytes), (0, 0, 0), "{call:?}");
             // Memory that could not be cleaned is not reused.
             let lost = arena.range().len() - arena.largest_free();
-            assert!(lost == 0 || [Call::Replace, Call::Deny, Call::Discard].contains(call), "{:?}", call);
+            let cleans = [Call::Replace, Call::Deny, Call::Discard].contains(call);
+            assert!(lost == 0 || cleans, "{call:?}, the {failing}. of {made:?}, before: {calls:?}");
             script(&arena);
         }
     }

@@ -518,6 +518,12 @@ impl Case {
         self.sections.push(Section { name, object, flags, align: 16, bytes, size, functions, slots, anchor });
     }
 
+    /// Whether an object may be as small as those that prepared pages are for: four pages.
+    pub fn has_small_object(&self) -> bool {
+        let bytes = |object| self.sections.iter().filter(|s| s.object == object).map(|s| s.size).sum::<u64>();
+        (0..self.objects).any(|object| bytes(object) <= 4 * rustix::param::page_size() as u64)
+    }
+
     /// Bytes of all sections.
     pub fn bytes(&self) -> u64 {
         self.sections.iter().map(|s| s.size + s.align).sum()
