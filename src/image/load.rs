@@ -110,8 +110,16 @@ impl<'a> Loading<'a> {
         placed.got = placed.rebase(image.note.got).unwrap_or(0);
         placed.dso_handle = image.dso_handle.and_then(|import| self.import(import));
         let linked = Linked::default();
-        let (places, targets) = Default::default();
+        let places = PlacedSegment::default();
+        // Segments that keep the file's distances are one, whose end counts.
+        let targets = match (&self.room.offsets, &*placed.segments) {
+            (Some(_), [first, .., last]) => {
+                PlacedSegment { bytes: last.in_file + last.bytes - first.in_file + 1, ..*first }
+            }
+            _ => PlacedSegment::default(),
+        };
         let mut relocating = Relocating { placed: &placed, slab, linked, descriptors: 0, places, targets };
+        image.relr_places(&object.bytes).for_each(|at| relocating.without_addend(at));
         image.relocations(machine, &object.bytes, &mut relocating, Relocating::relative, Relocating::other)?;
         let Relocating { mut linked, .. } = relocating;
         let (mut apart, mut together);
@@ -235,17 +243,36 @@ struct Relocating<'p, 'l, 'a> {
 }
 
 impl Relocating<'_, '_, '_> {
-    fn relative(&mut self, at: u64, address: u64) -> Result<()> {
-        let Self { placed, slab, places, targets, .. } = self;
-        let target = placed.segment_after(targets, address).map(|offset| targets.address + offset);
-        let value = placed.handle_at(address).or(target).unwrap_or(0);
-        if let Some(offset) = placed.segment_after(places, at)
-            && let (request, start) = places.place
-            && let Some(memory) = slab.contents_mut(request)
-        {
-            put(memory, (start + offset) as usize, &value.to_le_bytes());
+    /// Moves an address that has been written.
+    fn without_addend(&mut self, at: u64) {
+        if let Some(word) = self.word(at) {
+            let address = u64::from_le_bytes(*word);
+            let moved = self.moved(address).to_le_bytes();
+            self.word(at).into_iter().for_each(|word| *word = moved);
         }
-        Ok(())
+    }
+
+    fn relative(&mut self, at: u64, address: u64) -> bool {
+        let moved = self.moved(address).to_le_bytes();
+        self.word(at).into_iter().for_each(|word| *word = moved);
+        true
+    }
+
+    /// Returns where an address of the file is.
+    #[inline]
+    fn moved(&mut self, address: u64) -> u64 {
+        let Self { placed, targets, .. } = self;
+        let target = placed.segment_after(targets, address).map(|offset| targets.address + offset);
+        placed.handle_at(address).or(target).unwrap_or(0)
+    }
+
+    /// Returns the word at an address of the file.
+    #[inline]
+    fn word(&mut self, at: u64) -> Option<&mut [u8; 8]> {
+        let Self { placed, slab, places, .. } = self;
+        let offset = placed.segment_after(places, at)?;
+        let (request, start) = places.place;
+        slab.contents_mut(request)?.get_mut((start + offset) as usize..)?.first_chunk_mut()
     }
 
     fn other(&mut self, relocation: ImageRelocation) -> Result<()> {

@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use object::read::elf::RelrIterator;
 use object::{elf, pod};
 
 use super::unfit::Unfit;
-use crate::elf::elf_abi::{Header, LE, RawRela};
+use crate::elf::elf_abi::{LE, RawRela};
 use crate::elf::image_note::{DSO_HANDLE, ImageNote, Reference, references};
 use crate::elf::relocations::DynamicKind;
 
@@ -101,46 +100,49 @@ impl ExportTables {
 }
 
 impl ImageIndex {
-    /// Gives `to` the relocations by the loader, until an error. Most move an address of the image: `relative` gets
-    /// those, as place and address; `other` gets the rest.
+    /// Gives `to` the relocations by the loader that have addends. Most move an address of the image: `relative` gets
+    /// those, as place and address; `other` gets the rest. Ends with an error of `other`, or once `relative` refuses one;
+    /// returns whether it refused none.
     pub(crate) fn relocations<T, E>(
         &self,
         machine: u16,
         bytes: &[u8],
         to: &mut T,
-        relative: impl Fn(&mut T, u64, u64) -> Result<(), E>,
+        relative: impl Fn(&mut T, u64, u64) -> bool,
         other: impl Fn(&mut T, ImageRelocation) -> Result<(), E>,
-    ) -> Result<(), E> {
-        for at in self.relr_places(bytes) {
-            // Theirs is what the file has in the place.
-            let place = self.file_range(at, RELR_WORD).ok().and_then(|place| bytes.get(place));
-            let address = place.and_then(|bytes| bytes.first_chunk()).map(|bytes| u64::from_le_bytes(*bytes));
-            address.map_or(Ok(()), |address| relative(to, at, address))?;
-        }
+    ) -> Result<bool, E> {
         let table = bytes.get(self.relocations.clone()).unwrap_or_default();
         let entries: &[RawRela] = pod::slice_from_all_bytes(table).unwrap_or_default();
         let is_relative = u64::from(DynamicKind::Relative.number(machine));
         for entry in entries {
             let (info, at, addend) = (entry.r_info.get(LE), entry.r_offset.get(LE), entry.r_addend.get(LE));
             if info == is_relative {
-                relative(to, at, addend as u64)?;
+                if !relative(to, at, addend as u64) {
+                    return Ok(false);
+                }
             } else if let Some(kind) = DynamicKind::of(machine, info as u32) {
                 // The null symbol stands for the image; imports come behind it.
                 let import = ((info >> 32) as u32).checked_sub(1);
                 other(to, ImageRelocation { at, kind, import, addend })?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Returns the places of those without addends.
+    /// Returns the places of those without addends, which move the addresses that are there.
     pub(crate) fn relr_places(&self, bytes: &[u8]) -> impl Iterator<Item = u64> {
-        RelrIterator::<Header>::new(LE, self.relr(bytes).unwrap_or_default())
+        RelrPlaces { entries: self.relr(bytes).unwrap_or_default().iter(), bits: 0, from: 0, next: 0 }
     }
 
     /// Returns their table: addresses, and bitmaps of words behind them.
     pub(super) fn relr<'a>(&self, bytes: &'a [u8]) -> Option<&'a [elf::Relr64<LE>]> {
         pod::slice_from_all_bytes(bytes.get(self.relr.clone())?).ok()
+    }
+
+    /// Returns the word that the file has at an address.
+    pub(crate) fn word(&self, bytes: &[u8], at: u64) -> Option<u64> {
+        let word = bytes.get(self.file_range(at, RELR_WORD).ok()?)?;
+        word.first_chunk().map(|word| u64::from_le_bytes(*word))
     }
 
     /// Returns the fields that depend on where the segments are. One that cannot be read is an error, and ends them.
@@ -222,5 +224,35 @@ impl ImageIndex {
             (end <= segment.file.len()).then_some(segment.file.start + from..segment.file.start + end)
         };
         self.segments.iter().find_map(inside).ok_or(Unfit::Malformed("a table lies outside its segments"))
+    }
+}
+
+/// The places in a table of relocations without addends. `object` looks at each bit, which takes a third of a
+/// millisecond for CPython.
+struct RelrPlaces<'a> {
+    entries: std::slice::Iter<'a, elf::Relr64<LE>>,
+    /// The bitmap that is gone through, and the place of its first word.
+    bits: u64,
+    from: u64,
+    /// The place of the next bitmap's first word.
+    next: u64,
+}
+
+impl Iterator for RelrPlaces<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        while self.bits == 0 {
+            let entry = self.entries.next()?.0.get(LE);
+            if entry & 1 == 0 {
+                self.next = entry.wrapping_add(RELR_WORD);
+                return Some(entry);
+            }
+            (self.bits, self.from) = (entry >> 1, self.next);
+            self.next = self.next.wrapping_add(RELR_WORD * u64::from(u64::BITS - 1));
+        }
+        let word = self.bits.trailing_zeros();
+        self.bits &= self.bits - 1;
+        Some(self.from.wrapping_add(RELR_WORD * u64::from(word)))
     }
 }

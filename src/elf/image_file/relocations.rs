@@ -9,6 +9,9 @@ use crate::elf::elf_abi::{LE, RELA_SIZE};
 use crate::elf::index::{Name, ObjectIndex};
 use crate::elf::relocations::DynamicKind;
 
+const BAD_RELR: Unfit = Unfit::Malformed("its table of relative relocations cannot be read");
+const OUTSIDE: Unfit = Unfit::Malformed("a relocation is of an unknown kind, or outside its segment");
+
 /// Checks the relocations by the loader, and counts what they want of thread-local storage.
 pub(super) fn check(
     file: &File<'_>,
@@ -23,14 +26,15 @@ pub(super) fn check(
     if !size.is_multiple_of(RELA_SIZE) {
         return Err(Unfit::TOO_SHORT);
     }
-    let without_addends = check_relr(file, image, tables)?;
+    find_relr(file, image, tables)?;
     let (segment, statics) = (0..0, Vec::new());
     let mut checks =
         Checks { image, index, segment, count: 0, descriptors: 0, relocated: false, own_static: false, statics };
+    checks.without_addends(file.bytes)?;
     let checked = image.relocations(file.machine, file.bytes, &mut checks, Checks::relative, Checks::other);
     let Checks { count, descriptors, relocated, own_static, statics, .. } = checks;
-    if checked.is_err() || count != size / RELA_SIZE + without_addends {
-        return Err(Unfit::Malformed("a relocation is of an unknown kind, or outside its segment"));
+    if checked != Ok(true) || count != size / RELA_SIZE {
+        return Err(OUTSIDE);
     }
     image.descriptors = descriptors;
     if own_static || relocated || !statics.is_empty() || descriptors != 0 {
@@ -57,8 +61,24 @@ struct Checks<'a> {
 }
 
 impl Checks<'_> {
+    /// Checks those without addends. Their places ascend, so that they are no more than the words of the segments.
+    fn without_addends(&mut self, bytes: &[u8]) -> Result<(), Unfit> {
+        let mut free = 0;
+        for at in self.image.relr_places(bytes) {
+            if at < free {
+                return Err(BAD_RELR);
+            }
+            if !self.place(at, 1) {
+                return Err(OUTSIDE);
+            }
+            free = at.saturating_add(RELR_WORD);
+        }
+        self.count = 0;
+        Ok(())
+    }
+
     /// Checks one that moves an address. What lies outside is among the references, too.
-    fn relative(&mut self, at: u64, _: u64) -> Result<(), ()> {
+    fn relative(&mut self, at: u64, _: u64) -> bool {
         self.place(at, 1)
     }
 
@@ -86,46 +106,32 @@ impl Checks<'_> {
             }
         }
         self.descriptors += usize::from(kind == DynamicKind::Descriptor);
-        self.place(at, if kind == DynamicKind::Descriptor { 2 } else { 1 })
+        self.place(at, if kind == DynamicKind::Descriptor { 2 } else { 1 }).then_some(()).ok_or(())
     }
 
-    /// Checks that so many words are in a segment.
-    fn place(&mut self, at: u64, words: u64) -> Result<(), ()> {
+    /// Returns whether so many words are in a segment.
+    fn place(&mut self, at: u64, words: u64) -> bool {
         self.count += 1;
         if !self.segment.contains(&at) {
             self.segment = self.image.data_at(at);
         }
         let block = self.image.thread_local;
         self.relocated |= block.is_some_and(|(address, contents, _)| (address..address + contents).contains(&at));
-        let is_inside = self.segment.contains(&at) && self.segment.end - at >= 8 * words;
-        is_inside.then_some(()).ok_or(())
+        self.segment.contains(&at) && self.segment.end - at >= 8 * words
     }
 }
 
-/// Checks the form of the table of relocations without addends; returns their number. Their places ascend, so that they
-/// are no more than the words of the segments.
-fn check_relr(file: &File<'_>, image: &mut ImageIndex, tables: &Tables) -> Result<u64, Unfit> {
+/// Finds the table of relocations without addends, and checks its form.
+fn find_relr(file: &File<'_>, image: &mut ImageIndex, tables: &Tables) -> Result<(), Unfit> {
     let (address, size) = tables.relr;
-    let bad = Unfit::Malformed("its table of relative relocations cannot be read");
     if (size != 0) != image.note.has_relr {
-        return Err(bad);
+        return Err(BAD_RELR);
     }
     if size == 0 {
-        return Ok(0);
+        return Ok(());
     }
     image.relr = image.file_range(address, size)?;
-    let entries = image.relr(file.bytes).ok_or_else(|| bad.clone())?;
     // A bitmap stands for words behind an address.
-    if entries.first().is_none_or(|first| first.0.get(LE) & 1 != 0) {
-        return Err(bad);
-    }
-    let (mut count, mut free) = (0, 0);
-    for at in image.relr_places(file.bytes) {
-        if at < free {
-            return Err(bad);
-        }
-        count += 1;
-        free = at.saturating_add(RELR_WORD);
-    }
-    Ok(count)
+    let first = image.relr(file.bytes).and_then(|entries| entries.first());
+    first.filter(|first| first.0.get(LE) & 1 == 0).map(drop).ok_or(BAD_RELR)
 }

@@ -45,13 +45,16 @@ fn lacks(name: &str, bytes: &[u8], index: &ObjectIndex, image: &ImageIndex) -> R
     }
     let lists = || index.arrays.iter().zip(&image.arrays).filter(|(array, _)| array.kind != ArrayKind::Fini);
     let is_initialiser = |at| lists().any(|(array, start)| (*start..start + array.size).contains(&at));
-    let check = |at, address| match lacks.at(address).filter(|_| is_initialiser(at)) {
-        Some(lack) => Err(lack),
-        None => Ok(()),
+    let mut lacking = None;
+    let check = |lacking: &mut Option<u64>, at, address| {
+        *lacking = (lacks.at(address).is_some() && is_initialiser(at)).then_some(address);
+        lacking.is_none()
     };
-    let checked =
-        image.relocations(index.machine, bytes, &mut (), |(), at, address| check(at, address), |(), _| Ok(()));
-    if let Err(lack) = checked {
+    let mut without_addends = image.relr_places(bytes);
+    if without_addends.all(|at| check(&mut lacking, at, image.word(bytes, at).unwrap_or(0))) {
+        let _ = image.relocations(index.machine, bytes, &mut lacking, check, |_, _| Ok::<(), ()>(()));
+    }
+    if let Some(lack) = lacking.and_then(|address| lacks.at(address)) {
         let named = image.functions(bytes).iter().find(|function| function.address == lack.address);
         let function = named.map_or("an initialiser", |function| function.name);
         return Err(Error::Image(lack_error(name, function, lack)));
