@@ -645,7 +645,7 @@ fn crash_threads_part() {
 
 fn two_threads_report_one_after_the_other() {
     let mut both = 0;
-    // On a busy machine one mostly ends the process before the other runs.
+    // On a busy machine, one thread mostly ends the process before the other runs.
     for tried in 0..400 {
         if tried >= by_qemu(20, 5) && both > 0 {
             break;

@@ -101,8 +101,8 @@ impl ExportTables {
 
 impl ImageIndex {
     /// Gives `to` the relocations by the loader that have addends. Most move an address of the image: `relative` gets
-    /// those, as place and address; `other` gets the rest. Ends with an error of `other`, or once `relative` refuses one;
-    /// returns whether it refused none.
+    /// those, as place and address; `other` gets the rest. Returns false where `relative` returned it, which ends them,
+    /// as does an error.
     pub(crate) fn relocations<T, E>(
         &self,
         machine: u16,

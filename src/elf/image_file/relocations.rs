@@ -51,6 +51,7 @@ struct Checks<'a> {
     index: &'a ObjectIndex,
     /// The segment of the last one: most are in the same.
     segment: Range<u64>,
+    /// The number of those with addends.
     count: u64,
     descriptors: usize,
     /// Whether they change the thread-local block, or want its distance from the thread pointer, and the names of
@@ -73,16 +74,17 @@ impl Checks<'_> {
             }
             free = at.saturating_add(RELR_WORD);
         }
-        self.count = 0;
         Ok(())
     }
 
     /// Checks one that moves an address. What lies outside is among the references, too.
     fn relative(&mut self, at: u64, _: u64) -> bool {
+        self.count += 1;
         self.place(at, 1)
     }
 
     fn other(&mut self, relocation: ImageRelocation) -> Result<(), ()> {
+        self.count += 1;
         let ImageRelocation { at, kind, import, addend } = relocation;
         let symbol = match import {
             Some(import) => Some(self.index.imports.get(import as usize).ok_or(())?),
@@ -111,7 +113,6 @@ impl Checks<'_> {
 
     /// Returns whether so many words are in a segment.
     fn place(&mut self, at: u64, words: u64) -> bool {
-        self.count += 1;
         if !self.segment.contains(&at) {
             self.segment = self.image.data_at(at);
         }
