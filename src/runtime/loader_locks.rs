@@ -168,23 +168,48 @@ unsafe fn own_locks(data: &[Range<usize>]) -> Vec<(usize, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
 
     /// What a callback asks: this thread, and another one that waits for it.
     struct Questions {
-        answers: Vec<bool>,
-        ask: Sender<()>,
-        answered: Receiver<bool>,
+        other: Arc<Other>,
+        answers: [bool; 2],
+    }
+
+    /// What the other thread has done, and its answer. It has no channel: a thread's first use of one takes another lock
+    /// of the loader's, which `dlopen` takes first.
+    #[derive(Default)]
+    struct Other {
+        step: AtomicUsize,
+        answer: AtomicBool,
+    }
+
+    impl Other {
+        const READY: usize = 1;
+        const ASKED: usize = 2;
+        const ANSWERED: usize = 3;
+
+        fn wait_for(&self, step: usize) {
+            while self.step.load(Ordering::Acquire) != step {
+                thread::yield_now();
+            }
+        }
+
+        fn go_to(&self, step: usize) {
+            self.step.store(step, Ordering::Release);
+        }
     }
 
     unsafe extern "C" fn ask(_: *mut libc::dl_phdr_info, _: usize, questions: *mut c_void) -> c_int {
         // SAFETY: those below.
-        let questions = unsafe { &mut *questions.cast::<Questions>() };
+        let Questions { other, answers } = unsafe { &mut *questions.cast::<Questions>() };
         let own = is_iterating();
-        questions.ask.send(()).unwrap();
-        questions.answers.extend([own, questions.answered.recv().unwrap()]);
+        other.go_to(Other::ASKED);
+        other.wait_for(Other::ANSWERED);
+        *answers = [own, other.answer.load(Ordering::Relaxed)];
         1
     }
 
@@ -193,17 +218,18 @@ mod tests {
         for first in [is_iterating, || false] {
             FOUND.store(UNKNOWN, Ordering::Relaxed);
             assert!(!first());
-            let ((ask_other, asked), (answer, answered)) = (channel(), channel());
-            let mut questions = Questions { answers: Vec::new(), ask: ask_other, answered };
-            // It is made before the callback has the loader's lock: to make a thread takes another lock of the loader's,
-            // which `dlopen` takes first.
-            let other = std::thread::spawn(move || {
-                asked.recv().unwrap();
-                answer.send(is_iterating()).unwrap();
+            let other = Arc::new(Other::default());
+            let mut questions = Questions { other: Arc::clone(&other), answers: [false; 2] };
+            let answering = thread::spawn(move || {
+                other.go_to(Other::READY);
+                other.wait_for(Other::ASKED);
+                other.answer.store(is_iterating(), Ordering::Relaxed);
+                other.go_to(Other::ANSWERED);
             });
+            questions.other.wait_for(Other::READY);
             // SAFETY: the callback gets what it expects.
             unsafe { libc::dl_iterate_phdr(Some(ask), (&raw mut questions).cast()) };
-            other.join().unwrap();
+            answering.join().unwrap();
             assert_eq!(questions.answers, [true, false]);
             assert!(!is_iterating());
         }
