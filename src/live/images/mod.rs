@@ -47,7 +47,8 @@ fn lacks(name: &str, bytes: &[u8], index: &ObjectIndex, image: &ImageIndex) -> R
     let is_initialiser = |at| lists().any(|(array, start)| (*start..start + array.size).contains(&at));
     let mut lacking = None;
     let check = |lacking: &mut Option<u64>, at, address| {
-        *lacking = (lacks.at(address).is_some() && is_initialiser(at)).then_some(address);
+        // Few places are an initialiser's.
+        *lacking = (is_initialiser(at) && lacks.at(address).is_some()).then_some(address);
         lacking.is_none()
     };
     let mut without_addends = image.relr_places(bytes);
