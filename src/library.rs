@@ -633,14 +633,14 @@ impl LibraryBuilder {
     /// A link is a [`LinkError::ExportRefused`](crate::LinkError::ExportRefused) where the dynamic loader cannot be
     /// given the names: it reads them from a memory file, under `/proc`.
     pub fn export(mut self) -> Self {
-        self.scope.exports = Some(inner::Exports::new(true));
+        self.scope.exports = Some(inner::Exports::new(false));
         self
     }
 
-    /// Exports names where that is possible.
+    /// Exports the names of a program, which stays until the process ends, where that is possible.
     #[cfg(feature = "cli")]
-    pub(crate) fn export_if_possible(mut self) -> Self {
-        self.scope.exports = Some(inner::Exports::new(false));
+    pub(crate) fn export_program(mut self) -> Self {
+        self.scope.exports = Some(inner::Exports::new(true));
         self
     }
 

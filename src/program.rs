@@ -55,9 +55,10 @@ pub fn taken_members(library: &Library) -> Result<Vec<(String, Vec<u8>)>> {
     library.inner().taken_members()
 }
 
-/// Exports a program's names to the process where the system lets it, and goes on without where it does not.
+/// Exports a program's names to the process where the system lets it, and goes on without where it does not. The
+/// library stays until the process ends.
 pub fn exporting(builder: LibraryBuilder) -> LibraryBuilder {
-    builder.export_if_possible()
+    builder.export_program()
 }
 
 /// Makes these the arguments of the process, for what is loaded from now on: `argv` of initialisers and of `main`, with

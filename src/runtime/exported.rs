@@ -4,7 +4,8 @@
 //! Shared libraries bind to one module. The loader keeps it, after we have closed it, until those libraries are closed,
 //! and then calls its finalisers (glibc, elf/dl-close.c): they let go of what is kept for the libraries. `dlsym` finds
 //! the names in a second module, behind the first: glibc never unloads a module in which the program itself has found
-//! a name by `dlsym(RTLD_DEFAULT)` (elf/dl-lookup.c, `add_dependency`), and such a look-up binds nothing.
+//! a name by `dlsym(RTLD_DEFAULT)` (elf/dl-lookup.c, `add_dependency`), and such a look-up binds nothing. The names of
+//! a program, which stays, are in one module for both.
 #![allow(unsafe_code, reason = "writes the symbol tables of modules that the loader reads")]
 
 use std::any::Any;
@@ -23,7 +24,8 @@ use crate::fork_guard::Mutex;
 #[derive(Debug)]
 pub(crate) struct Exported {
     bound: Module,
-    asked: Module,
+    /// `None` if `dlsym` finds them in the first one, too.
+    asked: Option<Module>,
     number: u64,
 }
 
@@ -46,13 +48,16 @@ struct Layout {
 impl Exported {
     /// Opens modules with these distinct names, which nobody finds before they have [addresses](Self::publish). It
     /// takes the loader's lock: no lock of ours may be held, nor a library's claim where that can be avoided.
-    pub(crate) fn open(machine: u16, names: &[(&str, SymbolKind)]) -> Result<Self, OpenError> {
+    /// `of_program`: they stay until the process ends.
+    pub(crate) fn open(machine: u16, names: &[(&str, SymbolKind)], of_program: bool) -> Result<Self, OpenError> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         keep_crate();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         // The order of opening is the order of look-ups.
-        let bound = Module::open(machine, names, Audience::Relocations, &spelling(number))?;
-        let asked = Module::open(machine, names, Audience::Anyone, &[]).inspect_err(|_| {
+        let audience = if of_program { Audience::Anyone } else { Audience::Relocations };
+        let bound = Module::open(machine, names, audience, &spelling(number))?;
+        let asked = (!of_program).then(|| Module::open(machine, names, Audience::Anyone, &[])).transpose();
+        let asked = asked.inspect_err(|_| {
             // SAFETY: it is closed once, here.
             unsafe { bound.handle.close() };
         })?;
@@ -61,8 +66,7 @@ impl Exported {
 
     /// Gives the names their addresses, in the order in which they were given; those without one are not found.
     pub(crate) fn publish(&self, addresses: &[Option<u64>]) {
-        self.bound.publish(addresses);
-        self.asked.publish(addresses);
+        [Some(&self.bound), self.asked.as_ref()].into_iter().flatten().for_each(|module| module.publish(addresses));
     }
 
     /// Keeps a value as long as this, and as shared libraries are bound to a name. What was kept last is dropped first,
@@ -74,11 +78,10 @@ impl Exported {
 
 impl Drop for Exported {
     fn drop(&mut self) {
-        self.asked.withdraw();
-        // SAFETY: each is closed once, here. No code belongs to them but finalisers of ours.
-        unsafe {
-            self.asked.handle.close();
-            self.bound.handle.close();
+        self.asked.as_ref().unwrap_or(&self.bound).withdraw();
+        for module in [self.asked.as_ref(), Some(&self.bound)].into_iter().flatten() {
+            // SAFETY: each is closed once, here. No code belongs to them but finalisers of ours.
+            unsafe { module.handle.close() };
         }
     }
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use super::Library;
 use super::state::State;
-
 use crate::elf::SymbolKind;
 use crate::fork_guard::Mutex;
 use crate::live::lifetime::exporting;
@@ -16,15 +15,15 @@ use crate::live::lifetime::loaded_library::CodeRef;
 use crate::live::linked::image::Image;
 use crate::live::resolve::decide::Host;
 use crate::live::resolve::symbol::Symbol;
-use crate::live::resolve::to_export::ToExport;
+use crate::live::resolve::to_export::{NamesToExport, ToExport};
 use crate::runtime::{Exported, OpenError};
 use crate::{Error, LinkError, Result};
 
 /// The exports of one library.
 #[derive(Debug)]
 pub(crate) struct Exports {
-    /// Whether a library without them is an error.
-    required: bool,
+    /// Whether it is the process's program: it stays, and may be without exports.
+    of_program: bool,
     batches: Mutex<Vec<Batch>>,
 }
 
@@ -36,8 +35,8 @@ struct Batch {
 }
 
 impl Exports {
-    pub(crate) fn new(required: bool) -> Self {
-        Self { required, batches: Mutex::default() }
+    pub(crate) fn new(of_program: bool) -> Self {
+        Self { of_program, batches: Mutex::default() }
     }
 
     fn take(&self, is: impl Fn(&Batch) -> bool) -> Vec<Exported> {
@@ -72,17 +71,17 @@ impl Library {
             (objects, state.names_to_export(), machine)
         };
         host.to_export = None;
-        let wanted: Vec<_> = names.iter().map(|(name, symbol)| (&**name, symbol.kind)).collect();
-        let opened = (!wanted.is_empty()).then(|| Exported::open(machine, &wanted)).transpose();
-        let exported = opened.or_else(|error| self.without_exports(exports.required, error))?;
+        let wanted: Vec<_> = names.iter().map(|(name, symbol)| (name, symbol.kind)).collect();
+        let opened = (!wanted.is_empty()).then(|| Exported::open(machine, &wanted, exports.of_program)).transpose();
+        let exported = opened.or_else(|error| self.without_exports(exports.of_program, error))?;
         host.to_export = Some(ToExport { objects, names, exported });
         Ok(())
     }
 
-    fn without_exports(&self, required: bool, error: OpenError) -> Result<Option<Exported>> {
+    fn without_exports(&self, of_program: bool, error: OpenError) -> Result<Option<Exported>> {
         let (message, source) = error.into_parts();
         let error = Error::Link(LinkError::ExportRefused { library: self.name.to_string(), message, source });
-        if required {
+        if !of_program {
             return Err(error);
         }
         tracing::warn!(target: "slabjit", library = &*self.name.text(), %error, "names are not exported");
@@ -123,23 +122,20 @@ impl Library {
 impl State {
     /// Returns the names that waiting objects define for others, each once. `f@@VERSION` is exported as `f`, a version
     /// that is not the default is not exported, and neither are thread-local variables: they are in another module.
-    fn names_to_export(&self) -> Vec<(Box<str>, Symbol)> {
-        let mut names = Vec::new();
+    fn names_to_export(&self) -> NamesToExport {
+        let mut names = NamesToExport::default();
         for (number, object) in self.pending() {
             for (i, definition) in (0_u32..).zip(&object.index.definitions) {
                 let name = object.index.name(definition.name);
                 let name = name.split_once("@@").map_or(name, |(base, _)| base);
                 let counts = self.names.get(name).filter(|symbol| (symbol.object, symbol.definition) == (*number, i));
                 let seen = counts.filter(|symbol| !symbol.hidden && symbol.kind != SymbolKind::ThreadLocal);
-                if let Some(symbol) = seen.filter(|_| !name.is_empty() && !name.contains('@')) {
-                    names.push((name.into(), symbol));
-                }
+                names.extend(seen.filter(|_| !name.is_empty() && !name.contains('@')).map(|symbol| (name, symbol)));
             }
             let is_seen =
                 |(name, symbol): &(&str, Symbol)| symbol.kind != SymbolKind::ThreadLocal && !name.contains('@');
             // An image has `f` beside `f@@VERSION`.
-            let of_image = self.names.of_image(*number).filter(is_seen);
-            names.extend(of_image.map(|(name, symbol)| (name.into(), symbol)));
+            names.extend(self.names.of_image(*number).filter(is_seen));
         }
         names
     }
