@@ -14,7 +14,7 @@ use crate::live::linked::linked_object::{Allocation, Linked};
 use crate::live::linker::{Batch, LinkedBatch, Linker};
 use crate::live::resolve::decided::{Decided, External};
 use crate::live::tls::{self, Descriptor, Variable, Variables};
-use crate::memory::{BlamedSection, PlacementHints, WritableSlab};
+use crate::memory::{BlamedSection, Contents, PlacementHints, WritableSlab};
 use crate::read::LastingFile;
 use crate::{Error, Result};
 
@@ -109,19 +109,7 @@ impl<'a> Loading<'a> {
         placed.segments = segments.collect();
         placed.got = placed.rebase(image.note.got).unwrap_or(0);
         placed.dso_handle = image.dso_handle.and_then(|import| self.import(import));
-        let linked = Linked::default();
-        let places = PlacedSegment::default();
-        // Segments that keep the file's distances are one, whose end counts.
-        let targets = match (&self.room.offsets, &*placed.segments) {
-            (Some(_), [first, .., last]) => {
-                PlacedSegment { bytes: last.in_file + last.bytes - first.in_file + 1, ..*first }
-            }
-            _ => PlacedSegment::default(),
-        };
-        let mut relocating = Relocating { placed: &placed, slab, linked, descriptors: 0, places, targets };
-        image.relr_places(&object.bytes).for_each(|at| relocating.without_addend(at));
-        image.relocations(machine, &object.bytes, &mut relocating, Relocating::relative, Relocating::other)?;
-        let Relocating { mut linked, .. } = relocating;
+        let mut linked = self.relocate(&placed, slab)?;
         let (mut apart, mut together);
         let references: &mut dyn Iterator<Item = _> = if self.room.offsets.is_none() {
             apart = image.references(machine, &object.bytes);
@@ -152,6 +140,25 @@ impl<'a> Loading<'a> {
         linked.frames = if image.frames == 0 { 0 } else { placed.rebase(image.frames).unwrap_or(0) };
         self.place_variables(&placed, &mut linked, slab);
         Ok(linked)
+    }
+
+    /// Makes the relocations by the loader. The result has what they ask of the link beside that.
+    fn relocate(&self, placed: &Placed<'_, '_>, slab: &mut WritableSlab) -> Result<Linked> {
+        let (object, image) = (&self.decided.object, self.image);
+        let places = PlacedSegment::default();
+        // Segments that keep the file's distances are one, whose end counts.
+        let targets = match (&self.room.offsets, &*placed.segments) {
+            (Some(_), [first, .., last]) => {
+                PlacedSegment { bytes: last.in_file + last.bytes - first.in_file + 1, ..*first }
+            }
+            _ => PlacedSegment::default(),
+        };
+        let (memory, linked) = (slab.all_contents_mut(), Linked::default());
+        let mut relocating = Relocating { placed, memory, linked, descriptors: 0, places, targets };
+        image.relr_places(&object.bytes).for_each(|at| relocating.without_addend(at));
+        let (machine, bytes) = (object.index.machine, &object.bytes);
+        image.relocations(machine, bytes, &mut relocating, Relocating::relative, Relocating::other)?;
+        Ok(relocating.linked)
     }
 
     /// Returns whether the unwind table is still one after what was written into it.
@@ -187,7 +194,7 @@ impl<'a> Loading<'a> {
         placed: &Placed<'_, '_>,
         relocation: ImageRelocation,
         pair: u64,
-        slab: &mut WritableSlab,
+        memory: &mut Contents<'_>,
     ) -> Option<u64> {
         let variable = self.variable(relocation)?.moved(relocation.addend as u64);
         let (function, second) = match Descriptor::of(variable) {
@@ -195,11 +202,11 @@ impl<'a> Loading<'a> {
             Descriptor::Dynamic { function } => {
                 let words = [variable.module.to_le_bytes(), variable.offset.to_le_bytes()].concat();
                 let at = pair.wrapping_sub(placed.at((self.room.descriptors.0, 0)));
-                put(slab.contents_mut(self.room.descriptors.0)?, at as usize, &words);
+                put(memory.get_mut(self.room.descriptors.0)?, at as usize, &words);
                 (function, pair)
             }
         };
-        placed.write(slab, relocation.at + WORD, &second.to_le_bytes());
+        placed.write(memory, relocation.at + WORD, &second.to_le_bytes());
         Some(function)
     }
 
@@ -233,7 +240,7 @@ impl<'a> Loading<'a> {
 /// An image whose relocations are being made.
 struct Relocating<'p, 'l, 'a> {
     placed: &'p Placed<'l, 'a>,
-    slab: &'p mut WritableSlab,
+    memory: Contents<'p>,
     linked: Linked,
     /// How many descriptors were written.
     descriptors: u64,
@@ -269,10 +276,10 @@ impl Relocating<'_, '_, '_> {
     /// Returns the word at an address of the file.
     #[inline]
     fn word(&mut self, at: u64) -> Option<&mut [u8; 8]> {
-        let Self { placed, slab, places, .. } = self;
+        let Self { placed, memory, places, .. } = self;
         let offset = placed.segment_after(places, at)?;
         let (request, start) = places.place;
-        slab.contents_mut(request)?.get_mut((start + offset) as usize..)?.first_chunk_mut()
+        memory.get_mut(request)?.get_mut((start + offset) as usize..)?.first_chunk_mut()
     }
 
     fn other(&mut self, relocation: ImageRelocation) -> Result<()> {
@@ -281,11 +288,11 @@ impl Relocating<'_, '_, '_> {
         let value = if kind == DynamicKind::Descriptor {
             let pair = placed.at(of.room.descriptors) + 2 * WORD * self.descriptors;
             self.descriptors += 1;
-            of.write_descriptor(placed, relocation, pair, self.slab)
+            of.write_descriptor(placed, relocation, pair, &mut self.memory)
         } else {
             placed.value(relocation)
         };
-        placed.write(self.slab, at, &value.ok_or_else(|| of.unresolved(relocation))?.to_le_bytes());
+        placed.write(&mut self.memory, at, &value.ok_or_else(|| of.unresolved(relocation))?.to_le_bytes());
         if kind == DynamicKind::Indirect {
             self.linked.slots.extend(placed.rebase(at));
         }
@@ -346,9 +353,9 @@ impl Placed<'_, '_> {
         Some(reference.target.wrapping_sub(image.segments.get(segment)?.address).wrapping_add(place))
     }
 
-    fn write(&self, slab: &mut WritableSlab, at: u64, bytes: &[u8]) {
+    fn write(&self, memory: &mut Contents<'_>, at: u64, bytes: &[u8]) {
         if let Some((request, offset)) = self.place(at)
-            && let Some(memory) = slab.contents_mut(request)
+            && let Some(memory) = memory.get_mut(request)
         {
             put(memory, offset as usize, bytes);
         }

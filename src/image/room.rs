@@ -2,6 +2,7 @@
 //! have in the file.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 
 use smallvec::SmallVec;
 
@@ -116,8 +117,13 @@ impl Room {
             {
                 continue;
             }
-            if let Some(memory) = slab.contents_mut(*request) {
-                put(memory, *at as usize, contents);
+            if let Some(memory) = slab.contents_mut(*request).and_then(|memory| memory.get_mut(*at as usize..)) {
+                // Reading brings no pages in that only this would want.
+                let read = file.zip(memory.get_mut(..contents.len()));
+                let is_read = read.is_some_and(|(file, to)| file.read_exact_at(to, segment.file.start as u64).is_ok());
+                if !is_read {
+                    put(memory, 0, contents);
+                }
             }
             self.note_code(slab, *request, *at as usize, contents.len());
         }

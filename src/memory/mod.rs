@@ -57,5 +57,5 @@ pub use protection::Protection;
 pub(crate) use runs::SlabRange;
 #[cfg(slabjit_faults)]
 pub(crate) use slab::Placed;
-pub(crate) use slab::{PublishedSlab, WritableSlab};
+pub(crate) use slab::{Contents, PublishedSlab, WritableSlab};
 pub use stats::ArenaStats;

@@ -39,6 +39,21 @@ pub(crate) struct Placed {
     pub(crate) size: usize,
 }
 
+impl Placed {
+    /// Returns its memory.
+    ///
+    /// # Safety
+    /// It is of a slab that is not published, of which nobody else uses these bytes, and has some.
+    #[allow(unsafe_code, reason = "memory of the slab as bytes")]
+    unsafe fn contents<'s>(&self) -> &'s mut [u8] {
+        // SAFETY: the slab owns these bytes, which are mapped and writable until it is published; the rest by the caller.
+        unsafe { std::slice::from_raw_parts_mut(self.written as *mut u8, self.size) }
+    }
+}
+
+/// The memory of a slab's segments, in the order of the requests.
+pub(crate) type Contents<'s> = SmallVec<[&'s mut [u8]; 4]>;
+
 /// A slab whose contents are being written.
 #[derive(Debug)]
 pub(crate) struct WritableSlab {
@@ -243,8 +258,19 @@ impl WritableSlab {
     #[allow(unsafe_code, reason = "memory of the slab as bytes")]
     pub(crate) fn contents_mut(&mut self, segment: usize) -> Option<&mut [u8]> {
         let placed = self.placements.get(segment).filter(|placed| placed.size != 0)?;
-        // SAFETY: the slab owns these bytes, which are mapped and writable until it is published, and is borrowed.
-        Some(unsafe { std::slice::from_raw_parts_mut(placed.written as *mut u8, placed.size) })
+        // SAFETY: the slab is borrowed.
+        Some(unsafe { placed.contents() })
+    }
+
+    /// Does the same for all segments, with nothing for those that have no memory.
+    #[allow(unsafe_code, reason = "memory of the slab as bytes")]
+    pub(crate) fn all_contents_mut(&mut self) -> Contents<'_> {
+        let contents = |placed: &Placed| match placed.size {
+            0 => Default::default(),
+            // SAFETY: the slab is borrowed, and segments share no bytes.
+            _ => unsafe { placed.contents() },
+        };
+        self.placements.iter().map(contents).collect()
     }
 
     /// Shows whole pages of a file in a segment that has them as zero-fill: what is written to them is not the file's.
