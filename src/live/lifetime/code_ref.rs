@@ -15,7 +15,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
@@ -95,6 +95,7 @@ impl<C: Kept + ?Sized> Drop for CodeRef<C> {
         if self.0.life().release() {
             let code = Arc::clone(&self.0).erased();
             if code.drains() {
+                HAS_DRAINED.store(true, Ordering::Relaxed);
                 draining().push(code);
             } else {
                 // SAFETY: the last reference was released just now, and there is nothing to wait for.
@@ -141,6 +142,8 @@ unsafe fn end(code: Arc<dyn Kept>) {
 
 /// Code without holders that has to wait for drains.
 static DRAINING: Mutex<Vec<Arc<dyn Kept>>> = Mutex::new(Vec::new());
+/// Whether there ever was such code: mostly there is none, and then no lock is taken.
+static HAS_DRAINED: AtomicBool = AtomicBool::new(false);
 
 fn draining() -> Guard<'static, Vec<Arc<dyn Kept>>> {
     DRAINING.lock()
@@ -180,6 +183,9 @@ impl Looking {
 
 /// Ends drained code. No lock may be held: drains are asked, each once, and finalisers run.
 pub(crate) fn end_what_has_drained() {
+    if !HAS_DRAINED.load(Ordering::Relaxed) {
+        return;
+    }
     let Some(_looking) = Looking::begin() else { return };
     let (mut asked, mut known) = (Vec::new(), HashSet::new());
     loop {
