@@ -67,6 +67,7 @@ calls! {
     OpenCode = "open", "it is opened for reading only";
     MapCode = "mmap", "a view of it";
     MapFile = "mmap", "an image's pages";
+    ReadImage = "pread", "what an image's program writes to";
     KeepFromChildren = "madvise", "its writable view is not inherited";
     DiscardCode = "madvise", "the memory of packed code that was removed";
     OpenMaps = "open", "the list of mappings";

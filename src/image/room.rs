@@ -2,12 +2,14 @@
 //! have in the file.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use smallvec::SmallVec;
 
 use crate::elf::image_file::{ImageIndex, ImageSegment};
 use crate::elf::put;
+use crate::fault::{Call, check};
 use crate::memory::{Extent, Lifetime, Protection, SegmentRequest, WritableSlab, page_size};
 
 const PROTECTIONS: [Protection; 3] = [Protection::ReadExecute, Protection::Read, Protection::ReadWrite];
@@ -107,7 +109,7 @@ impl Room {
         self.requests.iter().map(|request| request.content_bytes + request.zero_fill_bytes).sum()
     }
 
-    /// Writes the contents of all segments. Those of a `file` that are not written by programs are its pages.
+    /// Writes the contents of all segments. Those of a `file` that programs do not write are its pages.
     pub(super) fn fill(&self, slab: &mut WritableSlab, image: &ImageIndex, bytes: &[u8], file: Option<&File>) {
         for (segment, (request, at)) in image.segments.iter().zip(&self.segments) {
             let contents = bytes.get(segment.file.clone()).unwrap_or_default();
@@ -118,10 +120,10 @@ impl Room {
                 continue;
             }
             if let Some(memory) = slab.contents_mut(*request).and_then(|memory| memory.get_mut(*at as usize..)) {
-                // Reading brings no pages in that only this would want.
-                let read = file.zip(memory.get_mut(..contents.len()));
-                let is_read = read.is_some_and(|(file, to)| file.read_exact_at(to, segment.file.start as u64).is_ok());
-                if !is_read {
+                // Reading brings no page in that only this would want.
+                let read = |(file, to)| read_from(file, segment.file.start as u64, to).ok();
+                let is_read = file.zip(memory.get_mut(..contents.len())).and_then(read);
+                if is_read.is_none() {
                     put(memory, 0, contents);
                 }
             }
@@ -136,6 +138,11 @@ impl Room {
             slab.note_code(request, at..at + bytes);
         }
     }
+}
+
+fn read_from(file: &File, offset: u64, to: &mut [u8]) -> io::Result<()> {
+    check(Call::ReadImage)?;
+    file.read_exact_at(to, offset)
 }
 
 fn request(protection: Protection) -> SegmentRequest {

@@ -28,6 +28,7 @@ common::tests![
     archives_give_the_members_that_are_needed,
     an_archive_is_told_by_its_content,
     a_hidden_main_is_called,
+    names_of_a_program_are_found,
     a_program_without_an_entry_runs_nothing,
     stacks_are_executable_where_that_is_asked_for,
     programs_lie_where_they_are_placed,
@@ -428,6 +429,39 @@ fn a_hidden_main_is_called() {
     let object = compile_with("g++", "hidden_entry.cc", source, &[]);
     let ours = slabjit(&["run".as_ref(), "--entry".as_ref(), "other".as_ref(), object.as_os_str()]).output().unwrap();
     assert_eq!(ours.status.code(), Some(43), "{ours:?}");
+}
+
+/// By shared libraries that it opens, again after they were closed, and by `dlsym`: as those of a program that was linked
+/// with `-rdynamic`.
+fn names_of_a_program_are_found() {
+    let plugin = "extern int counted; int plain(void); int use(void) { return counted++ + plain(); }";
+    let plugin = link_shared("libuses_program.so", &[&compile("uses_program.c", plugin, &["-fPIC"])], &[]);
+    let source = "#define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <stdio.h>
+        int counted = 30;
+        int plain(void) { return 4; }
+        __attribute__((visibility(\"hidden\"))) int concealed(void) { return 5; }
+        int main(int argc, char **argv) {
+            for (int i = 0; i < 3; i++) {
+                int found = dlsym(RTLD_DEFAULT, \"plain\") == plain;
+                void *plugin = dlopen(argv[1], i == 1 ? RTLD_LAZY : RTLD_NOW);
+                if (!plugin) return puts(dlerror()), 1;
+                int (*use)(void) = dlsym(plugin, \"use\");
+                int used = use();
+                printf(\"%d %d %d %p\\n\", found, used, counted, dlsym(RTLD_DEFAULT, \"concealed\"));
+                if (dlclose(plugin)) return 2;
+            }
+            return 0;
+        }";
+    let object = compile("opens_plugins.c", source, &[]);
+    let native = once_per(&["program with names", &object.to_string_lossy()], "program", |program| {
+        tool("g++", &[OsStr::new("-rdynamic"), OsStr::new("-o"), program.as_os_str(), object.as_os_str()]);
+    });
+    let native = target::run(native).arg(&plugin).output().unwrap();
+    let ours = slabjit(&["run".as_ref(), object.as_os_str(), "--".as_ref(), plugin.as_os_str()]).output().unwrap();
+    assert_eq!(native.status.code(), Some(0), "{native:?}");
+    assert_eq!(end(&ours), end(&native), "{ours:?}");
 }
 
 fn a_program_without_an_entry_runs_nothing() {

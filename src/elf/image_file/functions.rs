@@ -194,6 +194,14 @@ mod tests {
     }
 
     #[test]
+    fn any_number_of_zeros_is_counted() {
+        for bytes in [0, 1, 254, 255, 256, 511, 10_000] {
+            assert_eq!(zeros(&vec![0; bytes]), bytes);
+            assert_eq!(zeros(&[vec![1; bytes], vec![0; bytes], vec![255]].concat()), bytes);
+        }
+    }
+
+    #[test]
     fn what_is_damaged_is_seen() {
         let good = [symbol(AT, 0, 8), symbol(AT + 4, 16, 4)];
         let sound = |symbols: &[RawSymbol], names: &str| {

@@ -15,7 +15,7 @@ pub fn of(call: Call) -> &'static [i32] {
         (_, "madvise") => &[ENOMEM, EAGAIN, EINVAL, EIO, EFAULT, EPERM, EHWPOISON],
         (_, "membarrier") => &[ENOSYS, EINVAL, EPERM],
         (_, "open") => &[ENOENT, EACCES, EMFILE, ENFILE, ENOMEM],
-        (_, "read") => &[EIO, EISDIR, ENOMEM],
+        (_, "read" | "pread") => &[EIO, EISDIR, ENOMEM],
         (_, "memfd_create") => &[EMFILE, EINVAL, ENFILE, ENOMEM, EPERM, EACCES],
         (_, "ftruncate") => &[EINTR, EFBIG, EIO, EPERM],
         (_, "fcntl") => &[EMFILE, EINVAL],

@@ -114,6 +114,7 @@ fn seen_as(call: Call) -> &'static [&'static str] {
     match call.function() {
         "open" | "dlopen" => &["openat", "open"],
         "pwrite" => &["pwrite64"],
+        "pread" => &["pread64"],
         "fcntl" => &["fcntl"],
         "pthread_create" => &["clone3", "clone"],
         "mmap" => &["mmap"],
