@@ -26,14 +26,11 @@ impl ImageBytes {
 
     /// Appends a symbol (`Elf64_Sym`) of default visibility. `info`: its binding and its kind.
     pub(crate) fn symbol(&mut self, name: u32, info: u8, section: u16, value: u64, size: u64) {
-        // One copy: there are thousands.
-        let mut symbol = [0; 24];
-        put(&mut symbol, 0, &name.to_le_bytes());
-        put(&mut symbol, 4, &[info, 0]);
-        put(&mut symbol, 6, &section.to_le_bytes());
-        put(&mut symbol, 8, &value.to_le_bytes());
-        put(&mut symbol, 16, &size.to_le_bytes());
-        self.raw(&symbol);
+        self.word(name);
+        self.raw(&[info, 0]);
+        self.half(section);
+        self.long(value);
+        self.long(size);
     }
 
     pub(crate) fn half(&mut self, value: u16) {
