@@ -10,7 +10,7 @@ use std::ops::Range;
 use object::elf;
 
 use super::SymbolKind;
-use super::gnu_hash::{GNU_HASH_HEADER, gnu_hash, gnu_hash_filter_bytes, gnu_hash_order, gnu_hash_table};
+use super::gnu_hash::{GNU_HASH_HEADER, gnu_hash, gnu_hash_bucket, gnu_hash_filter_bytes, gnu_hash_table};
 use super::image_bytes::{ImageBytes, PAGE, PROGRAM_HEADER_SIZE};
 use crate::elf::elf_abi::{HEADER_SIZE, SHN_ABS, SHN_UNDEF, STB_GLOBAL, STT_FUNC, STT_NOTYPE, STT_OBJECT, SYMBOL_SIZE};
 
@@ -57,10 +57,9 @@ impl ExportImage {
     ) -> Option<Self> {
         let count = u32::try_from(names.len()).ok().filter(|count| *count < u32::MAX / 16)?;
         let symbols = u64::from(count) + 1;
-        let hashes: Vec<u32> = names.iter().map(|(name, _)| gnu_hash(name)).collect();
-        let order = gnu_hash_order(&hashes);
-        let in_order: Vec<u32> = order.iter().filter_map(|name| hashes.get(*name as usize).copied()).collect();
-        let table = gnu_hash_table(&in_order, 1);
+        let mut sorted: Vec<(u32, usize)> = names.iter().map(|(name, _)| gnu_hash(name)).zip(0..).collect();
+        sorted.sort_by_key(|(hash, _)| gnu_hash_bucket(*hash, names.len()));
+        let table = gnu_hash_table(&sorted.iter().map(|(hash, _)| *hash).collect::<Vec<_>>(), 1);
 
         let versioned = audience == Audience::Relocations;
         let strings_size: u64 = 1 + names.iter().map(|(name, _)| name.len() as u64 + 1).sum::<u64>();
@@ -103,11 +102,10 @@ impl ExportImage {
 
         out.raw(&[0; SYMBOL_SIZE as usize]);
         let mut places = vec![0; names.len()];
-        let mut strings = Vec::with_capacity(usize::try_from(strings_size).ok()?);
-        strings.push(0);
-        for (name, place) in order.iter().zip(1..) {
-            let (text, kind) = names.get(*name as usize)?;
-            *places.get_mut(*name as usize)? = place;
+        let mut strings = vec![0];
+        for ((_, name), place) in sorted.iter().zip(1..) {
+            let (text, kind) = names.get(*name)?;
+            *places.get_mut(*name)? = place;
             let kind = match kind {
                 SymbolKind::Function => STT_FUNC,
                 SymbolKind::Data => STT_OBJECT,

@@ -12,28 +12,8 @@ pub(crate) fn gnu_hash(name: &str) -> u32 {
     name.bytes().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(byte.into()))
 }
 
-/// Returns the positions of hashes in the order of their buckets, in which a table has its names.
-pub(crate) fn gnu_hash_order(hashes: &[u32]) -> Vec<u32> {
-    let bucket = |hash: &u32| bucket(*hash, hashes.len()) as usize;
-    // Where the next one of each bucket goes. Sorting takes ten times as long as counting.
-    let mut next = vec![0_u32; buckets(hashes.len()) as usize];
-    for hash in hashes {
-        next.get_mut(bucket(hash)).into_iter().for_each(|count| *count += 1);
-    }
-    let mut start = 0;
-    for count in &mut next {
-        start += std::mem::replace(count, start);
-    }
-    let mut order = vec![0; hashes.len()];
-    for (position, hash) in (0..).zip(hashes) {
-        let Some(next) = next.get_mut(bucket(hash)) else { continue };
-        order.get_mut(*next as usize).into_iter().for_each(|place| *place = position);
-        *next += 1;
-    }
-    order
-}
-
-fn bucket(hash: u32, names: usize) -> u32 {
+/// Returns the bucket of a hash in a table of this many names, which are in the order of their buckets.
+pub(crate) fn gnu_hash_bucket(hash: u32, names: usize) -> u32 {
     hash % buckets(names)
 }
 
@@ -45,7 +25,7 @@ pub(super) fn gnu_hash_filter_bytes(names: usize) -> u64 {
 /// Returns the table of names whose hashes are in the order of their buckets. `first`: the first one's index in the
 /// symbol table.
 pub(crate) fn gnu_hash_table(hashes: &[u32], first: u32) -> Vec<u8> {
-    let bucket = |hash: &u32| bucket(*hash, hashes.len());
+    let bucket = |hash: &u32| gnu_hash_bucket(*hash, hashes.len());
     let mut filter = vec![0_u64; filter_words(hashes.len())];
     let words = filter.len();
     for hash in hashes {
@@ -124,9 +104,8 @@ mod tests {
 
     /// A table of some names, which are in its order, and begin at symbol 7.
     fn table(count: usize) -> (Vec<String>, Vec<u8>) {
-        let names: Vec<String> = (0..count).map(|i| format!("name{}", i * 7919)).collect();
-        let order = gnu_hash_order(&names.iter().map(|name| gnu_hash(name)).collect::<Vec<_>>());
-        let names: Vec<String> = order.iter().map(|i| names[*i as usize].clone()).collect();
+        let mut names: Vec<String> = (0..count).map(|i| format!("name{}", i * 7919)).collect();
+        names.sort_by_key(|name| gnu_hash_bucket(gnu_hash(name), count));
         let table = gnu_hash_table(&names.iter().map(|name| gnu_hash(name)).collect::<Vec<_>>(), 7);
         (names, table)
     }

@@ -68,7 +68,7 @@ pub use error::ObjectError;
 #[cfg(slabjit_fuzzing)]
 pub use exercise::exercise;
 pub(crate) use export_image::{Audience, DEFINED, ExportImage, SYMBOL_SECTION, SYMBOL_VALUE, sysv_hash};
-pub(crate) use gnu_hash::{gnu_hash, gnu_hash_order, gnu_hash_table};
+pub(crate) use gnu_hash::{gnu_hash, gnu_hash_bucket, gnu_hash_table};
 pub(crate) use harmonize::is_c_identifier;
 pub(crate) use identity::machine_text;
 pub(crate) use image_bytes::{ImageBytes, PROGRAM_HEADER_SIZE, put};

@@ -10,7 +10,9 @@ use super::relr::RELR_SIZE;
 use super::scan::{Dynamic, Scan};
 use super::symbols::{Global, Symbols, Target};
 use crate::elf::relocations::DynamicKind;
-use crate::elf::{ImageBytes, RELA_SIZE, SYMBOL_SIZE, SymbolKind, gnu_hash, gnu_hash_order, gnu_hash_table, sysv_hash};
+use crate::elf::{
+    ImageBytes, RELA_SIZE, SYMBOL_SIZE, SymbolKind, gnu_hash, gnu_hash_bucket, gnu_hash_table, sysv_hash,
+};
 
 /// Bytes of an entry of the dynamic section.
 pub(super) const DYNAMIC_SIZE: u64 = 16;
@@ -73,9 +75,9 @@ impl Tables {
         let global = |id: u32| symbols.globals.get(id as usize);
         let name = |id: u32| global(id).map_or("", |global| global.name);
         let exported = (0..).zip(&symbols.globals).filter(|(_, global)| global.is_exported()).map(|(id, _)| id);
-        let exported: Vec<u32> = exported.collect();
-        let order = gnu_hash_order(&exported.iter().map(|id| gnu_hash(name(*id))).collect::<Vec<_>>());
-        let exported: Vec<u32> = order.iter().filter_map(|at| exported.get(*at as usize).copied()).collect();
+        let mut exported: Vec<u32> = exported.collect();
+        let count = exported.len();
+        exported.sort_by_key(|id| gnu_hash_bucket(gnu_hash(name(*id)), count));
         let imports = imported.len();
 
         let mut strings = Strings::new();

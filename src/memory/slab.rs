@@ -46,7 +46,8 @@ impl Placed {
     /// It is of a slab that is not published, of which nobody else uses these bytes, and has some.
     #[allow(unsafe_code, reason = "memory of the slab as bytes")]
     unsafe fn contents<'s>(&self) -> &'s mut [u8] {
-        // SAFETY: the slab owns these bytes, which are mapped and writable until it is published; the rest by the caller.
+        // SAFETY: the slab owns these bytes, which are mapped and writable until it is published, and it is not, by the
+        // caller, who also answers for other references.
         unsafe { std::slice::from_raw_parts_mut(self.written as *mut u8, self.size) }
     }
 }

@@ -23,9 +23,8 @@ use crate::fork_guard::Mutex;
 /// Names in the process's global scope. Dropping it withdraws them.
 #[derive(Debug)]
 pub(crate) struct Exported {
-    bound: Module,
-    /// `None` if `dlsym` finds them in the first one, too.
-    asked: Option<Module>,
+    /// In the order of opening, which is that of look-ups; `dlsym` finds names in the last one.
+    modules: Vec<Module>,
     number: u64,
 }
 
@@ -53,20 +52,18 @@ impl Exported {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         keep_crate();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // The order of opening is the order of look-ups.
-        let audience = if of_program { Audience::Anyone } else { Audience::Relocations };
-        let bound = Module::open(machine, names, audience, &spelling(number))?;
-        let asked = (!of_program).then(|| Module::open(machine, names, Audience::Anyone, &[])).transpose();
-        let asked = asked.inspect_err(|_| {
-            // SAFETY: it is closed once, here.
-            unsafe { bound.handle.close() };
-        })?;
-        Ok(Self { bound, asked, number })
+        let mut exported = Self { modules: Vec::new(), number };
+        let first = if of_program { Audience::Anyone } else { Audience::Relocations };
+        exported.modules.push(Module::open(machine, names, first, &spelling(number))?);
+        if !of_program {
+            exported.modules.push(Module::open(machine, names, Audience::Anyone, &[])?);
+        }
+        Ok(exported)
     }
 
     /// Gives the names their addresses, in the order in which they were given; those without one are not found.
     pub(crate) fn publish(&self, addresses: &[Option<u64>]) {
-        [Some(&self.bound), self.asked.as_ref()].into_iter().flatten().for_each(|module| module.publish(addresses));
+        self.modules.iter().for_each(|module| module.publish(addresses));
     }
 
     /// Keeps a value as long as this, and as shared libraries are bound to a name. What was kept last is dropped first,
@@ -78,8 +75,8 @@ impl Exported {
 
 impl Drop for Exported {
     fn drop(&mut self) {
-        self.asked.as_ref().unwrap_or(&self.bound).withdraw();
-        for module in [self.asked.as_ref(), Some(&self.bound)].into_iter().flatten() {
+        self.modules.last().into_iter().for_each(Module::withdraw);
+        for module in self.modules.iter().rev() {
             // SAFETY: each is closed once, here. No code belongs to them but finalisers of ours.
             unsafe { module.handle.close() };
         }

@@ -179,8 +179,8 @@ mod tests {
         answers: [bool; 2],
     }
 
-    /// What the other thread has done, and its answer. It has no channel: a thread's first use of one takes another lock
-    /// of the loader's, which `dlopen` takes first.
+    /// What the other thread has done, and its answer. They are no channel: a thread's first use of one takes another
+    /// lock of the loader's, which `dlopen` takes first.
     #[derive(Default)]
     struct Other {
         step: AtomicUsize,

@@ -431,8 +431,8 @@ fn a_hidden_main_is_called() {
     assert_eq!(ours.status.code(), Some(43), "{ours:?}");
 }
 
-/// By shared libraries that it opens, again after they were closed, and by `dlsym`: as those of a program that was linked
-/// with `-rdynamic`.
+/// Shared libraries that a program opens find its names, also after they were closed, and so does `dlsym`: as in a
+/// program that was linked with `-rdynamic`.
 fn names_of_a_program_are_found() {
     let plugin = "extern int counted; int plain(void); int use(void) { return counted++ + plain(); }";
     let plugin = link_shared("libuses_program.so", &[&compile("uses_program.c", plugin, &["-fPIC"])], &[]);

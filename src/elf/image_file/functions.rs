@@ -137,7 +137,7 @@ impl<'a> ImageFunctions<'a> {
     }
 }
 
-/// Returns how many bytes are zero. So many at a time are counted in bytes, which vectors of bytes can do.
+/// Returns how many bytes are zero. The count of each chunk fits into a byte, so that it is made with vectors of bytes.
 fn zeros(bytes: &[u8]) -> usize {
     let in_chunk = |chunk: &[u8]| usize::from(chunk.iter().map(|byte| u8::from(*byte == 0)).sum::<u8>());
     bytes.chunks(usize::from(u8::MAX)).map(in_chunk).sum()
